@@ -1,0 +1,108 @@
+"""Every error a user of the ledger can meet, under one root.
+
+Names are SQS's own where SQS has one; `code` is the name that SQS puts on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class LedgerError(Exception):
+    """Root of all errors raised by the ledger on purpose."""
+
+    code = "LedgerError"
+
+
+class InvalidParameterValue(LedgerError, ValueError):
+    """A value is outside what its field allows. Carries the field, the value, the bound and the fix."""
+
+    code = "InvalidParameterValue"
+
+    def __init__(self, field: str, value: object, bound: str, fix: str = "") -> None:
+        self.field, self.value, self.bound, self.fix = field, value, bound, fix
+        shown = repr(value)
+        shown = shown if len(shown) <= 120 else shown[:117] + "..."
+        super().__init__(f"Value {shown} for parameter {field} is invalid. Reason: {bound}." + (f" {fix}" if fix else ""))
+
+
+class InvalidAttributeName(LedgerError, ValueError):
+    """A queue has no attribute of this name."""
+
+    code = "InvalidAttributeName"
+
+
+class InvalidAttributeValue(InvalidParameterValue):
+    """A queue attribute was given a value outside its range."""
+
+    code = "InvalidAttributeValue"
+
+
+class QueueDoesNotExist(LedgerError, LookupError):
+    """No queue of this name stands in the ledger (any more)."""
+
+    code = "QueueDoesNotExist"
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name = name
+        names = ", ".join(sorted(known)[:10]) or "none"
+        super().__init__(f"There is no queue {name!r} in this ledger (queues: {names}); create_queue makes one")
+
+
+class QueueNameExists(LedgerError):
+    """A queue of this name exists with different attributes."""
+
+    code = "QueueNameExists"
+
+
+class MessageDoesNotExist(LedgerError, LookupError):
+    """No message of this id stands in the queue."""
+
+    code = "InvalidParameterValue"
+
+
+class ReceiptHandleIsInvalid(LedgerError, ValueError):
+    """The receipt handle is forged, cut off, of another queue, or was replaced by a later receive."""
+
+    code = "ReceiptHandleIsInvalid"
+
+
+class MessageNotInflight(LedgerError):
+    """The message is not in flight under this receipt: its visibility timeout has run out."""
+
+    code = "MessageNotInflight"
+
+
+class LeaseLost(MessageNotInflight):
+    """Nothing of the claim is held any more: it ran out, was released, or another receiver has it."""
+
+
+class ContentionOutlastedRetries(LedgerError):
+    """Other writers won every time. Carries how often the verb was tried; it changed nothing and may be called again."""
+
+    code = "RequestThrottled"
+
+    def __init__(self, verb: str, attempts: int, seconds: float) -> None:
+        self.verb, self.attempts, self.seconds = verb, attempts, seconds
+        super().__init__(
+            f"{verb} lost to other writers {attempts} times in {seconds:.1f} s and changed nothing; call it again, or "
+            "give the queue more lanes (attribute Lanes) or the ledger more attempts (setting maximum_attempts)"
+        )
+
+
+class UnsafeStorage(LedgerError):
+    """Two writers could silently lose each other's commits on this storage."""
+
+    code = "UnsafeStorage"
+
+
+class LedgerTooNew(LedgerError):
+    """The tables were written by a newer version of the ledger."""
+
+    code = "LedgerTooNew"
+
+
+class SparkIsNeeded(LedgerError):
+    """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
+
+    code = "SparkIsNeeded"

@@ -1,0 +1,77 @@
+"""Every number of the queue once, with its source, and the checks of a single value against them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.errors import InvalidParameterValue
+
+#: S1: "Each queue starts with a default setting of 30 seconds for the visibility timeout."
+DEFAULT_VISIBILITY_TIMEOUT = 30
+#: S2: "The minimum is 0 seconds. The maximum is 12 hours."
+MAXIMUM_VISIBILITY_TIMEOUT = 43_200
+#: The API reference of SendMessage: a body of 1 byte to 1 MiB; also the default of MaximumMessageSize (recorded).
+MAXIMUM_MESSAGE_BYTES = 1_048_576
+#: A queue made in Python may raise its MaximumMessageSize to this: what one cell of a DataFrame can carry safely.
+LARGEST_MESSAGE_BYTES = 1_073_741_824
+#: Recorded: "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."
+MAXIMUM_WAIT = 20
+#: Q6, Q7 (botocore's model): delay 0 to 900 s; retention 60 s to 14 days, 4 days by default.
+MAXIMUM_DELAY = 900
+MINIMUM_RETENTION, DEFAULT_RETENTION, MAXIMUM_RETENTION = 60, 345_600, 1_209_600
+#: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
+DEFAULT_LANES, MAXIMUM_LANES = 8, 256
+MILLISECONDS = 1_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds one queue works under. `None` lifts a bound. Seconds throughout.
+
+    Q4: queues made in Python or by a job are UNBOUNDED: the same semantics, without the numbers that only make
+    sense for ten messages a call. The 12 hours (V1, V7) stay until the queue's MaximumVisibilityTimeout is raised.
+    """
+
+    maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
+    maximum_messages_per_receive: int | None = None
+    maximum_wait: int | None = None
+
+
+UNBOUNDED = Limits()
+SQS = Limits(maximum_messages_per_receive=10, maximum_wait=MAXIMUM_WAIT)
+
+
+def whole_number(field: str, value: object, least: int, most: int | None, fix: str = "") -> int:
+    """`value` as an int within [least, most]; raises InvalidParameterValue naming the field and the bound."""
+    bound = f"Must be a whole number >= {least}" + (f" and <= {most}" if most is not None else "")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParameterValue(field, value, bound, fix)
+    if value < least or (most is not None and value > most):
+        raise InvalidParameterValue(field, value, bound, fix)
+    return value
+
+
+def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
+    """V1: 0 to 43,200 seconds, or to what the queue's MaximumVisibilityTimeout was raised to."""
+    return whole_number(
+        field, value, 0, limits.maximum_visibility_timeout,
+        "Give seconds; a longer lease is kept by extending it (heartbeat), or by the queue's MaximumVisibilityTimeout.",
+    )
+
+
+def maximum_messages(value: object, limits: Limits) -> int | None:
+    """How many messages a receive may take; `None` is all of them on a queue without a bound per call."""
+    most = limits.maximum_messages_per_receive
+    if value is None:
+        return most
+    return whole_number("MaxNumberOfMessages", value, 1, most)
+
+
+def wait(value: object, limits: Limits) -> float:
+    """Q5: how long a receive waits for a message, in seconds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or (
+        limits.maximum_wait is not None and value > limits.maximum_wait
+    ):
+        most = f" and <= {limits.maximum_wait}" if limits.maximum_wait is not None else ""
+        raise InvalidParameterValue("WaitTimeSeconds", value, f"Must be >= 0{most}, if provided")
+    return float(value)

@@ -1,0 +1,49 @@
+"""A message's id is its place: the segment it was stored in and its ordinal there. Nothing else has to be stored.
+
+The id reads as a UUID of version 8 (RFC 9562, custom): 24 hexadecimal digits of segment, 8 of ordinal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+
+from ledger.errors import InvalidParameterValue
+
+SEGMENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{4}")
+MESSAGE_ID = re.compile(SEGMENT.pattern + r"[0-9a-f]{8}")
+SEGMENT_LENGTH = 28
+#: Ordinals of a segment run from 0 to below this.
+SEQ_BOUND = 2**32
+#: One send writes at most this many segments.
+ORDINAL_BOUND = 2**18
+
+
+def new_send_key() -> str:
+    """18 random hexadecimal digits that all segments of one send share."""
+    return secrets.token_hex(9)
+
+
+def send_key(*parts: str) -> str:
+    """The same 18 digits for the same parts: a retried send names the same segments."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:18]
+
+
+def segment(key: str, ordinal: int) -> str:
+    """The name of a send's `ordinal`-th segment: 70 bits of the send (two of its 72 give way), 18 of the ordinal."""
+    low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
+    digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + "8" + low[1:4] + low[4:8]
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:24]}"
+
+
+def message_id(segment_name: str, seq: int) -> str:
+    """The id of the message at ordinal `seq` of a segment."""
+    return f"{segment_name}{seq:08x}"
+
+
+def place(identifier: object) -> tuple[str, int]:
+    """(segment, seq) of a message id; raises InvalidParameterValue for anything that cannot be one of ours."""
+    if not isinstance(identifier, str) or not MESSAGE_ID.fullmatch(identifier):
+        raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive answered it")
+    return identifier[:SEGMENT_LENGTH], int(identifier[SEGMENT_LENGTH:], 16)

@@ -1,0 +1,52 @@
+"""Receipt handles: what a receive hands out for each message, and how one is read back.
+
+`queue.lane.segment.seq.receipt.checksum`, opaque to users. The receipt is 128 random bits, so a handle cannot be
+guessed; the checksum (CRC-32) only tells a handle that was cut off or mistyped from one that is stale.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import zlib
+from typing import NamedTuple
+
+from ledger.errors import ReceiptHandleIsInvalid
+from ledger.rules.message_id import SEGMENT
+
+PATTERN = (
+    r"^([A-Za-z0-9_~-]{1,100}(?:\.fifo~[0-9a-f]{8})?)\.([0-9]{1,3})\.(" + SEGMENT.pattern + r")\.([0-9]{1,10})"
+    r"\.([0-9a-f]{32})\.([0-9a-f]{8})$"
+)
+_HANDLE = re.compile(PATTERN)
+
+
+class ReceiptHandle(NamedTuple):
+    """Where a message is and under which receipt it was handed out."""
+
+    queue: str
+    lane: int
+    segment: str
+    seq: int
+    receipt_id: str
+
+
+def new_receipt_id() -> str:
+    """V14: every receive gives a new receipt."""
+    return secrets.token_hex(16)
+
+
+def encode(handle: ReceiptHandle) -> str:
+    """The text of a handle."""
+    text = ".".join(map(str, handle))
+    return f"{text}.{zlib.crc32(text.encode()):08x}"
+
+
+def decode(text: object, queue: str) -> ReceiptHandle:
+    """The handle in `text`; raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
+    match = _HANDLE.match(text) if isinstance(text, str) else None
+    if match is None or f"{zlib.crc32(text[: -9].encode()):08x}" != match[6]:
+        raise ReceiptHandleIsInvalid(f"The receipt handle {str(text)[:80]!r} is not one that receive handed out")
+    if match[1] != queue:
+        raise ReceiptHandleIsInvalid(f"The receipt handle is of another queue ({match[1]}), not of {queue}")
+    return ReceiptHandle(match[1], int(match[2]), match[3], int(match[4]), match[5])

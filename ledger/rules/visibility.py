@@ -1,0 +1,173 @@
+"""The visibility rules (V1 to V14): one table from (standing of a receipt, verb) to outcome, and what each verb records.
+
+A verb is decided here and recorded by a store; every function takes the facts and `now` and has no effects.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.state import Record, Status, status
+
+
+class Standing(Enum):
+    """How a receipt stands to the message it was handed out for."""
+
+    UNKNOWN = "nothing is recorded about the message"
+    DELETED = "the message is deleted"
+    SUPERSEDED = "another receipt, or a lock, came after it"
+    RELEASED = "given back under this receipt, and not received again"
+    LATE = "its deadline has passed, and the message was not received again"
+    HELD = "in flight under this receipt"
+
+
+class Verb(str, Enum):
+    """What can be done through a receipt."""
+
+    CHANGE = "change_visibility"
+    DELETE = "delete"
+
+
+class Outcome(str, Enum):
+    """What became of one message. Only CHANGED and DELETED changed anything."""
+
+    CHANGED = "changed"
+    DELETED = "deleted"
+    ALREADY_DELETED = "already deleted"
+    SETTLED = "settled before"
+    STALE = "stale"
+    NOT_IN_FLIGHT = "not in flight"
+    BEYOND_CEILING = "beyond the ceiling"
+    INVALID = "invalid"
+
+
+#: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE and RELEASED ever change anything.
+TABLE: dict[tuple[Standing, Verb], Outcome] = {
+    (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
+    (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
+    (Standing.RELEASED, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
+    (Standing.SUPERSEDED, Verb.CHANGE): Outcome.STALE,
+    (Standing.DELETED, Verb.CHANGE): Outcome.ALREADY_DELETED,
+    (Standing.UNKNOWN, Verb.CHANGE): Outcome.INVALID,
+    (Standing.HELD, Verb.DELETE): Outcome.DELETED,
+    (Standing.LATE, Verb.DELETE): Outcome.DELETED,
+    (Standing.RELEASED, Verb.DELETE): Outcome.DELETED,
+    (Standing.SUPERSEDED, Verb.DELETE): Outcome.STALE,
+    (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
+    (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
+}
+
+
+def standing(record: Record, receipt_id: str, now: int) -> Standing:
+    """How `receipt_id` stands to a message of which `record` is recorded."""
+    if record.deleted_at is not None:
+        return Standing.DELETED
+    if record.receipt_id is None and record.visible_at is None:
+        return Standing.UNKNOWN
+    if record.receipt_id != receipt_id:
+        return Standing.SUPERSEDED
+    if record.released_at is not None:
+        return Standing.RELEASED
+    return Standing.HELD if status(record, 0, now) is Status.IN_FLIGHT else Standing.LATE
+
+
+def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
+    """V2, V3, V14: what a receive of a visible message records; the count and the first receive are kept."""
+    return Record(
+        receipt_id=receipt_id,
+        attempt_id=attempt_id,
+        receive_count=record.receive_count + 1,
+        first_received_at=record.first_received_at if record.first_received_at is not None else now,
+        received_at=now,
+        visible_at=now + timeout * MILLISECONDS,
+    )
+
+
+def change(
+    record: Record, receipt_id: str, timeout: int, now: int, *, ceiling: int | None, accept_late: bool,
+    whole_claim: bool = False,
+) -> tuple[Outcome, Record]:
+    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases.
+
+    V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
+    returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
+    `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
+    """
+    stands = standing(record, receipt_id, now)
+    if whole_claim and stands in (Standing.DELETED, Standing.RELEASED):
+        return Outcome.SETTLED, record
+    outcome = TABLE[stands, Verb.CHANGE]
+    if outcome is Outcome.NOT_IN_FLIGHT and accept_late:
+        outcome = Outcome.CHANGED
+    if outcome is not Outcome.CHANGED:
+        return outcome, record
+    visible_at = now + timeout * MILLISECONDS
+    if timeout and ceiling is not None and visible_at > record.received_at + ceiling * MILLISECONDS:
+        return Outcome.BEYOND_CEILING, record
+    return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
+
+
+def delete(record: Record, receipt_id: str, now: int, *, whole_claim: bool = False) -> tuple[Outcome, Record]:
+    """V8, V10, V13: deletes what this receipt was the last to get; through any other receipt nothing changes."""
+    stands = standing(record, receipt_id, now)
+    if whole_claim and stands in (Standing.DELETED, Standing.RELEASED):
+        return Outcome.SETTLED, record
+    outcome = TABLE[stands, Verb.DELETE]
+    return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
+
+
+def lock(record: Record, timeout: int, now: int) -> Record | None:
+    """V12: hides a message that nobody holds; it keeps its receive count and no receipt works on it. None: refused.
+
+    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout".
+    """
+    if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED):
+        return None
+    return record._replace(receipt_id=None, attempt_id=None, released_at=None, visible_at=now + timeout * MILLISECONDS)
+
+
+def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
+    """F3: whether a retried receive with this attempt id gets this message again, under the same receipt.
+
+    True for what the earlier attempt still holds; its deadline starts anew (see `restart`).
+    """
+    return record.attempt_id == attempt_id and status(record, 0, now) is Status.IN_FLIGHT
+
+
+def restart(record: Record, timeout: int, now: int) -> Record:
+    """F3: the same receipt with the timeout restarted, as if received now for the first time (the ceiling too)."""
+    return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
+
+
+#: The error that an outcome is on the wire and in Python, by verb; an outcome that is not here is a success.
+#: V8, V13: "change is an error; delete on a standard queue succeeds and does nothing".
+ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
+    (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
+    (Verb.CHANGE, Outcome.ALREADY_DELETED): ReceiptHandleIsInvalid,
+    (Verb.CHANGE, Outcome.NOT_IN_FLIGHT): MessageNotInflight,
+    (Verb.CHANGE, Outcome.BEYOND_CEILING): InvalidParameterValue,
+    (Verb.CHANGE, Outcome.INVALID): ReceiptHandleIsInvalid,
+    (Verb.DELETE, Outcome.INVALID): ReceiptHandleIsInvalid,
+}
+
+
+def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int | None) -> LedgerError | None:
+    """The error to raise for an outcome, or None when it is a success."""
+    kind = ERRORS.get((verb, outcome))
+    if kind is None:
+        return None
+    if kind is InvalidParameterValue:
+        return InvalidParameterValue(
+            "VisibilityTimeout", timeout,
+            f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds] from its receive",
+            "Give at most the time that is left, or release the message and receive it anew.",
+        )
+    why = {
+        Outcome.STALE: "a later receive (or a lock) has replaced the receipt",
+        Outcome.ALREADY_DELETED: "the message was deleted",
+        Outcome.NOT_IN_FLIGHT: "its visibility timeout has run out",
+        Outcome.INVALID: "it was never handed out for this message",
+    }[outcome]
+    return kind(f"Receipt handle {handle[:80]!r}: {why}; nothing was changed. Receive the message again")
