@@ -1,0 +1,205 @@
+"""A claim: what a receive answers, however many messages it holds, and the heartbeat that keeps it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ledger.clock import instant
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.message import Message, public_message
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import Action, Grant, count_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ledger.queue import Queue
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now."""
+
+    messages: int
+    lost: int
+
+
+class Claim:
+    """Messages held under one receipt. False when there are none.
+
+    `receipt_id` (string, None when empty), `count`, `deadline` (UTC; when the hold ends unless extended), `version`:
+    the commit that granted it, a fencing token that only grows.
+    """
+
+    def __init__(self, queue: Queue, grant: Grant | None, visibility_timeout: int) -> None:
+        self._queue, self._grant, self.visibility_timeout = queue, grant, visibility_timeout
+        self.receipt_id = grant.receipt_id if grant else None
+        self.count = grant.count if grant else 0
+        self.version = grant.version if grant else None
+        self._visible_at = grant.visible_at if grant else 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages())
+
+    def __repr__(self) -> str:
+        return f"Claim({self.count} messages of {self._queue.name!r}, receipt {self.receipt_id}, until {self.deadline})"
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the messages become visible again, as of the last extension through this object."""
+        return instant(self._visible_at) if self._grant else None
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """The messages, a row each: message_id, body (string), message_attributes (map), sent_at, first_received_at
+        (timestamp), receive_count (int), receipt_handle (string). Lazy; needs Spark."""
+        return self._queue._spark().messages(self._queue._record(), self._grant)
+
+    def messages(self) -> list[Message]:
+        """The messages as a list, oldest first; for claims that fit in memory. Needs no Spark."""
+        if self._grant is None:
+            return []
+        record, now = self._queue._record(), self._queue._clock()
+        stored = self._queue._store.read(record, self._grant)
+        return [public_message(record, message, now, self.receipt_id) for message in stored]
+
+    def extend(self, visibility_timeout: int | None = None) -> Settled:
+        """The deadline becomes so many seconds from now (default: the claim's timeout). Costs the same for any size.
+
+        Raises LeaseLost when nothing of the claim is held any more, InvalidParameterValue beyond the ceiling (V7).
+        """
+        timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
+        now = self._queue._clock()
+        settled = self._settle(Verb.CHANGE, timeout)
+        if self._grant is not None:
+            self._visible_at = now + timeout * MILLISECONDS
+        return settled
+
+    def release(self) -> Settled:
+        """Gives back all that is still held, at once. Raises LeaseLost when there is nothing left to give back."""
+        return self._settle(Verb.CHANGE, 0)
+
+    def delete(self) -> Settled:
+        """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
+
+        Raises LeaseLost when others hold or deleted all of it: its work was, or will be, done by somebody else.
+        """
+        return self._settle(Verb.DELETE, 0)
+
+    def settle(self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None) -> Any:
+        """`Queue.settle`: acknowledge some, release some, extend some, in one commit."""
+        return self._queue.settle(delete=delete, release=release, extend=extend, visibility_timeout=visibility_timeout)
+
+    def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
+        """A context manager that extends the claim in the background while its body works; see Heartbeat."""
+        timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
+        return Heartbeat(self, timeout, timeout / 3 if every is None else every)
+
+    def _ceiling(self) -> float | None:
+        limits = attribute_rules.limits_of(self._queue._record().attributes)
+        most = limits.maximum_visibility_timeout
+        return None if most is None else self._grant.received_at + most * MILLISECONDS
+
+    def _settle(self, verb: Verb, timeout: int) -> Settled:
+        limits = attribute_rules.limits_of(self._queue._record().attributes)
+        bounds.visibility_timeout(timeout, limits)
+        if self._grant is None:
+            return Settled(0, 0)
+        action = Action(verb, self.receipt_id, self._grant.runs.select(["lane", "segment", "first_seq", "last_seq"]), timeout, True)
+        answer = self._queue._act([action])[0]
+        by_outcome = {
+            outcome: count_messages(answer.filter(pa.compute.equal(answer["outcome"], outcome.value))) for outcome in Outcome
+        }
+        if by_outcome[Outcome.BEYOND_CEILING]:
+            raise InvalidParameterValue(
+                "VisibilityTimeout", timeout,
+                "Total VisibilityTimeout for the claim is beyond the limit "
+                f"[{limits.maximum_visibility_timeout} seconds] from its receive",
+                "Give at most the time that is left, or raise the queue's MaximumVisibilityTimeout.",
+            )
+        done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
+        lost = by_outcome[Outcome.STALE] + by_outcome[Outcome.NOT_IN_FLIGHT] + by_outcome[Outcome.INVALID]
+        if lost and not done:
+            raise LeaseLost(
+                f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out "
+                "or were received by others. Receive again; keep a claim with a longer timeout or a heartbeat"
+            )
+        return Settled(done, lost)
+
+
+class Heartbeat:
+    """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
+
+    `lost` is true once nothing is held any more, `lost_messages` counts those that others got; `check()` raises
+    LeaseLost then, for use inside a long loop. At the ceiling (V7) it extends a last time to the ceiling and stops:
+    `at_ceiling` is true and the lease ends then. An error that is not a lost lease is kept in `error`, and the next
+    beat tries again.
+    """
+
+    def __init__(self, claim: Claim, visibility_timeout: int, every: float) -> None:
+        if not 0 < every < max(visibility_timeout, 1):
+            raise InvalidParameterValue(
+                "every", every, f"Must be > 0 and < the visibility timeout of {visibility_timeout} seconds",
+                "Beat about three times per timeout.",
+            )
+        self._claim, self._timeout, self._every = claim, visibility_timeout, every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="ledger-heartbeat", daemon=True)
+        self.lost, self.at_ceiling, self.lost_messages, self.beats = False, False, 0, 0
+        self.error: LedgerError | None = None
+
+    def __enter__(self) -> Heartbeat:
+        if self._claim:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raises LeaseLost when the claim is lost."""
+        if self.lost:
+            raise LeaseLost(f"The heartbeat found the claim {self._claim.receipt_id} lost: stop, others have its messages")
+
+    def _beat(self) -> None:
+        following = time.monotonic() + self._every
+        while not self._stop.wait(max(0.0, following - time.monotonic())):
+            following += self._every
+            try:
+                if not self._extend():
+                    return
+            except LeaseLost:
+                self.lost = True
+                return
+            except Exception as error:
+                self.error = error if isinstance(error, LedgerError) else LedgerError(repr(error))
+
+    def _extend(self) -> bool:
+        """One beat; False when it was the last, at the ceiling."""
+        ceiling, now = self._claim._ceiling(), self._claim._queue._clock()
+        timeout = self._timeout
+        if ceiling is not None and now + timeout * MILLISECONDS > ceiling:
+            timeout, self.at_ceiling = int((ceiling - now) // MILLISECONDS), True
+        if timeout > 0:
+            self.lost_messages = self._claim.extend(timeout).lost
+            self.beats += 1
+            self.error = None
+        return not self.at_ceiling

@@ -1,0 +1,250 @@
+"""A queue: send, receive, act on receipt handles, look. What users call; the store does the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ledger.batch import Claim
+from ledger.clock import Clock, instant
+from ledger.errors import (
+    InvalidParameterValue, LedgerError, MessageNotInflight, QueueDoesNotExist, SparkIsNeeded,
+)
+from ledger.handles import HandleList, Wish
+from ledger.message import Counts, HandleOutcome, Message, public_message
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
+from ledger.rules import message as message_rules
+from ledger.rules import visibility
+from ledger.rules.receipt_handle import decode
+from ledger.rules.state import Status
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import QueueRecord, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from ledger.store.delta.frames import Frames, Sent
+
+
+class Queue:
+    """A queue of a ledger. Cheap to make; threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
+
+    def __init__(self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, poll_interval: float) -> None:
+        self._store, self._made, self._clock, self._frames = store, record, clock, frames
+        self._poll_interval = poll_interval
+        self.name = record.name
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    def attributes(self) -> dict[str, str]:
+        """All attributes as text, as SQS answers them, with CreatedTimestamp and LastModifiedTimestamp (seconds)."""
+        record = self._record()
+        return {
+            **record.attributes,
+            "CreatedTimestamp": str(record.created_at // 1_000), "LastModifiedTimestamp": str(record.modified_at // 1_000),
+        }
+
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Changes attributes, for receives from now on. Raises InvalidAttributeName, InvalidAttributeValue."""
+        record = self._record()
+        complete = attribute_rules.complete(attributes, record.attributes)
+        self._store.change_queue(self.name, complete, record.tags, self._clock())
+
+    def tags(self) -> dict[str, str]:
+        """The queue's tags."""
+        return dict(self._record().tags)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Replaces the queue's tags."""
+        record = self._record()
+        self._store.change_queue(self.name, record.attributes, dict(tags), self._clock())
+
+    def send(
+        self, messages: DataFrame | Sequence[str] | str, *, body: str | None = None, attempt_id: str | None = None
+    ) -> Sent | list[str]:
+        """Sends messages in one commit.
+
+        A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
+        row as JSON when there is no such column; any number of rows. Answers a `Sent`: count, and `ids()`, a DataFrame.
+        A list of strings (or one string): answers their message ids in order.
+        `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
+        Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and for
+        a missing column; then nothing was sent.
+        """
+        record = self._record()
+        most = int(record.attributes["MaximumMessageSize"])
+        if _is_dataframe(messages):
+            return self._spark().send(record, messages, body, most, self._clock(), attempt_id)
+        if isinstance(messages, str):
+            messages = [messages]
+        bodies = [message_rules.body(text, most) for text in messages]
+        return self._store.send(record, bodies, self._clock(), attempt_id)
+
+    def receive(
+        self, max_messages: int | None = 1, visibility_timeout: int | None = None, wait: float | None = None,
+        attempt_id: str | None = None,
+    ) -> Claim:
+        """Claims up to `max_messages` visible messages (None: all there are) under one new receipt, in one commit.
+
+        `visibility_timeout` (seconds) is for this claim; without it the queue's VisibilityTimeout. `wait` (seconds)
+        waits for a message when there is none; without it the queue's ReceiveMessageWaitTimeSeconds. The same
+        `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted.
+        Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
+        """
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        maximum = bounds.maximum_messages(max_messages, limits)
+        if visibility_timeout is None:
+            visibility_timeout = int(record.attributes["VisibilityTimeout"])
+        bounds.visibility_timeout(visibility_timeout, limits)
+        wait = bounds.wait(int(record.attributes["ReceiveMessageWaitTimeSeconds"]) if wait is None else wait, limits)
+        attempt = _attempt_id(attempt_id)
+        give_up = time.monotonic() + wait
+        while True:
+            seen = self._store.change_token() if wait else None
+            now = self._clock()
+            grant = self._store.receive(record, maximum, visibility_timeout, attempt, now)
+            if grant is not None or time.monotonic() >= give_up:
+                return Claim(self, grant, visibility_timeout)
+            self._wait_for_change(seen, give_up)
+
+    def claim(self, receipt_id: str) -> Claim:
+        """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on."""
+        record = self._record()
+        return Claim(self, self._store.held(record, receipt_id), int(record.attributes["VisibilityTimeout"]))
+
+    def delete(self, receipt_handles: str | Sequence[str] | DataFrame) -> Any:
+        """Acknowledges messages, in one commit.
+
+        One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
+        A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
+        receipt_handle, action, outcome, error_code (string; null for a success), a row per distinct handle.
+        Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
+        """
+        if isinstance(receipt_handles, str):
+            self._act_on_one(Wish(receipt_handles, Verb.DELETE))
+            return None
+        return self.settle(delete=receipt_handles)
+
+    def change_visibility(self, receipt_handles: str | Sequence[str] | DataFrame, visibility_timeout: int | str | Sequence[int]) -> Any:
+        """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
+
+        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
+        or one per handle) and a DataFrame (with one timeout, or the name of a column of them): outcomes, as `delete`.
+        """
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        if isinstance(receipt_handles, str):
+            bounds.visibility_timeout(visibility_timeout, limits)
+            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, visibility_timeout))
+            return None
+        if _is_dataframe(receipt_handles):
+            return self.settle(extend=receipt_handles, visibility_timeout=visibility_timeout)
+        timeouts = [visibility_timeout] * len(receipt_handles) if isinstance(visibility_timeout, int) else list(visibility_timeout)
+        if len(timeouts) != len(receipt_handles):
+            raise InvalidParameterValue("VisibilityTimeout", len(timeouts), f"Must be one, or one for each of the {len(receipt_handles)} handles")
+        for timeout in timeouts:
+            bounds.visibility_timeout(timeout, limits)
+        return self._act_on_list([Wish(h, Verb.CHANGE, t) for h, t in zip(receipt_handles, timeouts)])
+
+    def settle(
+        self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: int | str | None = None
+    ) -> Any:
+        """Acknowledges some messages, releases some and extends some, all in one commit.
+
+        Each of the three is a list of receipt handles, or a DataFrame with a column `receipt_handle`; all of one kind.
+        `visibility_timeout` (seconds, or for a DataFrame the name of a column) is for `extend`; without it the queue's.
+        Answers outcomes, as `delete`: for lists in the order delete, release, extend.
+        """
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        if visibility_timeout is None:
+            visibility_timeout = int(record.attributes["VisibilityTimeout"])
+        if not isinstance(visibility_timeout, str):
+            bounds.visibility_timeout(visibility_timeout, limits)
+        parts = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
+        if any(_is_dataframe(handles) for _, handles, _ in parts):
+            frames = self._spark()
+            asked = frames.wishes(record, [part for part in parts if part[1] is not None], limits)
+            return asked.outcomes(self._act(asked.actions))
+        return self._act_on_list([Wish(h, verb, timeout) for verb, handles, timeout in parts for h in handles or ()])
+
+    def peek(self, message_id: str) -> Message:
+        """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
+        record = self._record()
+        return public_message(record, self._store.peek(record, message_id), self._clock(), None)
+
+    def lock(self, message_id: str, visibility_timeout: int) -> None:
+        """V12: hides a message that nobody holds for so many seconds. Raises MessageNotInflight's opposite: a
+        LedgerError when it is in flight or deleted, MessageDoesNotExist when there is none."""
+        record = self._record()
+        bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
+        if not self._store.lock(record, message_id, visibility_timeout, self._clock()):
+            raise LedgerError(f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked")
+
+    def purge(self) -> int:
+        """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays."""
+        return self._store.purge(self._record(), self._clock())
+
+    def counts(self) -> Counts:
+        """How many messages are in each state, and the oldest one's age, without reading a message."""
+        now = self._clock()
+        counted = self._store.counts(self._record(), now)
+        return Counts(
+            *(counted.by_status[s] for s in (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED)),
+            age_of_oldest=None if counted.oldest_sent_at is None else (now - counted.oldest_sent_at) / 1_000,
+        )
+
+    # What claims use.
+
+    def _record(self) -> QueueRecord:
+        record = self._store.queue(self.name)
+        if record.id != self._made.id:
+            raise QueueDoesNotExist(self.name)
+        return record
+
+    def _act(self, actions: Sequence[Any]) -> list[Any]:
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        accept_late = record.attributes["LateChange"] == "accept"
+        return self._store.act(record, actions, limits, accept_late, self._clock())
+
+    def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
+        asked = HandleList(self._made, wishes)
+        return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
+
+    def _act_on_one(self, wish: Wish) -> None:
+        decode(wish.handle, self._record().id)
+        outcome = Outcome(self._act_on_list([wish])[0].outcome)
+        ceiling = attribute_rules.limits_of(self._record().attributes).maximum_visibility_timeout
+        error = visibility.error(wish.verb, outcome, wish.handle, wish.timeout, ceiling)
+        if error is not None:
+            raise error
+
+    def _spark(self) -> Frames:
+        if self._frames is None:
+            raise SparkIsNeeded("A DataFrame needs Spark: open the ledger with Ledger.open(root, spark=spark)")
+        return self._frames
+
+    def _wait_for_change(self, seen: object, give_up: float) -> None:
+        """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
+        look_again = min(give_up, time.monotonic() + 1.0)
+        while time.monotonic() < look_again:
+            time.sleep(min(self._poll_interval, max(0.0, look_again - time.monotonic())))
+            if self._store.change_token() != seen:
+                return
+
+
+def _is_dataframe(value: object) -> bool:
+    return hasattr(value, "sparkSession") and hasattr(value, "select")
+
+
+def _attempt_id(value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= 128):
+        raise InvalidParameterValue(
+            "ReceiveRequestAttemptId", value, "Must be a string of 1 to 128 characters", "Use the run id of the job."
+        )
+    return value

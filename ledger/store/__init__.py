@@ -1,0 +1,151 @@
+"""The seam every store stands behind: set-shaped verbs, a run of messages in, an outcome per run out.
+
+A *run* is a row (lane, segment, first_seq, last_seq): neighbouring messages of a segment, both ends included. A claim
+of a million messages sent in bulk is a run or two, whatever it costs to say so in rows of one message each.
+All instants are integer milliseconds UTC and all durations seconds; `now` is always an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from ledger.rules.limits import Limits
+from ledger.rules.state import Record, Status
+from ledger.rules.visibility import Verb
+
+RUN_FIELDS = [
+    pa.field("lane", pa.int32()),
+    pa.field("segment", pa.string()),
+    pa.field("first_seq", pa.int64()),
+    pa.field("last_seq", pa.int64()),
+]
+#: The messages of a grant: where they are and what was recorded about them before.
+GRANTED_RUNS = pa.schema([*RUN_FIELDS, pa.field("receive_count", pa.int32()), pa.field("first_received_at", pa.int64())])
+RUNS = pa.schema(RUN_FIELDS)
+#: What became of the messages of an action.
+OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
+
+
+@dataclass(frozen=True)
+class QueueRecord:
+    """A queue as the store knows it. `id` names this very queue: made again under the same name, it has another."""
+
+    id: str
+    name: str
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    created_at: int
+    modified_at: int
+    revision: int = 1
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a receive was granted: `runs` as GRANTED_RUNS; `version` is the commit that granted it."""
+
+    receipt_id: str
+    visible_at: int
+    received_at: int
+    version: int
+    runs: pa.Table
+
+    @property
+    def count(self) -> int:
+        """How many messages were granted."""
+        return count_messages(self.runs)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases."""
+
+    verb: Verb
+    receipt_id: str
+    runs: pa.Table
+    timeout: int = 0
+    whole_claim: bool = False
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """A message as it lies in the store, and what is recorded about it. `record.receipt_id` may be None."""
+
+    message_id: str
+    body: str
+    sent_at: int
+    available_at: int
+    lane: int
+    segment: str
+    seq: int
+    record: Record
+    message_attributes: Mapping[str, Mapping[str, object]] | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many messages of a queue are in each state, and when the oldest not deleted one was sent (None: none)."""
+
+    by_status: Mapping[Status, int]
+    oldest_sent_at: int | None
+
+
+class Store(Protocol):
+    """What a store must do. Every verb is one atomic commit; one that changes nothing commits nothing."""
+
+    def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+        """The queue of this name, made if there is none; QueueNameExists when it differs in an attribute."""
+
+    def queue(self, name: str) -> QueueRecord:
+        """The queue of this name; raises QueueDoesNotExist."""
+
+    def queues(self) -> list[QueueRecord]:
+        """All queues, by name."""
+
+    def change_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+        """Replaces a queue's attributes and tags."""
+
+    def delete_queue(self, name: str) -> None:
+        """Removes the queue and, with it, its messages."""
+
+    def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
+        """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same."""
+
+    def receive(
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
+    ) -> Grant | None:
+        """Grants up to `maximum` visible messages (None: all) to one new receipt, or None when none is visible."""
+
+    def act(self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int) -> list[pa.Table]:
+        """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
+
+    def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
+        """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist."""
+
+    def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
+        """V11; raises MessageDoesNotExist."""
+
+    def held(self, queue: QueueRecord, receipt_id: str) -> Grant | None:
+        """What is recorded under a receipt and not deleted, or None."""
+
+    def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
+        """The messages of a grant, oldest first."""
+
+    def purge(self, queue: QueueRecord, now: int) -> int:
+        """Deletes every message stored now; answers how many."""
+
+    def counts(self, queue: QueueRecord, now: int) -> Counts:
+        """Counts by state, from metadata and records alone."""
+
+    def change_token(self) -> object:
+        """Differs whenever something was committed since; for waiting."""
+
+
+def count_messages(runs: pa.Table) -> int:
+    """How many messages some runs hold."""
+    if not runs.num_rows:
+        return 0
+    return int((runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1).sum())

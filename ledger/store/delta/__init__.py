@@ -1,0 +1,1 @@
+"""The store on Delta Lake tables: two engines on one log."""

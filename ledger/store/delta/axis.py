@@ -1,0 +1,97 @@
+"""Runs of messages on one line of numbers: a segment's place on the axis, then the ordinal. All of it vectorized.
+
+Runs are given as arrays `first` and `last` (both ends included), sorted and without overlap, each with a `code` that
+stands for what is recorded about it; ABSENT where nothing is. How many runs there are decides the cost, never how
+many messages.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+#: Ordinals stay below 2**32, so neighbouring segments never touch on the axis.
+SEGMENT_SHIFT = 33
+ABSENT = -1
+
+
+class Runs(NamedTuple):
+    """Sorted runs without overlap."""
+
+    first: np.ndarray
+    last: np.ndarray
+    code: np.ndarray
+
+
+class Pieces(NamedTuple):
+    """Parts of queries: which query, from where to where, and the code of the run it lies in (or ABSENT)."""
+
+    query: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    code: np.ndarray
+
+
+def empty_runs() -> Runs:
+    """No runs."""
+    nothing = np.empty(0, dtype=np.int64)
+    return Runs(nothing, nothing, nothing)
+
+
+def cut(runs: Runs, first: np.ndarray, last: np.ndarray) -> Pieces:
+    """The queries [first, last] cut at the borders of `runs`; the pieces of a query cover it exactly, in order."""
+    start = np.searchsorted(runs.last, first, "left")
+    stop = np.maximum(np.searchsorted(runs.first, last, "right"), start)
+    overlaps = stop - start
+    query = np.repeat(np.arange(len(first)), overlaps)
+    offset = np.arange(len(query)) - np.repeat(np.cumsum(overlaps) - overlaps, overlaps)
+    run = start[query] + offset
+    covered_first = np.maximum(first[query], runs.first[run])
+    covered_last = np.minimum(last[query], runs.last[run])
+    # Before each covered piece, and behind the last one of a query, there may be a gap.
+    everyone = np.arange(len(first))
+    gap_query = np.concatenate([query, everyone])
+    gap_last = np.concatenate([covered_first - 1, last])
+    follows = offset > 0
+    before = first[query]
+    before[follows] = covered_last[np.flatnonzero(follows) - 1] + 1
+    behind = first.copy()
+    ends = np.flatnonzero(overlaps)
+    behind[ends] = covered_last[np.cumsum(overlaps)[ends] - 1] + 1
+    gap_first = np.concatenate([before, behind])
+    real = gap_first <= gap_last
+    pieces = Pieces(
+        np.concatenate([query, gap_query[real]]),
+        np.concatenate([covered_first, gap_first[real]]),
+        np.concatenate([covered_last, gap_last[real]]),
+        np.concatenate([runs.code[run], np.full(int(real.sum()), ABSENT)]),
+    )
+    order = np.lexsort((pieces.first, pieces.query))
+    return Pieces(*(column[order] for column in pieces))
+
+
+def paint(runs: Runs, over: Runs) -> Runs:
+    """`runs` with `over` laid on top, neighbours of the same code joined."""
+    pieces = cut(over, runs.first, runs.last)
+    kept = pieces.code == ABSENT
+    first = np.concatenate([pieces.first[kept], over.first])
+    last = np.concatenate([pieces.last[kept], over.last])
+    code = np.concatenate([runs.code[pieces.query[kept]], over.code])
+    order = np.argsort(first, kind="stable")
+    return join(Runs(first[order], last[order], code[order]))
+
+
+def join(runs: Runs) -> Runs:
+    """The same with neighbours of one code made one run."""
+    if len(runs.first) < 2:
+        return runs
+    border = (runs.last[:-1] + 1 != runs.first[1:]) | (runs.code[:-1] != runs.code[1:])
+    starts = np.concatenate([[True], border])
+    ends = np.concatenate([border, [True]])
+    return Runs(runs.first[starts], runs.last[ends], runs.code[starts])
+
+
+def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """How many messages each run holds."""
+    return last - first + 1

@@ -1,0 +1,168 @@
+"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded snapshot."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from ledger.store.delta.engine import (
+    EXPECTED_REVISION, OPERATION, SEGMENT_FILES, Commit, Conflict, Snapshot, Where,
+)
+from ledger.store.delta.tables import DESCRIPTION, TABLES
+
+#: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
+REBASES = 100
+
+
+class DeltaRsEngine:
+    """Engine on delta-rs. Loaded tables are kept per thread, so that no thread moves another's snapshot."""
+
+    name = "delta-rs"
+
+    def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
+        self._locations = dict(locations)
+        self._storage_options = dict(storage_options or {}) or None
+        self._loaded = threading.local()
+
+    def create(self, table: str) -> None:
+        known = TABLES[table]
+        if not DeltaTable.is_deltatable(self._locations[table], self._storage_options):
+            DeltaTable.create(
+                self._locations[table], known.schema, mode="ignore", partition_by=list(known.partitions),
+                configuration=known.properties, description=DESCRIPTION, storage_options=self._storage_options,
+            )
+
+    def version(self, table: str) -> int:
+        return self._newest(table).version()
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        loaded = self._newest(table)
+        rows = loaded.to_pyarrow_table(filters=_filters(where))
+        return Snapshot(loaded.version(), rows, loaded)
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        known = TABLES[table]
+        matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
+        columns = {column: f"s.{column}" for column in known.schema.names}
+        changeable = {c: e for c, e in columns.items() if c not in known.partitions}
+        merger = snapshot.loaded.merge(
+            edits.drop_columns([EXPECTED_REVISION]), " AND ".join([where.sql("t"), *matches]),
+            source_alias="s", target_alias="t", commit_properties=_properties(metadata),
+        )
+        merger = (
+            merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
+            .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
+            .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
+        )
+        with _conflicts():
+            merger.execute()
+        return snapshot.loaded.version()
+
+    def append(self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int:
+        loaded = self._newest(table)
+        if transaction is not None:
+            committed = loaded.transaction_version(transaction[0])
+            if committed is not None and committed >= transaction[1]:
+                raise Conflict(f"transaction {transaction} was committed before")
+        with _conflicts():
+            write_deltalake(loaded, rows, mode="append", commit_properties=_properties(metadata, transaction))
+        return self.version(table)
+
+    def files(self) -> tuple[int, pa.Table]:
+        loaded = self._newest("messages")
+        actions = pa.table(loaded.get_add_actions(flatten=True))
+        if not actions.num_rows:
+            return loaded.version(), SEGMENT_FILES.empty_table()
+        named = {
+            "queue": "partition.queue", "lane": "partition.lane", "segment": "partition.segment",
+            "messages": "num_records", "first_seq": "min.seq", "last_seq": "max.seq",
+            "sent_at": "min.sent_at", "available_at": "max.available_at",
+        }
+        columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
+        return loaded.version(), pa.table(columns, schema=SEGMENT_FILES)
+
+    def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
+        dataset = self._newest("messages").to_pyarrow_dataset(file_pruning_predicate=_filters(where))
+        condition = None
+        if first_seq is not None:
+            condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
+        return dataset.to_table(columns=list(columns), filter=condition)
+
+    def delete(self, table: str, where: Where, metadata: Mapping[str, Any]) -> None:
+        with _conflicts():
+            self._newest(table).delete(where.sql(), commit_properties=_properties(metadata))
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        loaded = self._newest(table)
+        missing = loaded.version() - since
+        if missing <= 0:
+            return []
+        commits = [
+            Commit(entry["version"], entry["timestamp"], json.loads(entry.get("userMetadata") or "{}"))
+            for entry in loaded.history(missing)
+        ]
+        return sorted((c for c in commits if c.version > since), key=lambda commit: commit.version)
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        return self._newest(table).transaction_version(application)
+
+    def compact(self, table: str, where: Where) -> None:
+        with _conflicts():
+            self._newest(table).optimize.compact(partition_filters=_filters(where))
+
+    def vacuum(self, table: str) -> int:
+        return len(self._newest(table).vacuum(dry_run=False))
+
+    def _newest(self, table: str) -> DeltaTable:
+        tables = self._loaded.__dict__
+        if table in tables:
+            tables[table].update_incremental()
+        else:
+            tables[table] = DeltaTable(self._locations[table], storage_options=self._storage_options)
+        return tables[table]
+
+
+class _conflicts:
+    """Turns delta-rs's errors of a lost race into Conflict."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        lost = isinstance(error, CommitFailedError) or (
+            isinstance(error, DeltaError) and not isinstance(error, TableNotFoundError) and "ransaction" in str(error)
+        )
+        if lost:
+            raise Conflict(str(error)) from error
+
+
+def _properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": json.dumps(metadata)}, max_commit_retries=REBASES,
+        app_transactions=[Transaction(*transaction)] if transaction else None,
+    )
+
+
+def _filters(where: Where) -> list[tuple[str, str, Any]] | None:
+    filters: list[tuple[str, str, Any]] = []
+    if where.queue is not None:
+        filters.append(("queue", "=", where.queue))
+    if where.lanes is not None:
+        filters.append(("lane", "in", [str(lane) for lane in where.lanes]))
+    if where.segments is not None:
+        filters.append(("segment", "in", list(where.segments)))
+    return filters or None
+
+
+def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        return pc.divide(column, 1_000)
+    return column.cast(kind)

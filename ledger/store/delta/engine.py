@@ -1,0 +1,120 @@
+"""The seam between the store and the two engines that commit to its tables. Nothing above it knows which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+#: The column of an edit that says what to do with its row: insert, update or delete.
+OPERATION = "operation"
+#: The column of an edit: the revision its row must still have, or null for no such demand.
+EXPECTED_REVISION = "expected_revision"
+
+
+class Conflict(Exception):
+    """Another writer changed what the commit relied on. Nothing was committed, as far as the engine knows."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Partitions named by literals: the only predicates that narrow a Delta transaction."""
+
+    queue: str | None = None
+    lanes: tuple[int, ...] | None = None
+    segments: tuple[str, ...] | None = None
+
+    def sql(self, alias: str = "") -> str:
+        """As a SQL predicate on columns of `alias`."""
+        prefix = f"{alias}." if alias else ""
+        parts = []
+        if self.queue is not None:
+            parts.append(f"{prefix}queue = {literal(self.queue)}")
+        if self.lanes is not None:
+            parts.append(f"{prefix}lane IN ({', '.join(map(str, self.lanes))})")
+        if self.segments is not None:
+            parts.append(f"{prefix}segment IN ({', '.join(map(literal, self.segments))})")
+        return " AND ".join(parts) or "true"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Rows of a table as of one version. `loaded` is the engine's own."""
+
+    version: int
+    rows: pa.Table
+    loaded: Any = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table's history."""
+
+    version: int
+    timestamp: int
+    metadata: Mapping[str, Any]
+
+
+class Engine(Protocol):
+    """What an engine does for the store. Tables go by name."""
+
+    name: str
+
+    def create(self, table: str) -> None:
+        """Makes the table if it does not exist yet."""
+
+    def version(self, table: str) -> int:
+        """The newest version."""
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        """The rows of some partitions."""
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        """One MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION); answers the version committed.
+
+        Raises Conflict when a row named by an edit is not as the edit supposes, or when another writer committed to
+        the partitions of `where` since the snapshot.
+        """
+
+    def append(self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int:
+        """One blind append. With a transaction (application id, version) that was committed before: Conflict."""
+
+    def files(self) -> tuple[int, pa.Table]:
+        """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
+
+    def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
+        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq."""
+
+    def delete(self, table: str, where: Where, metadata: Mapping[str, Any]) -> None:
+        """Removes whole partitions."""
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        """The commits with a version > `since`, oldest first."""
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        """The newest version committed under an application id."""
+
+    def compact(self, table: str, where: Where) -> None:
+        """Rewrites the small files of some partitions into large ones, without changing a row."""
+
+    def vacuum(self, table: str) -> int:
+        """Removes files that no version within the retention needs; answers how many."""
+
+
+#: What the log says about each data file of `messages`. Instants in milliseconds.
+SEGMENT_FILES = pa.schema([
+    ("queue", pa.string()), ("lane", pa.int32()), ("segment", pa.string()), ("messages", pa.int64()),
+    ("first_seq", pa.int64()), ("last_seq", pa.int64()), ("sent_at", pa.int64()), ("available_at", pa.int64()),
+])
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def tuple_of(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Sorted and without doubles."""
+    return tuple(sorted(set(values)))

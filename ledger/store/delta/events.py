@@ -1,0 +1,45 @@
+"""What a commit says it did: the entries of the receipts ledger, carried in the commit's own metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ledger.rules.state import Record
+from ledger.rules.visibility import Verb
+from ledger.store import Action
+from ledger.store.delta import axis
+from ledger.store.delta.axis import Runs
+from ledger.store.delta.lanes import Lanes
+
+
+class Events:
+    """Collects the entries of one commit. Nothing is noted about no messages."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, event: str, record: Record, runs: Runs) -> None:
+        """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
+        messages = int(axis.lengths(runs.first, runs.last).sum())
+        if messages:
+            self.entries.append({
+                "event": event, "receipt_id": record.receipt_id, "attempt_id": record.attempt_id,
+                "messages": messages, "visible_at": record.visible_at,
+            })
+
+    def acted(self, action: Action, lanes: Lanes, changed: Runs) -> None:
+        """Notes what an action changed."""
+        if len(changed.first):
+            event = "deleted" if action.verb is Verb.DELETE else "extended" if action.timeout else "released"
+            self.add(event, lanes.record(changed.code[0]), changed)
+
+    def expired(self, lanes: Lanes, taken: Runs) -> None:
+        """Notes the receipts whose deadline had passed on messages that are now received again."""
+        for code in np.unique(taken.code).tolist():
+            record = lanes.record(code)
+            if record.receipt_id is not None and record.released_at is None:
+                part = taken.code == code
+                self.add("expired", record, Runs(taken.first[part], taken.last[part], taken.code[part]))

@@ -1,0 +1,173 @@
+"""The recorded state of some lanes of a queue, as the store decides on it, and the edits that a decision amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules.state import UNTOUCHED, Record
+from ledger.store.delta import axis
+from ledger.store.delta.axis import ABSENT, SEGMENT_SHIFT, Runs
+from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.tables import HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+
+EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+class Lanes:
+    """Visibility rows on one axis. `records[code]` is what is recorded about a run; equal records share a code."""
+
+    def __init__(self, queue: str, rows: pa.Table) -> None:
+        self.queue = queue
+        self.segments: list[str] = []
+        self.lane_of: list[int] = []
+        self._index: dict[str, int] = {}
+        self.records: list[Record] = []
+        self._codes: dict[Record, int] = {}
+        is_head = pc.equal(rows["segment"], HEAD)
+        heads = rows.filter(is_head)
+        self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
+        rows = rows.filter(pc.invert(is_head))
+        first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
+        order = np.argsort(first, kind="stable")
+        last = first + rows["last_seq"].to_numpy() - rows["first_seq"].to_numpy()
+        self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
+
+    def positions(self, lanes: Any, segments: Any, seqs: Any) -> np.ndarray:
+        """Places on the axis; segments not met before get the next place. Arrow columns or arrays of equal length."""
+        encoded = pc.dictionary_encode(pa.chunked_array(segments) if isinstance(segments, list) else segments)
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = encoded.dictionary.to_pylist()
+        some_lane = np.zeros(len(names), dtype=np.int64)
+        some_lane[codes] = np.asarray(lanes)
+        places = np.array([self._place(name, int(lane)) for name, lane in zip(names, some_lane)], dtype=np.int64)
+        return (places[codes] << SEGMENT_SHIFT) + np.asarray(seqs) if len(codes) else np.empty(0, dtype=np.int64)
+
+    def code(self, record: Record) -> int:
+        """The code of a record, new or known."""
+        if record not in self._codes:
+            self._codes[record] = len(self.records)
+            self.records.append(record)
+        return self._codes[record]
+
+    def record(self, code: int) -> Record:
+        """The record behind a code; that of an untouched message for ABSENT."""
+        return UNTOUCHED if code == ABSENT else self.records[code]
+
+    def per_code(self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any) -> np.ndarray:
+        """`rule` of each piece's record, asked once per distinct record."""
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        return np.array([rule(self.record(code)) for code in distinct.tolist()], dtype=kind)[inverse]
+
+    def lanes(self, positions: np.ndarray) -> np.ndarray:
+        """The lane of each place on the axis."""
+        return np.array(self.lane_of, dtype=np.int64)[positions >> SEGMENT_SHIFT] if len(positions) else positions
+
+    def table(self, first: np.ndarray, last: np.ndarray) -> list[pa.Array]:
+        """Runs as the four columns lane, segment, first_seq, last_seq."""
+        place = first >> SEGMENT_SHIFT
+        names = pa.array(self.segments, pa.string()).take(pa.array(place))
+        seq = first - (place << SEGMENT_SHIFT)
+        return [pa.array(self.lanes(first), pa.int32()), names, pa.array(seq), pa.array(seq + last - first)]
+
+    def edits(self, over: Runs) -> pa.Table:
+        """What a MERGE must insert, update and delete so that the recorded runs become `runs` with `over` on top.
+
+        Every lane that changes gets its head row counted up, which is what concurrent decisions about it trip over.
+        Without a change: no rows.
+        """
+        return self.replacing(axis.paint(self.runs, over))
+
+    def replacing(self, new: Runs) -> pa.Table:
+        """The edits that turn the recorded runs into `new`."""
+        old = self.runs
+        at = np.searchsorted(old.first, new.first)
+        inside = at < len(old.first)
+        known = inside.copy()
+        known[inside] = old.first[at[inside]] == new.first[inside]
+        same = known.copy()
+        same[known] = (old.last[at[known]] == new.last[known]) & (old.code[at[known]] == new.code[known])
+        written = ~same
+        gone = np.setdiff1d(old.first, new.first, assume_unique=True)
+        if not written.any() and not len(gone):
+            return EDITS.empty_table()
+        upserts = self._rows(new.first[written], new.last[written], new.code[written])
+        upserts = upserts.append_column(OPERATION, pa.array(np.where(known[written], "update", "insert"), pa.string()))
+        gone_at = np.searchsorted(old.first, gone)
+        deletes = self._rows(gone, old.last[gone_at], old.code[gone_at])
+        deletes = deletes.append_column(OPERATION, pa.array(["delete"] * len(gone), pa.string()))
+        changed = np.unique(self.lanes(np.concatenate([new.first[written], gone]))).tolist()
+        rows = pa.concat_tables([upserts, deletes])
+        rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
+        return pa.concat_tables([self.heads(changed), rows])
+
+    def heads(self, lanes: Iterable[int]) -> pa.Table:
+        """The edits that count up the head rows of some lanes."""
+        rows = [
+            {
+                "queue": self.queue, "lane": lane, "segment": HEAD, "first_seq": -1, "last_seq": -1,
+                "revision": (self.revisions.get(lane) or 0) + 1, EXPECTED_REVISION: self.revisions.get(lane),
+                OPERATION: "update" if lane in self.revisions else "insert",
+            }
+            for lane in lanes
+        ]
+        return pa.Table.from_pylist(rows, schema=EDITS)
+
+    def _place(self, segment: str, lane: int) -> int:
+        if segment not in self._index:
+            self._index[segment] = len(self.segments)
+            self.segments.append(segment)
+            self.lane_of.append(lane)
+        return self._index[segment]
+
+    def _intern_rows(self, rows: pa.Table) -> np.ndarray:
+        if not rows.num_rows:
+            return np.empty(0, dtype=np.int64)
+        combined = np.zeros(rows.num_rows, dtype=np.int64)
+        for name in RECORD_COLUMNS:
+            encoded = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
+            combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+            combined = np.unique(combined, return_inverse=True)[1]
+        _, some_row = np.unique(combined, return_index=True)
+        distinct = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
+        columns = [
+            _milliseconds(distinct[name]) if name in INSTANT_COLUMNS else distinct[name].to_pylist()
+            for name in RECORD_COLUMNS
+        ]
+        codes = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)
+        return codes[combined]
+
+    def _rows(self, first: np.ndarray, last: np.ndarray, code: np.ndarray) -> pa.Table:
+        place = self.table(first, last)
+        used, inverse = np.unique(code, return_inverse=True)
+        records = [self.records[c] for c in used.tolist()]
+        columns: dict[str, Any] = {"queue": pa.array([self.queue] * len(first), pa.string())}
+        columns |= dict(zip(("lane", "segment", "first_seq", "last_seq"), place))
+        for field, name in enumerate(RECORD_COLUMNS):
+            values = [record[field] for record in records]
+            kind = VISIBILITY.field(name).type
+            column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
+            columns[name] = column.take(pa.array(inverse, pa.int64()))
+        for name in ("origin_queue", "revision"):
+            columns[name] = pa.nulls(len(first), VISIBILITY.field(name).type)
+        return pa.table(columns, schema=VISIBILITY)
+
+
+def instants(milliseconds: Iterable[int | None]) -> pa.Array:
+    """Milliseconds as a column of instants."""
+    return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
+    return [None if v is None else v // 1_000 for v in column.cast(pa.int64()).to_pylist()]
+
+
+def as_datetime(milliseconds: int) -> datetime:
+    """An instant as Python's aware datetime, UTC."""
+    return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)

@@ -1,0 +1,133 @@
+"""From a root to a store: where the tables lie, which engine commits, and whether the storage is safe for that."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
+from ledger.settings import ENGINES, Settings
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.locks import NoLock, TableLock
+from ledger.store.delta.store import DeltaStore
+from ledger.store.delta.tables import TABLES
+from ledger.store.delta.transaction import Transactions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ledger.store.delta.frames import Frames
+
+SCHEMA_PREFIX = "schema:"
+#: Schemes on which Delta's own commits are atomic between machines, for Spark and for delta-rs alike.
+SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open ledger: its store, and with Spark what moves DataFrames."""
+
+    store: DeltaStore
+    engine: Engine
+    locations: Mapping[str, str]
+    transactions: Transactions
+    frames: Frames | None
+    spark: SparkSession | None
+
+
+def open_tables(
+    root: str, spark: SparkSession | None, engine: str, settings: Settings, owner: str | None,
+    storage_options: Mapping[str, str],
+) -> Opened:
+    """Opens (or makes) the tables under `root`."""
+    if engine not in ENGINES:
+        raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
+    if engine == "spark" and spark is None:
+        raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
+    locations = _locations(root, spark)
+    scheme, folder = _scheme(locations["visibility"])
+    require_safe(scheme, spark, settings)
+    chosen = _engine(engine, scheme, locations, spark, storage_options)
+    locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
+    if scheme == "file":
+        locks = {name: TableLock(folder.parent / "_locks", name) for name in TABLES}
+        for name in TABLES:
+            with locks[name].exclusive():
+                chosen.create(name)
+    else:
+        for name in TABLES:
+            chosen.create(name)
+    # Spark's commits to a local path are only safe while no other process commits at all.
+    alone = chosen.name == "spark" and scheme == "file"
+    transactions = Transactions(chosen, locks, alone, settings, owner or default_owner())
+    store = DeltaStore(chosen, transactions, settings)
+    return Opened(store, chosen, locations, transactions, _frames(spark, store, locations, locks), spark)
+
+
+def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
+    """Raises UnsafeStorage for s3 without a log store that several drivers can share."""
+    if scheme not in ("s3", "s3a", "s3n") or settings.single_driver:
+        return
+    configured = ""
+    if spark is not None:
+        for name in (scheme, "s3a", "s3"):
+            configured = configured or spark.conf.get(f"spark.delta.logStore.{name}.impl", "")
+    if "DynamoDB" not in configured:
+        raise UnsafeStorage(
+            f"On {scheme}: two drivers can silently lose each other's commits. Set spark.delta.logStore.{scheme}.impl to "
+            "io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver ever "
+            "writes: Settings(single_driver=True)"
+        )
+
+
+def default_owner() -> str:
+    """Who acts: user, machine and process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
+    if root.startswith(SCHEMA_PREFIX):
+        if spark is None:
+            raise SparkIsNeeded(f"The schema {root[len(SCHEMA_PREFIX):]!r} is Spark's: open the ledger with spark=spark")
+        from ledger.store.delta.spark_engine import schema_locations
+
+        return schema_locations(spark, root[len(SCHEMA_PREFIX):])
+    if "://" not in root and not root.startswith("file:"):
+        root = str(Path(root).expanduser().absolute())
+    return {name: f"{root.rstrip('/')}/{name}" for name in TABLES}
+
+
+def _scheme(location: str) -> tuple[str, Path]:
+    if location.startswith("/"):
+        return "file", Path(location)
+    scheme, _, rest = location.partition(":")
+    return scheme.lower(), Path("/" + rest.lstrip("/"))
+
+
+def _engine(
+    engine: str, scheme: str, locations: Mapping[str, str], spark: SparkSession | None, storage_options: Mapping[str, str]
+) -> Engine:
+    if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme == "file" or scheme in SAFE_FOR_BOTH)):
+        from ledger.store.delta.delta_rs import DeltaRsEngine
+
+        return DeltaRsEngine(locations, storage_options)
+    from ledger.store.delta.spark_engine import SparkEngine
+
+    return SparkEngine(spark, locations)
+
+
+def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str], locks: Mapping[str, Any]) -> Frames | None:
+    if spark is None:
+        return None
+    from ledger.store.delta.frames import Frames
+
+    return Frames(spark, store, locations, locks)

@@ -1,0 +1,108 @@
+"""The four tables: columns, partitions, properties, and where they lie. Docs of each column stand beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ledger.rules.state import Record
+
+INSTANT = pa.timestamp("us", tz="UTC")
+#: Raised when a change of layout makes older versions unable to read a ledger.
+FORMAT = 1
+
+QUEUES = pa.schema([
+    ("queue", pa.string()),  # the queue's id: its name, ~ and 8 hexadecimal digits; anew when made anew
+    ("name", pa.string()),
+    ("attributes", pa.map_(pa.string(), pa.string())),
+    ("tags", pa.map_(pa.string(), pa.string())),
+    ("created_at", INSTANT),
+    ("modified_at", INSTANT),
+    ("revision", pa.int64()),  # grows with every change; what a change relies on
+])
+
+MESSAGE_ATTRIBUTE = pa.struct([
+    ("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary()),
+])
+MESSAGES = pa.schema([
+    ("queue", pa.string()),
+    ("lane", pa.int32()),
+    ("segment", pa.string()),
+    ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
+    ("sent_at", INSTANT),
+    ("available_at", INSTANT),
+    ("message_group_id", pa.string()),
+    ("message_deduplication_id", pa.string()),
+    ("message_attributes", pa.map_(pa.string(), MESSAGE_ATTRIBUTE)),
+    ("body", pa.string()),
+])
+
+VISIBILITY = pa.schema([
+    ("queue", pa.string()),
+    ("lane", pa.int32()),
+    ("segment", pa.string()),  # '' on the lane's head row
+    ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included;
+    ("last_seq", pa.int64()),  # runs never overlap, and what no run covers was never received
+    ("receipt_id", pa.string()),
+    ("attempt_id", pa.string()),
+    ("receive_count", pa.int32()),
+    ("first_received_at", INSTANT),
+    ("received_at", INSTANT),
+    ("visible_at", INSTANT),
+    ("released_at", INSTANT),
+    ("deleted_at", INSTANT),
+    ("origin_queue", pa.string()),  # where the messages' bodies lie, when not in this queue (moved dead letters)
+    ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
+])
+
+RECEIPTS = pa.schema([
+    ("queue", pa.string()),
+    ("day", pa.date32()),
+    ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
+    ("at", INSTANT),
+    ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged
+    ("receipt_id", pa.string()),
+    ("attempt_id", pa.string()),
+    ("messages", pa.int64()),
+    ("visible_at", INSTANT),
+    ("owner", pa.string()),
+])
+
+#: Every table's description, which both engines can write and read.
+DESCRIPTION = f"ledger format {FORMAT}"
+HEAD = ""
+RECORD_COLUMNS = Record._fields
+INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the ledger's tables: its name, columns, how it is partitioned and what identifies a row in a MERGE."""
+
+    name: str
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Delta's table properties. Every reader and both engines support what they ask for."""
+        return {
+            "delta.checkpointInterval": "50",
+            "delta.enableDeletionVectors": "false",
+            "delta.logRetentionDuration": "interval 30 days",
+            "delta.deletedFileRetentionDuration": "interval 7 days",
+            "delta.dataSkippingNumIndexedCols": "7" if self.name == "messages" else "32",
+        }
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        Table("queues", QUEUES, (), ("name",)),
+        Table("messages", MESSAGES, ("queue", "lane", "segment")),
+        Table("visibility", VISIBILITY, ("queue", "lane"), ("segment", "first_seq")),
+        Table("receipts", RECEIPTS, ("queue", "day")),
+    )
+}
