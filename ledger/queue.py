@@ -169,7 +169,8 @@ class Queue:
         if any(_is_dataframe(handles) for _, handles, _ in parts):
             frames = self._spark()
             asked = frames.wishes(record, [part for part in parts if part[1] is not None], limits)
-            return asked.outcomes(self._act(asked.actions))
+            actions = asked.actions()
+            return asked.outcomes(self._act(actions), actions)
         return self._act_on_list([Wish(h, verb, timeout) for verb, handles, timeout in parts for h in handles or ()])
 
     def peek(self, message_id: str) -> Message:

@@ -66,7 +66,7 @@ def open_tables(
     alone = chosen.name == "spark" and scheme == "file"
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner())
     store = DeltaStore(chosen, transactions, settings)
-    return Opened(store, chosen, locations, transactions, _frames(spark, store, locations, locks), spark)
+    return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
 
 
 def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
@@ -125,9 +125,9 @@ def _engine(
     return SparkEngine(spark, locations)
 
 
-def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str], locks: Mapping[str, Any]) -> Frames | None:
+def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str]) -> Frames | None:
     if spark is None:
         return None
     from ledger.store.delta.frames import Frames
 
-    return Frames(spark, store, locations, locks)
+    return Frames(spark, store, locations)

@@ -75,6 +75,10 @@ class Transactions:
         """A context in which one commit to a table is safe."""
         return self._turn(table, 0)
 
+    def spark_turn(self, table: str) -> Any:
+        """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        return self._locks[table].exclusive()
+
     def _turn(self, table: str, losses: int) -> Any:
         lock = self._locks[table]
         return lock.exclusive() if self._alone or losses >= self._settings.losses_before_waiting else lock.shared()

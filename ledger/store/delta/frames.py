@@ -1,0 +1,201 @@
+"""What moves rows: a claim's messages as a DataFrame, and DataFrames of receipt handles turned into actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import Limits
+from ledger.rules.visibility import ERRORS, Outcome, Verb
+from ledger.store import GRANTED_RUNS, RUNS, Action, Grant, QueueRecord
+from ledger.store.delta import columns
+from ledger.store.delta.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
+from ledger.store.delta.engine import Where, tuple_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ledger.store.delta.store import DeltaStore
+
+#: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
+BITMAP = 32_768
+MESSAGE_COLUMNS = (
+    "message_id", "body", "message_attributes", "sent_at", "first_received_at", "receive_count", "receipt_handle",
+)
+OUTCOME_COLUMNS = ("receipt_handle", "action", "outcome", "error_code")
+
+
+class Frames:
+    """The DataFrame side of a store, on the user's own session."""
+
+    def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
+        self._spark, self._store, self._locations = spark, store, locations
+        self.send = BulkSender(spark, store, locations).send
+
+    def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
+        """The messages of a grant with MESSAGE_COLUMNS; only their segments are read."""
+        from pyspark.sql import functions as F
+
+        runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
+        where = Where(
+            queue.id, tuple_of(runs["lane"].to_pylist()) or (-1,), tuple_of(runs["segment"].unique().to_pylist()) or ("",)
+        )
+        messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
+        held = in_blocks(self._spark.createDataFrame(runs), "first_received_at", "receive_count")
+        receipt = F.lit(grant.receipt_id if grant else None).cast("string")
+        return (
+            messages.withColumn("block", F.expr(columns.block("seq")))
+            .join(F.broadcast(held), ["segment", "block"], "inner")
+            .where("seq BETWEEN first_seq AND last_seq")
+            .select(
+                columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"), "body", "message_attributes",
+                "sent_at", F.expr("timestamp_millis(first_received_at)").alias("first_received_at"), "receive_count",
+                columns.receipt_handle(F.col("queue"), F.col("lane"), F.col("segment"), F.col("seq"), receipt)
+                .alias("receipt_handle"),
+            )
+        )
+
+    def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
+        """What DataFrames of receipt handles ask for: (verb, frame, timeout or column of timeouts) each."""
+        from functools import reduce
+
+        frames = [self._asked(verb, frame, timeout) for verb, frame, timeout in parts]
+        asked = reduce(lambda left, right: left.unionByName(right), frames)
+        return HandleFrame(queue, asked, limits)
+
+    def _asked(self, verb: Verb, frame: Any, timeout: Any) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if not hasattr(frame, "sparkSession"):
+            rows = pa.table({"receipt_handle": pa.array(list(frame), pa.string())})
+            frame = self._spark.createDataFrame(rows)
+        require_column(frame, "receipt_handle", "string")
+        if isinstance(timeout, str):
+            require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
+            seconds = F.col(f"`{timeout}`").cast("bigint")
+        else:
+            seconds = F.lit(timeout).cast("bigint")
+        action = "delete" if verb is Verb.DELETE else "change"
+        return frame.select("receipt_handle", F.lit(action).alias("verb"), seconds.alias("timeout"))
+
+
+@dataclass(frozen=True)
+class HandleFrame:
+    """Receipt handles, what to do through each, and after the store acted: a row with the outcome for each."""
+
+    queue: QueueRecord
+    asked: DataFrame
+    limits: Limits
+
+    def actions(self) -> list[Action]:
+        """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
+        from pyspark.sql import functions as F
+
+        bitmaps = (
+            self._read().where("valid")
+            .groupBy("verb", "timeout", "receipt_id", "lane", "segment", F.expr(f"seq div {BITMAP}").alias("bucket"))
+            .agg(F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap"))
+            .toArrow()
+        )
+        runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
+        for row in bitmaps.to_pylist():
+            verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
+            first, last = _ones(row["bitmap"])
+            start = row["bucket"] * BITMAP
+            runs.setdefault((verb, row["receipt_id"], row["timeout"]), []).append(
+                (row["lane"], row["segment"], first + start, last + start)
+            )
+        return [Action(verb, receipt, _table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
+
+    def outcomes(self, answers: Sequence[pa.Table], actions: Sequence[Action]) -> DataFrame:
+        """OUTCOME_COLUMNS for every distinct handle and action; the frame that asked is evaluated again for it."""
+        from pyspark.sql import functions as F
+
+        spark = self.asked.sparkSession
+        parts = [
+            answer.append_column("verb", pa.array(["delete" if action.verb is Verb.DELETE else "change"] * len(answer)))
+            .append_column("timeout", pa.array([action.timeout] * len(answer), pa.int64()))
+            .append_column("receipt_id", pa.array([action.receipt_id] * len(answer)))
+            for action, answer in zip(actions, answers)
+        ]
+        known = pa.concat_tables(parts) if parts else _no_outcomes()
+        found = in_blocks(spark.createDataFrame(known), "outcome", "verb", "timeout", "receipt_id").alias("found")
+        read = self._read().withColumn("block", F.expr(columns.block("seq"))).alias("read")
+        same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
+        same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
+        inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
+        joined = read.join(F.broadcast(found), [*same, inside], "left")
+        outcome = F.coalesce(
+            F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)), F.col("found.outcome"),
+            F.lit(Outcome.INVALID.value),
+        )
+        action = F.expr("CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END")
+        error = F.lit(None).cast("string")
+        for (verb, failed), kind in ERRORS.items():
+            name = "delete" if verb is Verb.DELETE else "change"
+            error = F.when((F.col("read.verb") == name) & (outcome == failed.value), kind.code).otherwise(error)
+        return joined.select(
+            F.col("read.receipt_handle").alias("receipt_handle"), action.alias("action"), outcome.alias("outcome"),
+            error.alias("error_code"),
+        )
+
+    def _read(self) -> DataFrame:
+        """The handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
+        from pyspark.sql import functions as F
+
+        most = self.limits.maximum_visibility_timeout
+        bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
+        right = columns.handle_is_valid(F.col("receipt_handle"), self.queue.id)
+        part = {name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()}
+        return (
+            self.asked.distinct().withColumn("right", right).withColumns(part)
+            .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
+            .withColumn("valid", F.expr("right AND NOT refused"))
+        )
+
+
+def in_blocks(runs: DataFrame, *others: str) -> DataFrame:
+    """Runs spread over the blocks that they touch: segment, block, first_seq, last_seq and the other columns."""
+    first, last = columns.block("first_seq"), columns.block("last_seq")
+    return runs.selectExpr("segment", "first_seq", "last_seq", *others, f"explode(sequence({first}, {last})) AS block")
+
+
+def require_column(frame: DataFrame, name: str, *types: str) -> None:
+    """Raises InvalidParameterValue when the DataFrame has no such column, or one of another type."""
+    kinds = dict(frame.dtypes)
+    if name not in kinds:
+        raise InvalidParameterValue(
+            "column", name, f"The DataFrame has no such column; it has {', '.join(kinds)}", "Rename or name another one."
+        )
+    if kinds[name] not in types:
+        raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")
+
+
+def _ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """First and last positions of the runs of ones."""
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
+    steps = np.diff(np.concatenate([[0], bits.astype(np.int8), [0]]))
+    return np.flatnonzero(steps == 1), np.flatnonzero(steps == -1) - 1
+
+
+def _table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
+    lengths = [len(first) for _, _, first, _ in parts]
+    return pa.table(
+        [
+            pa.array(np.repeat([lane for lane, *_ in parts], lengths), pa.int32()),
+            pa.array(np.repeat(np.array([name for _, name, *_ in parts], dtype=object), lengths), pa.string()),
+            pa.array(np.concatenate([first for *_, first, _ in parts])),
+            pa.array(np.concatenate([last for *_, last in parts])),
+        ],
+        schema=RUNS,
+    )
+
+
+def _no_outcomes() -> pa.Table:
+    names = [("outcome", pa.string()), ("verb", pa.string()), ("timeout", pa.int64()), ("receipt_id", pa.string())]
+    return pa.schema([*RUNS, *names]).empty_table()
