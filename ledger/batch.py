@@ -134,7 +134,9 @@ class Claim:
                 "Give at most the time that is left, or raise the queue's MaximumVisibilityTimeout.",
             )
         done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
-        lost = by_outcome[Outcome.STALE] + by_outcome[Outcome.NOT_IN_FLIGHT] + by_outcome[Outcome.INVALID]
+        # Already deleted, and not under this receipt: by another receiver.
+        lost_outcomes = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID)
+        lost = sum(by_outcome[outcome] for outcome in lost_outcomes)
         if lost and not done:
             raise LeaseLost(
                 f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock, system_clock
-from ledger.errors import QueueNameExists
+from ledger.errors import LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
 from ledger.settings import Settings
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.opening import Opened
+    from ledger.store.delta.upkeep import UpkeepReport
 
 #: The folder a ledger lies in when none is named.
 DEFAULT_ROOT = "ledger-data"
@@ -80,6 +81,50 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Deletes the queue and all its messages; a queue made anew under the name is another one."""
         self.store.delete_queue(name)
+
+    def view(self, name: str, version: int | None = None) -> DataFrame:
+        """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.
+
+        With `version` of the visibility table (as in `receipts` and `Claim.version`): as it was then, by the clock of
+        that commit. `receipts` is filled first. Raises SparkIsNeeded, InvalidParameterValue.
+        """
+        from ledger.store.delta.views import open_view
+
+        opened = self._on_delta("view", spark=True)
+        if name == "receipts":
+            self.fill_receipts()
+        return open_view(opened.spark, opened.engine, opened.locations, name, self._clock(), version)
+
+    def deploy_views(self, schema: str, prefix: str = "") -> list[str]:
+        """Creates the analyst views in a schema of Spark's catalog, where they always tell the present state."""
+        from ledger.store.delta.views import deploy_views
+
+        opened = self._on_delta("deploy_views", spark=True)
+        return deploy_views(opened.spark, opened.locations, schema, prefix)
+
+    def fill_receipts(self) -> int:
+        """Brings the `receipts` table up to date with the commits, exactly once; answers how many entries were new."""
+        from ledger.store.delta.receipts import fill_receipts
+
+        opened = self._on_delta("fill_receipts")
+        return fill_receipts(opened.engine, opened.transactions)
+
+    def upkeep(self, vacuum: bool = True) -> UpkeepReport:
+        """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention.
+
+        Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
+        complete `receipts`.
+        """
+        from ledger.store.delta.upkeep import Upkeep
+
+        return Upkeep(self._on_delta("upkeep").store).run(self._clock(), vacuum)
+
+    def _on_delta(self, call: str, spark: bool = False) -> Opened:
+        if self._opened is None:
+            raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
+        if spark and self._opened.spark is None:
+            raise SparkIsNeeded(f"{call} answers a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
+        return self._opened
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None

@@ -104,5 +104,5 @@ def _check(name: str, value: str, kind: WholeNumber | Choice, lifted: bool) -> N
             raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}")
         return
     most = kind.lifted if lifted and kind.lifted is not None else kind.most
-    if not re.fullmatch(r"\d{1,12}", value) or not kind.least <= int(value) <= most:
+    if not re.fullmatch(r"[0-9]{1,12}", value) or not kind.least <= int(value) <= most:
         raise InvalidAttributeValue(name, value, f"Must be a whole number from {kind.least} to {most}")

@@ -69,7 +69,7 @@ def maximum_messages(value: object, limits: Limits) -> int | None:
 
 def wait(value: object, limits: Limits) -> float:
     """Q5: how long a receive waits for a message, in seconds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or (
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or (
         limits.maximum_wait is not None and value > limits.maximum_wait
     ):
         most = f" and <= {limits.maximum_wait}" if limits.maximum_wait is not None else ""

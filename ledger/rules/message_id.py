@@ -11,7 +11,7 @@ import secrets
 
 from ledger.errors import InvalidParameterValue
 
-SEGMENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{4}")
+SEGMENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89][0-9a-f]{3}-[0-9a-f]{4}")
 MESSAGE_ID = re.compile(SEGMENT.pattern + r"[0-9a-f]{8}")
 SEGMENT_LENGTH = 28
 #: Ordinals of a segment run from 0 to below this.
@@ -30,11 +30,19 @@ def send_key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:18]
 
 
-def segment(key: str, ordinal: int) -> str:
-    """The name of a send's `ordinal`-th segment: 70 bits of the send (two of its 72 give way), 18 of the ordinal."""
+def segment(key: str, ordinal: int, *, is_open: bool = False) -> str:
+    """The name of a send's `ordinal`-th segment: 70 bits of the send (two of its 72 give way), 18 of the ordinal.
+
+    An open segment may be appended to by its one writer; a sealed one never is.
+    """
     low = f"{((int(key[14:18], 16) & 0x3FFF) << 18) | ordinal:08x}"
-    digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + "8" + low[1:4] + low[4:8]
+    digits = key[:8] + key[8:12] + "8" + key[12:14] + low[0] + ("9" if is_open else "8") + low[1:4] + low[4:8]
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:24]}"
+
+
+def is_open(segment_name: str) -> bool:
+    """Whether the segment may still be appended to."""
+    return segment_name[19] == "9"
 
 
 def message_id(segment_name: str, seq: int) -> str:

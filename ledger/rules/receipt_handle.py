@@ -12,7 +12,7 @@ import zlib
 from typing import NamedTuple
 
 from ledger.errors import ReceiptHandleIsInvalid
-from ledger.rules.message_id import SEGMENT
+from ledger.rules.message_id import SEGMENT, SEQ_BOUND
 
 PATTERN = (
     r"^([A-Za-z0-9_~-]{1,100}(?:\.fifo~[0-9a-f]{8})?)\.([0-9]{1,3})\.(" + SEGMENT.pattern + r")\.([0-9]{1,10})"
@@ -45,7 +45,7 @@ def encode(handle: ReceiptHandle) -> str:
 def decode(text: object, queue: str) -> ReceiptHandle:
     """The handle in `text`; raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
     match = _HANDLE.match(text) if isinstance(text, str) else None
-    if match is None or f"{zlib.crc32(text[: -9].encode()):08x}" != match[6]:
+    if match is None or f"{zlib.crc32(text[: -9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
         raise ReceiptHandleIsInvalid(f"The receipt handle {str(text)[:80]!r} is not one that receive handed out")
     if match[1] != queue:
         raise ReceiptHandleIsInvalid(f"The receipt handle is of another queue ({match[1]}), not of {queue}")

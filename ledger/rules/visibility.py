@@ -96,7 +96,7 @@ def change(
     `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
     """
     stands = standing(record, receipt_id, now)
-    if whole_claim and stands in (Standing.DELETED, Standing.RELEASED):
+    if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
     outcome = TABLE[stands, Verb.CHANGE]
     if outcome is Outcome.NOT_IN_FLIGHT and accept_late:
@@ -112,10 +112,18 @@ def change(
 def delete(record: Record, receipt_id: str, now: int, *, whole_claim: bool = False) -> tuple[Outcome, Record]:
     """V8, V10, V13: deletes what this receipt was the last to get; through any other receipt nothing changes."""
     stands = standing(record, receipt_id, now)
-    if whole_claim and stands in (Standing.DELETED, Standing.RELEASED):
+    if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
     outcome = TABLE[stands, Verb.DELETE]
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
+
+
+def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
+    """Whether a message left its claim by being released or deleted, and not because another receiver deleted it.
+
+    Deleted long ago, its receipt is no longer recorded; then nothing says that it was another's.
+    """
+    return stands is Standing.RELEASED or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:

@@ -95,9 +95,13 @@ class DeltaRsEngine:
             condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
         return dataset.to_table(columns=list(columns), filter=condition)
 
-    def delete(self, table: str, where: Where, metadata: Mapping[str, Any]) -> None:
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with _conflicts():
-            self._newest(table).delete(where.sql(), commit_properties=_properties(metadata))
+            self._newest(table).delete(predicate, commit_properties=_properties(metadata))
+
+    def greatest(self, table: str, column: str) -> int | None:
+        actions = pa.table(self._newest(table).get_add_actions(flatten=True))
+        return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
 
     def history(self, table: str, since: int) -> list[Commit]:
         loaded = self._newest(table)

@@ -87,8 +87,11 @@ class Engine(Protocol):
     def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
         """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq."""
 
-    def delete(self, table: str, where: Where, metadata: Mapping[str, Any]) -> None:
-        """Removes whole partitions."""
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
+
+    def greatest(self, table: str, column: str) -> int | None:
+        """The largest value of a column, from the log alone; None for an empty table."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """The commits with a version > `since`, oldest first."""

@@ -66,7 +66,7 @@ class Sender:
             lane = self._turn % int(queue.attributes["Lanes"])
             segment, following, opened_at = self._open.get((queue.id, lane), ("", 0, 0))
             if not segment or not 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS:
-                segment, following, opened_at = ids.segment(ids.new_send_key(), 0), 0, now
+                segment, following, opened_at = ids.segment(ids.new_send_key(), 0, is_open=True), 0, now
             self._open[queue.id, lane] = segment, following + count, opened_at
             return lane, segment, following
 

@@ -109,9 +109,12 @@ class SparkEngine:
         ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named('messages')} WHERE {where.sql()} AND {ordinals}")
 
-    def delete(self, table: str, where: Where, metadata: Mapping[str, Any]) -> None:
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._committing(metadata) as session:
-            session.sql(f"DELETE FROM {self._named(table)} WHERE {where.sql()}")
+            session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
+
+    def greatest(self, table: str, column: str) -> int | None:
+        return self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")["greatest"][0].as_py()
 
     def history(self, table: str, since: int) -> list[Commit]:
         missing = self.version(table) - since

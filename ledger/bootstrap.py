@@ -1,0 +1,219 @@
+"""Makes the project's own environment: `.venv` in the checkout, with everything pinned.
+
+Standard library only, because it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+OLDEST_PYTHON = (3, 10)
+
+_OFF = "LEDGER_BOOTSTRAP"
+_RESTARTED = "LEDGER_BOOTSTRAP_RESTARTED"
+_STAMP = "ledger-stamp.json"
+_UV = "uv==0.13.9"
+
+
+class BootstrapError(RuntimeError):
+    """The environment could not be made; the message says why and what to do."""
+
+
+def ensure_environment(extras: Iterable[str] = ()) -> None:
+    """Carry on in an environment that holds the project and `extras`; make it first if need be.
+
+    Returns at once when the running Python already is that environment. Otherwise brings `.venv` up to
+    date and starts the same command again with its Python, so this call does not return.
+    `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
+    Ends the process with a message on stderr when the environment cannot be made.
+    """
+    if os.environ.get(_OFF, "").lower() in ("off", "0", "no"):
+        return
+    environment = Environment(CHECKOUT)
+    try:
+        if sys.version_info < OLDEST_PYTHON:
+            raise BootstrapError(
+                f"Python is {sys.version.split()[0]} and must be at least {'.'.join(map(str, OLDEST_PYTHON))}: "
+                "start this script with a newer one"
+            )
+        environment.bring_up_to_date(extras)
+        if environment.is_running():
+            os.environ.pop(_RESTARTED, None)
+            return
+        if os.environ.get(_RESTARTED) == str(environment.folder):
+            raise BootstrapError(
+                f"{environment.python} does not run inside {environment.folder}: delete that folder and start again"
+            )
+    except BootstrapError as error:
+        sys.exit(f"ledger: {error}")
+    os.environ[_RESTARTED] = str(environment.folder)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(environment.python, [str(environment.python), *sys.orig_argv[1:]])
+
+
+class Environment:
+    """The `.venv` of one checkout."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.checkout = checkout
+        self.folder = checkout / ".venv"
+        self.python = self.folder / "bin" / "python"
+
+    def is_running(self) -> bool:
+        """Whether the running Python is this environment's."""
+        return Path(sys.prefix).resolve() == self.folder.resolve()
+
+    def lacks(self, extras: Iterable[str]) -> bool:
+        """Whether something is missing or out of date: the packages, one of `extras`, or the environment itself."""
+        stamp = self._stamp()
+        return (
+            stamp.get("contents") != self.contents()
+            or not set(extras) <= set(stamp.get("extras", ()))
+            or not self.python.exists()
+        )
+
+    def contents(self) -> str:
+        """A digest of what belongs into the environment: where the project is, and what its files ask for."""
+        digest = hashlib.sha256(str(self.checkout).encode())
+        for name in ("pyproject.toml", "constraints.lock"):
+            digest.update((self.checkout / name).read_bytes())
+        return digest.hexdigest()
+
+    def record(self, extras: Iterable[str]) -> None:
+        """Write the stamp: the environment now holds the project and `extras`."""
+        written = self.folder / f"{_STAMP}.{os.getpid()}"
+        written.write_text(json.dumps({"contents": self.contents(), "extras": sorted(extras)}))
+        written.replace(self.folder / _STAMP)
+
+    def bring_up_to_date(self, extras: Iterable[str]) -> None:
+        """Create the environment and install into it, unless its stamp says that nothing is lacking.
+
+        Of several processes at once, one works and the others wait. Raises BootstrapError.
+        """
+        if not self.lacks(extras):
+            return
+        with _only_one_process(self.checkout / ".venv.lock"):
+            if not self.lacks(extras):
+                return
+            wanted = sorted({*extras, *self._stamp().get("extras", ())})
+            _say(f"preparing {self.folder} with {', '.join(wanted) or 'no extras'} (once; about a minute)")
+            if not self._works():
+                self._create()
+            self._install(wanted)
+            self.record(wanted)
+            _say("the environment is ready")
+
+    def _stamp(self) -> dict:
+        try:
+            return json.loads((self.folder / _STAMP).read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def _works(self) -> bool:
+        """Whether the folder holds an environment of this checkout whose Python starts."""
+        probe = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
+        try:
+            return subprocess.run([self.python, "-c", probe], capture_output=True).returncode == 0
+        except OSError:
+            return False
+
+    def _create(self) -> None:
+        if shutil.which("uv"):
+            # uv refuses to replace what it did not make, hence --clear only when something stands there.
+            clear = ["--clear"] if self.folder.exists() else []
+            command = ["uv", "venv", "--quiet", *clear, "--python", sys.executable, str(self.folder)]
+            if _run(command):
+                return
+        if importlib.util.find_spec("venv") is None:
+            raise BootstrapError(_no_venv("the module venv"))
+        # Without ensurepip an environment has no pip of its own; the running Python's pip can fill it.
+        can_seed = importlib.util.find_spec("ensurepip") is not None
+        if not can_seed and importlib.util.find_spec("pip") is None:
+            raise BootstrapError(_no_venv("the modules ensurepip and pip"))
+        if not _run([sys.executable, "-m", "venv", "--clear", *([] if can_seed else ["--without-pip"]), self.folder]):
+            raise BootstrapError(f"`python -m venv {self.folder}` failed (see above); {_no_venv('a working venv')}")
+
+    def _install(self, extras: Sequence[str]) -> None:
+        project = f"{self.checkout}[{','.join(extras)}]" if extras else str(self.checkout)
+        what = ["--editable", project, "--constraint", str(self.checkout / "constraints.lock")]
+        quiet = [] if sys.stderr.isatty() else ["--quiet"]  # a person wants to see progress, a log does not
+        configuration = _pip_configuration()
+        # uv takes less than half of pip's time, but does not read pip's configuration.
+        if not configuration.keys() & {"index-url", "no-index"}:
+            certificates = configuration.get("cert")
+            trust = {"SSL_CERT_FILE": certificates} if certificates and "SSL_CERT_FILE" not in os.environ else {}
+            uv = self._uv()
+            if uv and _run([uv, "pip", "install", *quiet, "--python", self.python, *what], trust):
+                return
+            _say("installing with uv did not work; installing with pip, which takes longer")
+        if not _run([*self._pip(), "install", *quiet, *what]):
+            raise BootstrapError(
+                f"installing into {self.folder} failed (see above). It needs the network, or a package index that "
+                "pip is configured for (`pip config list`); when that is given, start again"
+            )
+
+    def _uv(self) -> str | Path | None:
+        """The machine's uv, else one installed into the environment, else None."""
+        on_path = shutil.which("uv")
+        if on_path:
+            return on_path
+        own = self.folder / "bin" / "uv"
+        return own if own.exists() or _run([*self._pip(), "install", "--quiet", _UV]) else None
+
+    def _pip(self) -> list[str | Path]:
+        """The command that is pip for this environment."""
+        own: list[str | Path] = [self.python, "-m", "pip"]
+        if subprocess.run([*own, "--version"], capture_output=True).returncode == 0:
+            return own
+        if subprocess.run([self.python, "-m", "ensurepip"], capture_output=True).returncode == 0:
+            return own
+        if importlib.util.find_spec("pip") is not None:
+            return [sys.executable, "-m", "pip", "--python", self.python]
+        raise BootstrapError(_no_venv("pip"))
+
+
+@contextmanager
+def _only_one_process(lock: Path) -> Iterator[None]:
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another process is preparing the environment; waiting for it")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _pip_configuration() -> dict[str, str]:
+    """What the machine tells pip, in its files and its environment: option -> value."""
+    told = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    lines = (line.partition("=") for line in told.splitlines())
+    return {name.rpartition(".")[2].replace("_", "-"): value.strip("'\"") for name, _, value in lines}
+
+
+def _no_venv(missing: str) -> str:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        f"{missing} is missing from {sys.executable}: install it (on Debian and Ubuntu: "
+        f"`apt-get install python{version}-venv`), or put `uv` on PATH"
+    )
+
+
+def _run(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> bool:
+    """Run a command, with `environment` on top of the present one and output on stderr; return whether it succeeded."""
+    return subprocess.run(command, stdout=2, env={**os.environ, **(environment or {})}).returncode == 0
+
+
+def _say(message: str) -> None:
+    print(f"ledger: {message}", file=sys.stderr, flush=True)

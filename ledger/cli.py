@@ -1,0 +1,72 @@
+"""The `ledger` command. A sub-command is one function that adds itself to the parser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ledger.errors import LedgerError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (default: this process's); return the exit code."""
+    parser = argparse.ArgumentParser(prog="ledger", description="SQS visibility timeouts on Delta tables")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add in (_add_doctor, _add_submit):
+        add(commands)
+    chosen = parser.parse_args(arguments)
+    try:
+        return chosen.run(chosen)
+    except LedgerError as error:
+        print(f"ledger: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_doctor(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("doctor", help="check this machine, and the storage of a ledger")
+    command.add_argument("root", nargs="?", metavar="ROOT", help="the ledger's path or URL")
+    command.add_argument("--one-driver", action="store_true", help="never more than one Spark driver writes to ROOT")
+    command.add_argument("--fetch", action="store_true", help="fetch the Delta Lake jars now if they are missing")
+    command.set_defaults(run=_doctor)
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from ledger.runtime.checks import examine
+
+    if chosen.fetch:
+        _fetch()
+    failed = False
+    for finding in examine(chosen.root, one_driver=chosen.one_driver):
+        print(finding, flush=True)
+        failed = failed or finding.outcome == "FAIL"
+    return int(failed)
+
+
+def _fetch() -> None:
+    from ledger.runtime.cache import RuntimeSetupError
+    from ledger.runtime.jars import delta_jars
+
+    try:
+        delta_jars()
+    except RuntimeSetupError as error:
+        print(f"ledger: {error}", file=sys.stderr)
+
+
+def _add_submit(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("submit", help="run a script under spark-submit on this machine, set up for a ledger")
+    command.add_argument("script", metavar="SCRIPT")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
+    command.set_defaults(run=_submit)
+
+
+def _submit(chosen: argparse.Namespace) -> int:
+    import subprocess
+
+    from ledger.runtime.session import submit_command, submit_environment
+
+    return subprocess.run(submit_command(chosen.script, *chosen.arguments), env=submit_environment()).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The folder for what is made or fetched once per user: the Java wrapper and the Delta jars."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.errors import LedgerError
+
+
+class RuntimeSetupError(LedgerError, RuntimeError):
+    """Something the machine must provide is missing; the message names it and the fix."""
+
+
+def cache_folder() -> Path:
+    """Return the cache folder, made if need be: `$LEDGER_CACHE`, else `ledger` in the XDG cache folder.
+
+    Raises RuntimeSetupError when it cannot be made.
+    """
+    own = os.environ.get("LEDGER_CACHE")
+    shared = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "ledger"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RuntimeSetupError(
+            f"cache folder {folder} cannot be made ({error.strerror}): set LEDGER_CACHE to a folder you may write"
+        ) from error
+    return folder.resolve()
+
+
+def made_once(name: str, fill: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.exists) -> Path:
+    """Return the cache's folder `name`, filled by `fill(folder)` unless it already `is_whole(folder)`.
+
+    It appears whole or not at all, and of several processes at once one fills it while the others wait.
+    Raises whatever `fill` raises, leaving nothing behind, and RuntimeSetupError when the cache cannot be written.
+    """
+    finished = cache_folder() / name
+    if is_whole(finished):
+        return finished
+    try:
+        with _lock(finished):
+            if not is_whole(finished):
+                draft = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=finished.parent))
+                try:
+                    fill(draft)
+                    draft.chmod(0o755)
+                    shutil.rmtree(finished, ignore_errors=True)
+                    draft.rename(finished)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
+    except PermissionError as error:
+        raise RuntimeSetupError(
+            f"cache folder {finished.parent} cannot be written: set LEDGER_CACHE to a folder you may write"
+        ) from error
+    return finished
+
+
+def say(message: str) -> None:
+    """Tell the user on stderr what takes time."""
+    print(f"ledger: {message}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _lock(finished: Path) -> Iterator[None]:
+    with (finished.parent / f".{finished.name}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,170 @@
+"""What `ledger doctor` looks at. Every check works, and says what to do, when the thing it checks is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+from ledger.runtime.cache import RuntimeSetupError
+from ledger.runtime.storage import check_storage, local_path
+
+OLDEST_PYTHON = (3, 10)
+_PIN = re.compile(r"""([\w.-]+)==([\w.]+)\s*(?:;\s*python_version\s*(<|>=)\s*['"](\d+)\.(\d+)['"])?""")
+PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report: `outcome` is OK, WARN or FAIL; `advice` says what to do unless OK."""
+
+    outcome: str
+    subject: str
+    found: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.outcome:<4}  {self.subject}: {self.found}" + (f" -> {self.advice}" if self.advice else "")
+
+
+def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Finding]:
+    """Yield a finding for each thing the ledger needs from this machine, and from the storage of `root` if given.
+
+    `one_driver` says that never more than one Spark driver writes to `root`. Raises nothing: a check that
+    breaks is a FAIL.
+    """
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", _python),
+        *((pin[0], partial(_package, *pin)) for pin in _pins()),
+        ("java", _java),
+        ("delta jars", _jars),
+        ("local maven repository", _local_maven),
+        ("time zone", _time_zone),
+        ("clock", partial(_clock, root)),
+    ]
+    if root is not None:
+        checks.append(("storage", partial(_storage, root, one_driver)))
+    for subject, check in checks:
+        try:
+            yield check()
+        except RuntimeSetupError as error:
+            yield Finding("FAIL", subject, str(error))
+        except Exception as error:
+            yield Finding("FAIL", subject, f"the check itself failed with {error!r}", PREPARE)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("FAIL", "python", f"{version} is too old", "use Python 3.10 or later")
+    return Finding("OK", "python", version)
+
+
+def _pins() -> list[tuple[str, str]]:
+    """Return (package, version) for each pinned dependency of the installed project that applies here."""
+    try:
+        required = metadata.requires("ledger") or []
+    except metadata.PackageNotFoundError:
+        return [("ledger", "0.1.0")]
+    pins = []
+    for requirement in required:
+        pin = _PIN.fullmatch(requirement)
+        if pin:
+            name, version, relation, major, minor = pin.groups()
+            is_older = relation is not None and sys.version_info < (int(major), int(minor))
+            if relation is None or is_older == (relation == "<"):
+                pins.append((name, version))
+    return pins
+
+
+def _package(name: str, wanted: str) -> Finding:
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding("FAIL", name, f"not installed, must be {wanted}", PREPARE)
+    if found == wanted:
+        return Finding("OK", name, found)
+    if name == "pandas" and int(found.split(".")[0]) >= 3:
+        return Finding("FAIL", name, f"{found} is too new for pyspark 4.2", f"pip install pandas=={wanted}")
+    outcome = "FAIL" if name in ("pyspark", "delta-spark") else "WARN"
+    return Finding(outcome, name, f"{found}, tested with {wanted}", f"pip install {name}=={wanted}")
+
+
+def _java() -> Finding:
+    from ledger.runtime.java import find_java
+
+    java = find_java()
+    return Finding("OK", "java", f"{java.version} at {java.home} ({java.source})")
+
+
+def _jars() -> Finding:
+    from ledger.runtime.jars import cached_delta_jars
+
+    jars = cached_delta_jars()
+    if jars is None:
+        return Finding(
+            "WARN", "delta jars", "not fetched yet", "the first session does it, or `ledger doctor --fetch` now"
+        )
+    return Finding("OK", "delta jars", f"{len(jars)} in {jars[0].parent}")
+
+
+def _local_maven() -> Finding:
+    from ledger.runtime.jars import half_filled_maven_folders
+
+    folders = half_filled_maven_folders()
+    if folders:
+        return Finding(
+            "WARN",
+            "local maven repository",
+            f"{len(folders)} of Delta's folders hold a jar without its pom or the reverse, which breaks "
+            "`spark-submit --packages` (download failed, or NoClassDefFoundError)",
+            f"delete {', '.join(map(str, folders))}",
+        )
+    return Finding("OK", "local maven repository", "nothing half-filled")
+
+
+def _time_zone() -> Finding:
+    from ledger.runtime.defaults import spark_defaults
+
+    name = "spark.sql.session.timeZone"
+    chosen = spark_defaults().get(name, "UTC")
+    if chosen not in ("UTC", "Etc/UTC", "Z", "+00:00", "GMT"):
+        return Finding("WARN", "time zone", f"spark-defaults.conf sets {name} to {chosen}", f"set {name} to UTC there")
+    return Finding("OK", "time zone", f"sessions use UTC (this machine: {'/'.join(dict.fromkeys(time.tzname))})")
+
+
+def _clock(root: str | None) -> Finding:
+    """Compare this process's clock with the one that stamps files where the ledger lives."""
+    place = local_path(root) if root is not None else None
+    while place is not None and not place.is_dir():
+        place = place.parent if place != place.parent else None
+    if place is None or not os.access(place, os.W_OK):
+        place = Path(tempfile.gettempdir())
+    with tempfile.NamedTemporaryFile(dir=place, prefix=".ledger-doctor-") as written:
+        written.write(b"now")
+        written.flush()
+        now = time.time()
+        apart = abs(Path(written.name).stat().st_mtime - now)
+    year = time.gmtime(now).tm_year
+    if not 2025 <= year <= 2100:
+        return Finding("FAIL", "clock", f"it is the year {year}", "set the system clock: deadlines depend on it")
+    if apart > 2:
+        return Finding(
+            "FAIL" if apart > 60 else "WARN",
+            "clock",
+            f"files in {place} are stamped {apart:.0f} s away from this machine's clock",
+            "synchronise both clocks (NTP): a deadline is early or late by as much",
+        )
+    shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(now))
+    return Finding("OK", "clock", f"{shown}, files agree within {apart:.2f} s")
+
+
+def _storage(root: str, one_driver: bool) -> Finding:
+    return Finding(*check_storage(root, one_driver=one_driver))

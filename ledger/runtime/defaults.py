@@ -1,0 +1,30 @@
+"""Reads the machine's spark-defaults.conf, which every Spark started here obeys."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Return the settings in a file of spark-defaults format: a name, blanks or `=`, a value; `#` starts a comment."""
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {pair[0]: pair[1] if len(pair) > 1 else "" for pair in pairs}
+
+
+def spark_defaults() -> dict[str, str]:
+    """Return what `$SPARK_CONF_DIR` (or Spark's own conf folder) sets for every Spark here; {} if nothing."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    if not folder:
+        home = os.environ.get("SPARK_HOME") or _pyspark_folder()
+        folder = str(Path(home) / "conf") if home else None
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    return read_properties(file.read_text()) if file and file.is_file() else {}
+
+
+def _pyspark_folder() -> str | None:
+    found = importlib.util.find_spec("pyspark")
+    return str(Path(found.origin).parent) if found and found.origin else None

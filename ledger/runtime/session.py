@@ -1,0 +1,175 @@
+"""A Spark session that speaks Delta: started here on this machine, or the one that is already there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.runtime.cache import RuntimeSetupError
+from ledger.runtime.jars import delta_jars
+from ledger.runtime.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET = Path(__file__).with_name("log4j2.properties").resolve()
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+# Every session needs these, wherever it runs; they can be set on one that is already there.
+REQUIRED_LATER = {
+    # A deadline means the same moment to every reader; also, Delta rebuilds the state of a small table at each
+    # commit when the time zone is another one.
+    "spark.sql.session.timeZone": "UTC",
+    # Values bound to SQL text. Spark's new way does not get through Delta's parser (delta-io/delta#7640): with it,
+    # even `SELECT :value` is an UNBOUND_SQL_PARAMETER.
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
+}
+
+# Every session needs these too, from its start.
+REQUIRED = {
+    **REQUIRED_LATER,
+    # Delta's SQL (MERGE, OPTIMIZE, VACUUM, ...) ...
+    "spark.sql.extensions": DELTA_EXTENSION,
+    # ... and its tables behind delta.`path` and CREATE TABLE.
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+# On one machine, for work of any size; conf/spark-local.conf says the same.
+LOCAL_DEFAULTS = {
+    **REQUIRED,
+    # All cores of this machine, no cluster.
+    "spark.master": "local[*]",
+    # The default of 1 GB makes a send of millions of rows spill.
+    "spark.driver.memory": "2g",
+    # Java's time zone is used wherever the session's is not.
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    # Needs no host name that resolves, and listens to nobody else.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A port per session, and a second to start; `spark.ui.enabled=true` brings it back.
+    "spark.ui.enabled": "false",
+    # Progress bars mix with what a job prints.
+    "spark.ui.showConsoleProgress": "false",
+    # The ledger's tables have few files: 50 tasks to read their state make a MERGE three times slower.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Enough for a machine's cores; adaptive execution merges what is too small.
+    "spark.sql.shuffle.partitions": "8",
+    # toPandas and createDataFrame by columns, not by rows.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+# For tests and tiny tables, where starting work costs more than the work: a MERGE takes about half the time.
+# Plans differ from those that users get, so something must also run with LOCAL_DEFAULTS.
+SMALL = {
+    # One task to read a table's state, one for a shuffle.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+    # Compiling a plan takes longer than interpreting it over ten rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Nothing to adapt to.
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def spark_session(
+    app_name: str = "ledger", *, conf: Mapping[str, str] | None = None, small: bool = False
+) -> SparkSession:
+    """Return the Spark session that is there already, or start one on this machine.
+
+    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). A session that spark-submit, a notebook server
+    or a cluster started is used as it is, with only REQUIRED_LATER and `conf` set on it.
+    Raises RuntimeSetupError when Java or the jars are missing, or when the session that is there has no Delta Lake.
+    """
+    import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    if not _someone_else_started_it():
+        _silence_query_context()
+        os.environ.update(submit_environment())
+        settings = {**local_settings(small=small), **(conf or {})}
+    else:
+        settings = {**REQUIRED_LATER, **(conf or {})}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    if DELTA_EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise RuntimeSetupError(
+            f"this Spark session was started without Delta Lake (spark.sql.extensions lacks {DELTA_EXTENSION}): "
+            "start it with `--properties-file conf/spark-local.conf` or the lines of conf/spark-cluster.conf"
+        )
+    return session
+
+
+def local_settings(*, small: bool = False) -> dict[str, str]:
+    """Return everything a session on this machine is started with, the Delta jars' class path included.
+
+    Raises RuntimeSetupError when the jars cannot be had.
+    """
+    settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
+    settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
+    settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, delta_jars()))
+    return settings
+
+
+def submit_arguments(*, small: bool = False) -> list[str]:
+    """Return the arguments that give `spark-submit` the very settings of `spark_session`.
+
+    They come before the script; the process also needs `submit_environment()`.
+    Raises RuntimeSetupError when the jars cannot be had.
+    """
+    settings = local_settings(small=small)
+    return [argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")]
+
+
+def submit_command(script: str | Path, *arguments: str, small: bool = False) -> list[str]:
+    """Return the whole command that runs `script` under pyspark's own spark-submit on this machine.
+
+    Start it with `env=submit_environment()`. Raises RuntimeSetupError when the jars cannot be had.
+    """
+    return [str(_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
+
+
+def submit_environment() -> dict[str, str]:
+    """Return this process's environment with what Spark needs: Java, its own home, this Python, the loopback address.
+
+    Variables that would make the new process believe that it is this one are left out.
+    Raises RuntimeSetupError when there is no Java.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}
+    return {
+        **inherited,
+        # Spark's Python workers run this very Python, unless the user chose another.
+        **{name: inherited.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")},
+        "JAVA_HOME": str(java_home()),
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_LOCAL_IP": inherited.get("SPARK_LOCAL_IP", "127.0.0.1"),
+    }
+
+
+def _someone_else_started_it() -> bool:
+    """Whether Spark's JVM is spark-submit's, a Connect server's, or already at work in this process."""
+    if any(os.environ.get(name) for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
+        return True
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _silence_query_context() -> None:
+    """Keep pyspark from printing, as JSON with both stack traces, each SQL error that it raises anyway."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent

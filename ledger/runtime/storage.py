@@ -1,0 +1,99 @@
+"""Tells whether several processes may write to the storage behind a ledger's root."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ledger.runtime.defaults import spark_defaults
+
+# Storage whose commits are atomic for any number of drivers.
+_SAFE = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs", "dbfs")
+_S3 = ("s3", "s3a", "s3n")
+# Locks on these are not always seen by other machines.
+_SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
+
+
+def local_path(root: str) -> Path | None:
+    """Return the path on this machine that `root` names, or None when it is somewhere else."""
+    parts = urlsplit(root)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in root else Path(root)
+
+
+def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str, str]:
+    """Return (outcome, subject, found, advice) for `root`: OK, WARN or FAIL.
+
+    Writes and removes one small file when `root` is on this machine; looks at nothing elsewhere. Raises nothing
+    for a root that cannot be used.
+    """
+    path = local_path(root)
+    if path is not None:
+        return _check_local(path)
+    scheme = urlsplit(root).scheme
+    if scheme in _SAFE:
+        return "OK", "storage", f"{scheme}: is safe for several drivers", ""
+    if scheme in _S3:
+        return _check_s3(scheme, one_driver)
+    return "WARN", "storage", f"{scheme}: is not known here", "make sure that it commits Delta's log files atomically"
+
+
+def _check_s3(scheme: str, one_driver: bool) -> tuple[str, str, str, str]:
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    store = spark_defaults().get(setting, "")
+    if store.endswith("DynamoDBLogStore"):
+        return "OK", "storage", f"{scheme}: with {store}", ""
+    if one_driver:
+        return "WARN", "storage", f"{scheme}: is safe for one driver only", "never run a second one beside it"
+    return (
+        "FAIL",
+        "storage",
+        f"{scheme}: without a lock, several drivers lose each other's commits",
+        f"set {setting} as in conf/spark-cluster.conf, or say --one-driver if there is never more than one",
+    )
+
+
+def _check_local(path: Path) -> tuple[str, str, str, str]:
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".ledger-doctor-") as first:
+            if not _locks_exclude_each_other(Path(first.name)):
+                return (
+                    "FAIL", "storage", f"{existing} does not support file locks (flock)",
+                    "put the ledger on a local disk: two processes could lose each other's commits here",
+                )  # fmt: skip
+    except OSError as error:
+        return "FAIL", "storage", f"{existing} cannot be written ({error.strerror})", "choose a folder you may write"
+    file_system = _file_system(existing)
+    if file_system.startswith(_SHARED_FILE_SYSTEMS):
+        return (
+            "WARN", "storage", f"{path} is on {file_system}, whose locks other machines may not see",
+            "write to it from one machine only",
+        )  # fmt: skip
+    return "OK", "storage", f"{path} can be written and locked", ""
+
+
+def _locks_exclude_each_other(file: Path) -> bool:
+    with file.open("rb+") as first, file.open("rb+") as second:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that holds `folder`, or an empty string where the system does not tell."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return ""
+    rows = [line.split() for line in mounts.read_text().splitlines()]
+    whole = folder.resolve()
+    holding = [row for row in rows if whole.is_relative_to(row[1].replace("\\040", " "))]
+    return max(holding, key=lambda row: len(row[1]))[2] if holding else ""

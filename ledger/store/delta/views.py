@@ -1,0 +1,54 @@
+"""The analyst views: SQL files, bound to the tables of a ledger, now or as of a version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from ledger.errors import InvalidParameterValue
+from ledger.store.delta.columns import BLOCK_SHIFT, STATUS, instant_literal
+from ledger.store.delta.engine import Engine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = ("messages", "in_flight", "queue_depth", "receipts")
+
+
+def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
+    """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
+    if name not in VIEWS:
+        raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
+    text = (files(__package__) / "views" / f"{name}.sql").read_text()
+    return text.format(**tables, now=now, status=STATUS.format(now=now), block_shift=BLOCK_SHIFT)
+
+
+def open_view(
+    spark: SparkSession, engine: Engine, locations: Mapping[str, str], name: str, now: int, version: int | None
+) -> DataFrame:
+    """A view as a DataFrame: at `now`, or as it was at a version of the visibility table."""
+    tables = {table: f"delta.`{path}`" for table, path in locations.items()}
+    if version is None:
+        return spark.sql(view_statement(name, tables, instant_literal(now)))
+    commits = {commit.version: commit for commit in engine.history("visibility", version - 1)}
+    if version not in commits:
+        raise InvalidParameterValue(
+            "version", version, f"The history of the visibility table runs to version {engine.version('visibility')}",
+            "Versions leave the history after 30 days.",
+        )
+    then = commits[version]
+    before = [commit.version for commit in engine.history("messages", -1) if commit.timestamp <= then.timestamp]
+    tables["visibility"] += f" VERSION AS OF {version}"
+    tables["messages"] += f" VERSION AS OF {max(before)}"
+    return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
+
+
+def deploy_views(spark: SparkSession, locations: Mapping[str, str], schema: str, prefix: str = "") -> list[str]:
+    """Creates or replaces the views in a schema of the catalog; answers their names."""
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    tables = {table: f"delta.`{path}`" for table, path in locations.items()}
+    names = [f"{schema}.{prefix}{name}" for name in VIEWS]
+    for name, full_name in zip(VIEWS, names):
+        spark.sql(f"CREATE OR REPLACE VIEW {full_name} AS {view_statement(name, tables, 'current_timestamp()')}")
+    return names
