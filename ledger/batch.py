@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,7 @@ class Claim:
         settled = self._settle(Verb.CHANGE, timeout)
         if self._grant is not None:
             self._visible_at = now + timeout * MILLISECONDS
+            self._grant = replace(self._grant, visible_at=self._visible_at)
         return settled
 
     def release(self) -> Settled:
@@ -200,7 +201,8 @@ class Heartbeat:
         timeout = self._timeout
         if ceiling is not None and now + timeout * MILLISECONDS > ceiling:
             timeout, self.at_ceiling = int((ceiling - now) // MILLISECONDS), True
-        if timeout > 0:
+        # Whole seconds: the last of them may end before the deadline there is.
+        if timeout > 0 and now + timeout * MILLISECONDS >= self._claim._visible_at:
             self.lost_messages = self._claim.extend(timeout).lost
             self.beats += 1
             self.error = None

@@ -61,7 +61,7 @@ class Ledger:
         different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
         attribute_rules.queue_name(name)
         complete = attribute_rules.complete(attributes or {})
-        record = self.store.create_queue(name, complete, dict(tags or {}), self._clock())
+        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock())
         for attribute in attributes or {}:
             if record.attributes[attribute] != complete[attribute]:
                 raise QueueNameExists(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.batch import Claim
@@ -60,7 +60,7 @@ class Queue:
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replaces the queue's tags."""
         record = self._record()
-        self._store.change_queue(self.name, record.attributes, dict(tags), self._clock())
+        self._store.change_queue(self.name, record.attributes, attribute_rules.tags(tags), self._clock())
 
     def send(
         self, messages: DataFrame | Sequence[str] | str, *, body: str | None = None, attempt_id: str | None = None
@@ -74,13 +74,14 @@ class Queue:
         Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and for
         a missing column; then nothing was sent.
         """
+        _attempt_id(attempt_id, "attempt_id")
         record = self._record()
         most = int(record.attributes["MaximumMessageSize"])
         if _is_dataframe(messages):
             return self._spark().send(record, messages, body, most, self._clock(), attempt_id)
         if isinstance(messages, str):
             messages = [messages]
-        bodies = [message_rules.body(text, most) for text in messages]
+        bodies = [message_rules.body(text, most) for text in _list("messages", messages)]
         return self._store.send(record, bodies, self._clock(), attempt_id)
 
     def receive(
@@ -127,7 +128,7 @@ class Queue:
         if isinstance(receipt_handles, str):
             self._act_on_one(Wish(receipt_handles, Verb.DELETE))
             return None
-        return self.settle(delete=receipt_handles)
+        return self.settle(delete=receipt_handles if _is_dataframe(receipt_handles) else _list("ReceiptHandle", receipt_handles))
 
     def change_visibility(self, receipt_handles: str | Sequence[str] | DataFrame, visibility_timeout: int | str | Sequence[int]) -> Any:
         """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
@@ -143,7 +144,11 @@ class Queue:
             return None
         if _is_dataframe(receipt_handles):
             return self.settle(extend=receipt_handles, visibility_timeout=visibility_timeout)
-        timeouts = [visibility_timeout] * len(receipt_handles) if isinstance(visibility_timeout, int) else list(visibility_timeout)
+        receipt_handles = _list("ReceiptHandle", receipt_handles)
+        each = isinstance(visibility_timeout, Sequence) and not isinstance(visibility_timeout, str)
+        timeouts = list(visibility_timeout) if each else [visibility_timeout] * len(receipt_handles)
+        if not each:
+            bounds.visibility_timeout(visibility_timeout, limits)
         if len(timeouts) != len(receipt_handles):
             raise InvalidParameterValue("VisibilityTimeout", len(timeouts), f"Must be one, or one for each of the {len(receipt_handles)} handles")
         for timeout in timeouts:
@@ -163,15 +168,17 @@ class Queue:
         limits = attribute_rules.limits_of(record.attributes)
         if visibility_timeout is None:
             visibility_timeout = int(record.attributes["VisibilityTimeout"])
-        if not isinstance(visibility_timeout, str):
-            bounds.visibility_timeout(visibility_timeout, limits)
         parts = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
-        if any(_is_dataframe(handles) for _, handles, _ in parts):
+        frames = any(_is_dataframe(handles) for _, handles, _ in parts)
+        if not (frames and isinstance(visibility_timeout, str)):
+            bounds.visibility_timeout(visibility_timeout, limits)
+        if frames:
             frames = self._spark()
             asked = frames.wishes(record, [part for part in parts if part[1] is not None], limits)
             actions = asked.actions()
             return asked.outcomes(self._act(actions), actions)
-        return self._act_on_list([Wish(h, verb, timeout) for verb, handles, timeout in parts for h in handles or ()])
+        given = [(verb, _list("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None]
+        return self._act_on_list([Wish(handle, verb, timeout) for verb, handles, timeout in given for handle in handles])
 
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
@@ -243,9 +250,15 @@ def _is_dataframe(value: object) -> bool:
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
-def _attempt_id(value: object) -> str | None:
+def _list(field: str, value: Any) -> list[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidParameterValue(field, value, "Must be a list or a DataFrame", "Put one value into a list.")
+    return list(value)
+
+
+def _attempt_id(value: object, field: str = "ReceiveRequestAttemptId") -> str | None:
     if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= 128):
         raise InvalidParameterValue(
-            "ReceiveRequestAttemptId", value, "Must be a string of 1 to 128 characters", "Use the run id of the job."
+            field, value, "Must be a string of 1 to 128 characters", "Use the run id of the job."
         )
     return value

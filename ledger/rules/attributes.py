@@ -84,6 +84,14 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
     return values
 
 
+def tags(given: Mapping[str, str]) -> dict[str, str]:
+    """`given` if it can be a queue's tags: text by text."""
+    for key, value in given.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
+    return dict(given)
+
+
 def limits_of(attributes: Mapping[str, str]) -> Limits:
     """The bounds a queue with these attributes works under."""
     chosen = SQS if attributes["Limits"] == "SQS" else UNBOUNDED

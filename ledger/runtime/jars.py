@@ -69,8 +69,8 @@ def delta_jars() -> list[Path]:
 def half_filled_maven_folders(repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
 
-    Ivy looks there first and believes what it finds. A pom without its jar ends in `download failed`; a jar
-    without its pom has no dependencies, and then every write ends in
+    Ivy looks there first. A pom without its jar ends in `download failed`; without a network, a jar
+    without its pom is taken to have no dependencies, and then every write ends in
     `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.state import Record, Status
 from ledger.rules.visibility import Verb
@@ -142,6 +143,13 @@ class Store(Protocol):
 
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""
+
+
+def named_twice() -> InvalidParameterValue:
+    """The error when two actions of one call would change the same message."""
+    return InvalidParameterValue(
+        "ReceiptHandle", "a handle", "It is named by two different actions of one call", "Name each message once."
+    )
 
 
 def count_messages(runs: pa.Table) -> int:

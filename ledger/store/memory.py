@@ -15,7 +15,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import UNTOUCHED, Record, Status, status
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import GRANTED_RUNS, OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
+from ledger.store import GRANTED_RUNS, OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
 
 LANE = 0
 Place = tuple[str, int]
@@ -69,6 +69,8 @@ class MemoryStore:
             self._commit()
 
     def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
+        if not bodies:
+            return []
         with self._lock:
             known = self._sent.get((queue.id, attempt_id)) if attempt_id is not None else None
             if known is not None:
@@ -105,7 +107,7 @@ class MemoryStore:
         with self._lock:
             stored = self._stored(queue)
             before = {place: message.record for place, message in stored.items()}
-            answers = []
+            answers, changed, records = [], {}, {}
             for action in actions:
                 outcomes = []
                 for run in action.runs.to_pylist():
@@ -113,10 +115,15 @@ class MemoryStore:
                         place = run["segment"], seq
                         outcome, record = self._decide(before.get(place), action, limits, accept_late, now)
                         if record is not None and record != before.get(place):
-                            stored[place].record = record
+                            if changed.setdefault(place, action) is not action:
+                                raise named_twice()
+                            records[place] = record
                         outcomes.append({**run, "first_seq": seq, "last_seq": seq, "outcome": outcome.value})
                 answers.append(pa.Table.from_pylist(outcomes, schema=OUTCOME_RUNS))
-            self._commit()
+            for place, record in records.items():
+                stored[place].record = record
+            if records:
+                self._commit()
             return answers
 
     @staticmethod

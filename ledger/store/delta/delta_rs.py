@@ -121,8 +121,8 @@ class DeltaRsEngine:
         with _conflicts():
             self._newest(table).optimize.compact(partition_filters=_filters(where))
 
-    def vacuum(self, table: str) -> int:
-        return len(self._newest(table).vacuum(dry_run=False))
+    def vacuum(self, table: str) -> None:
+        self._newest(table).vacuum(dry_run=False)
 
     def _newest(self, table: str) -> DeltaTable:
         tables = self._loaded.__dict__

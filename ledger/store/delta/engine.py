@@ -102,8 +102,8 @@ class Engine(Protocol):
     def compact(self, table: str, where: Where) -> None:
         """Rewrites the small files of some partitions into large ones, without changing a row."""
 
-    def vacuum(self, table: str) -> int:
-        """Removes files that no version within the retention needs; answers how many."""
+    def vacuum(self, table: str) -> None:
+        """Removes files that no version within the retention needs."""
 
 
 #: What the log says about each data file of `messages`. Instants in milliseconds.

@@ -16,6 +16,7 @@ from ledger.store import GRANTED_RUNS, RUNS, Action, Grant, QueueRecord
 from ledger.store.delta import columns
 from ledger.store.delta.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
 from ledger.store.delta.engine import Where, tuple_of
+from ledger.store.delta.spark_engine import arrow_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ class Frames:
             queue.id, tuple_of(runs["lane"].to_pylist()) or (-1,), tuple_of(runs["segment"].unique().to_pylist()) or ("",)
         )
         messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
-        held = in_blocks(self._spark.createDataFrame(runs), "first_received_at", "receive_count")
+        held = in_blocks(arrow_frame(self._spark, runs), "first_received_at", "receive_count")
         receipt = F.lit(grant.receipt_id if grant else None).cast("string")
         return (
             messages.withColumn("block", F.expr(columns.block("seq")))
@@ -73,7 +74,7 @@ class Frames:
 
         if not hasattr(frame, "sparkSession"):
             rows = pa.table({"receipt_handle": pa.array(list(frame), pa.string())})
-            frame = self._spark.createDataFrame(rows)
+            frame = arrow_frame(self._spark, rows)
         require_column(frame, "receipt_handle", "string")
         if isinstance(timeout, str):
             require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
@@ -124,7 +125,7 @@ class HandleFrame:
             for action, answer in zip(actions, answers)
         ]
         known = pa.concat_tables(parts) if parts else _no_outcomes()
-        found = in_blocks(spark.createDataFrame(known), "outcome", "verb", "timeout", "receipt_id").alias("found")
+        found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
         read = self._read().withColumn("block", F.expr(columns.block("seq"))).alias("read")
         same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
         same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]

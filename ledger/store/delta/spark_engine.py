@@ -17,7 +17,7 @@ from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
 from ledger.store.delta.tables import DESCRIPTION, TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Siblings, not a hierarchy: each has to be named.
 CONFLICTS = (
@@ -80,7 +80,7 @@ class SparkEngine:
         if transaction is not None and (self.transaction_version(table, transaction[0]) or -1) >= transaction[1]:
             raise Conflict(f"transaction {transaction} was committed before")
         with self._committing(metadata) as session:
-            writer = session.createDataFrame(rows).coalesce(1).write.format("delta").mode("append")
+            writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
             writer.save(self._locations[table])
@@ -135,8 +135,8 @@ class SparkEngine:
         with self._committing({}) as session:
             session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
 
-    def vacuum(self, table: str) -> int:
-        return self._session().sql(f"VACUUM {self._named(table)}").count()
+    def vacuum(self, table: str) -> None:
+        self._session().sql(f"VACUUM {self._named(table)}")
 
     def _named(self, table: str) -> str:
         return f"delta.`{self._locations[table]}`"
@@ -162,7 +162,7 @@ class SparkEngine:
     @contextmanager
     def _view(self, session: SparkSession, rows: pa.Table) -> Iterator[str]:
         name = f"ledger_edits_{secrets.token_hex(4)}"
-        session.createDataFrame(rows).createOrReplaceTempView(name)
+        arrow_frame(session, rows).createOrReplaceTempView(name)
         try:
             yield name
         finally:
@@ -182,6 +182,11 @@ class SparkEngine:
             raise
         finally:
             session.conf.unset(USER_METADATA)
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
+    return spark.createDataFrame(rows.combine_chunks())
 
 
 def create_table(spark: SparkSession, name: str, table: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue, MessageDoesNotExist
+from ledger.errors import MessageDoesNotExist
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.limits import Limits
@@ -15,7 +15,7 @@ from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import UNTOUCHED, Record, Status, status
 from ledger.rules.visibility import Outcome, Verb
 from ledger.settings import Settings
-from ledger.store import GRANTED_RUNS, OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
+from ledger.store import GRANTED_RUNS, OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces, Runs
 from ledger.store.delta.choose import choose_lanes, oldest_up_to
@@ -104,10 +104,7 @@ class DeltaStore:
                 changes.append(change)
             over = _sorted(Runs(*(np.concatenate(column) for column in zip(*changes))))
             if (over.first[1:] <= over.last[:-1]).any():
-                raise InvalidParameterValue(
-                    "ReceiptHandle", "a handle", "It is named by two different actions of one call",
-                    "Name each message once.",
-                )
+                raise named_twice()
             return self._plan(snapshot, lanes, over, events, lambda version: answers)
 
         return self.transactions.run("act", "visibility", queue.id, now, decide)

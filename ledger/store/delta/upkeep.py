@@ -36,7 +36,6 @@ class UpkeepReport:
     segments_dropped: int
     rows_joined: int
     lanes_compacted: int
-    files_vacuumed: int
 
 
 class Upkeep:
@@ -61,8 +60,10 @@ class Upkeep:
         dropped = sum(self._drop_finished(queue, before) for queue in sorted(queues))
         joined = sum(self._join_rows(queue, before, now) for queue in sorted(queues))
         compacted = sum(self._compact(*lane) for lane in compactable if lane[0] in queues)
-        vacuumed = sum(self._vacuum(table) for table in TABLES) if vacuum else 0
-        report = UpkeepReport(filled, len(gone), dropped, joined, compacted, vacuumed)
+        for table in TABLES if vacuum else ():
+            with self._store.transactions.turn(table):
+                self._engine.vacuum(table)
+        report = UpkeepReport(filled, len(gone), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
@@ -110,10 +111,6 @@ class Upkeep:
     def _compact(self, queue: str, lane: int) -> int:
         self._retried("messages", lambda: self._engine.compact("messages", Where(queue, (lane,))))
         return 1
-
-    def _vacuum(self, table: str) -> int:
-        with self._store.transactions.turn(table):
-            return self._engine.vacuum(table)
 
     def _retried(self, table: str, commit: Callable[[], None]) -> None:
         for losses in range(ATTEMPTS):

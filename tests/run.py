@@ -1,0 +1,23 @@
+"""Runs the tests in the project's own environment: `python3 tests/run.py [--soak] [pytest arguments]`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT))
+
+from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes first
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest with `arguments`, where `--soak` lets in the tests that take minutes; return its exit code."""
+    if "--soak" in arguments:
+        rest = [argument for argument in arguments if argument != "--soak"]
+        arguments = ["-m", "soak or not soak", *rest]
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=CHECKOUT).returncode
+
+
+if __name__ == "__main__":
+    ensure_environment(["tests", "jvm"])
+    sys.exit(main(sys.argv[1:]))

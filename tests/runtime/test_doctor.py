@@ -1,0 +1,70 @@
+"""The doctor finds what is wrong, says what to do, and works when things are missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ledger.cli import main
+from ledger.runtime.checks import examine
+from ledger.runtime.storage import check_storage
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_a_sound_machine_passes(tmp_path, capsys):
+    assert main(["doctor", str(tmp_path / "ledger")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(("OK", "WARN")) for line in lines)
+    assert any("storage" in line for line in lines)
+
+
+def test_every_finding_that_is_not_ok_says_what_to_do():
+    findings = list(examine("s3a://bucket/ledger"))
+    assert [finding.subject for finding in findings if finding.outcome == "FAIL"] == ["storage"]
+    assert all(finding.advice for finding in findings if finding.outcome != "OK")
+
+
+def test_it_works_where_nothing_is_installed(tmp_path):
+    bare = [sys.executable, "-I", "-S", "-c"]
+    code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from ledger.cli import main; sys.exit(main(['doctor']))"
+    run = subprocess.run([*bare, code], capture_output=True, text=True, env={"PATH": "", "LEDGER_CACHE": str(tmp_path)})
+    assert run.returncode == 1, run.stderr
+    assert "FAIL  ledger: not installed" in run.stdout
+    assert "FAIL  java: no Java 17 or 21 found" in run.stdout
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("root", "outcome"),
+    [
+        ("hdfs://name/ledger", "OK"),
+        ("abfss://box@account/ledger", "OK"),
+        ("gs://bucket/ledger", "OK"),
+        ("s3a://bucket/ledger", "FAIL"),
+        ("ftp://host/ledger", "WARN"),
+        ("/proc/ledger", "FAIL"),
+    ],
+)
+def test_storage_is_judged_by_what_its_commits_survive(root, outcome):
+    assert check_storage(root)[0] == outcome
+
+
+def test_s3_with_one_driver_is_a_warning():
+    assert check_storage("s3a://bucket/ledger", one_driver=True)[0] == "WARN"
+
+
+def test_s3_with_a_lock_is_safe(tmp_path, monkeypatch):
+    lines = "# S3\nspark.delta.logStore.s3a.impl   io.delta.storage.S3DynamoDBLogStore\n"
+    (tmp_path / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert check_storage("s3a://bucket/ledger")[0] == "OK"
+
+
+def test_another_time_zone_in_spark_defaults_is_named(tmp_path, monkeypatch):
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.session.timeZone=Europe/Berlin\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (finding,) = (finding for finding in examine() if finding.subject == "time zone")
+    assert finding.outcome == "WARN"
+    assert "Europe/Berlin" in finding.found
