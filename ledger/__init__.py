@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 #: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
 _HOMES = {
-    "Ledger": "ledger.ledger", "Queue": "ledger.queue", "Claim": "ledger.batch", "Heartbeat": "ledger.batch",
-    "Message": "ledger.message", "HandleOutcome": "ledger.message", "Counts": "ledger.message",
+    "Ledger": "ledger.ledger",
+    "Queue": "ledger.queue",
+    "Claim": "ledger.batch",
+    "Heartbeat": "ledger.batch",
+    "Message": "ledger.message",
+    "HandleOutcome": "ledger.message",
+    "Counts": "ledger.message",
     "Settings": "ledger.settings",
 }
-__all__ = [*_HOMES]
+__all__ = ["Claim", "Counts", "HandleOutcome", "Heartbeat", "Ledger", "Message", "Queue", "Settings"]
 
 
 def __getattr__(name: str) -> Any:

@@ -103,7 +103,9 @@ class Claim:
         """
         return self._settle(Verb.DELETE, 0)
 
-    def settle(self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None) -> Any:
+    def settle(
+        self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None
+    ) -> Any:
         """`Queue.settle`: acknowledge some, release some, extend some, in one commit."""
         return self._queue.settle(delete=delete, release=release, extend=extend, visibility_timeout=visibility_timeout)
 
@@ -122,14 +124,18 @@ class Claim:
         bounds.visibility_timeout(timeout, limits)
         if self._grant is None:
             return Settled(0, 0)
-        action = Action(verb, self.receipt_id, self._grant.runs.select(["lane", "segment", "first_seq", "last_seq"]), timeout, True)
+        action = Action(
+            verb, self.receipt_id, self._grant.runs.select(["lane", "segment", "first_seq", "last_seq"]), timeout, True
+        )
         answer = self._queue._act([action])[0]
         by_outcome = {
-            outcome: count_messages(answer.filter(pa.compute.equal(answer["outcome"], outcome.value))) for outcome in Outcome
+            outcome: count_messages(answer.filter(pa.compute.equal(answer["outcome"], outcome.value)))
+            for outcome in Outcome
         }
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
-                "VisibilityTimeout", timeout,
+                "VisibilityTimeout",
+                timeout,
                 "Total VisibilityTimeout for the claim is beyond the limit "
                 f"[{limits.maximum_visibility_timeout} seconds] from its receive",
                 "Give at most the time that is left, or raise the queue's MaximumVisibilityTimeout.",
@@ -158,7 +164,9 @@ class Heartbeat:
     def __init__(self, claim: Claim, visibility_timeout: int, every: float) -> None:
         if not 0 < every < max(visibility_timeout, 1):
             raise InvalidParameterValue(
-                "every", every, f"Must be > 0 and < the visibility timeout of {visibility_timeout} seconds",
+                "every",
+                every,
+                f"Must be > 0 and < the visibility timeout of {visibility_timeout} seconds",
                 "Beat about three times per timeout.",
             )
         self._claim, self._timeout, self._every = claim, visibility_timeout, every
@@ -180,7 +188,9 @@ class Heartbeat:
     def check(self) -> None:
         """Raises LeaseLost when the claim is lost."""
         if self.lost:
-            raise LeaseLost(f"The heartbeat found the claim {self._claim.receipt_id} lost: stop, others have its messages")
+            raise LeaseLost(
+                f"The heartbeat found the claim {self._claim.receipt_id} lost: stop, others have its messages"
+            )
 
     def _beat(self) -> None:
         following = time.monotonic() + self._every

@@ -23,7 +23,9 @@ class InvalidParameterValue(LedgerError, ValueError):
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
         shown = repr(value)
         shown = shown if len(shown) <= 120 else shown[:117] + "..."
-        super().__init__(f"Value {shown} for parameter {field} is invalid. Reason: {bound}." + (f" {fix}" if fix else ""))
+        super().__init__(
+            f"Value {shown} for parameter {field} is invalid. Reason: {bound}." + (f" {fix}" if fix else "")
+        )
 
 
 class InvalidAttributeName(LedgerError, ValueError):
@@ -78,7 +80,7 @@ class LeaseLost(MessageNotInflight):
 
 
 class ContentionOutlastedRetries(LedgerError):
-    """Other writers won every time. Carries how often the verb was tried; it changed nothing and may be called again."""
+    """Other writers won every time. Says how often the verb was tried; it changed nothing and may be called again."""
 
     code = "RequestThrottled"
 

@@ -31,8 +31,14 @@ class Ledger:
 
     @classmethod
     def open(
-        cls, root: str = DEFAULT_ROOT, spark: SparkSession | None = None, engine: str | None = None, *,
-        settings: Settings | None = None, owner: str | None = None, clock: Clock = system_clock,
+        cls,
+        root: str = DEFAULT_ROOT,
+        spark: SparkSession | None = None,
+        engine: str | None = None,
+        *,
+        settings: Settings | None = None,
+        owner: str | None = None,
+        clock: Clock = system_clock,
         storage_options: Mapping[str, str] | None = None,
     ) -> Ledger:
         """Opens the ledger at `root`, making its tables if there are none.
@@ -65,8 +71,8 @@ class Ledger:
         for attribute in attributes or {}:
             if record.attributes[attribute] != complete[attribute]:
                 raise QueueNameExists(
-                    f"A queue already exists with the same name and a different value for attribute {attribute}: {name} "
-                    f"has {record.attributes[attribute]}, asked was {complete[attribute]}. Change it with set_attributes"
+                    f"A queue already exists with the same name and a different value for attribute {attribute}: "
+                    f"{name} has {record.attributes[attribute]}, asked was {complete[attribute]}; use set_attributes"
                 )
         return self._queue(record)
 

@@ -63,9 +63,13 @@ def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
     return Message(
-        message_id=stored.message_id, body=stored.body, receipt_handle=handle, receive_count=record.receive_count,
+        message_id=stored.message_id,
+        body=stored.body,
+        receipt_handle=handle,
+        receive_count=record.receive_count,
         first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
         sent_at=instant(stored.sent_at),
         visible_at=None if record.visible_at is None else instant(record.visible_at),
-        status=status(record, stored.available_at, now), message_attributes=stored.message_attributes or {},
+        status=status(record, stored.available_at, now),
+        message_attributes=stored.message_attributes or {},
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.batch import Claim
-from ledger.clock import Clock, instant
+from ledger.clock import Clock
 from ledger.errors import (
-    InvalidParameterValue, LedgerError, MessageNotInflight, QueueDoesNotExist, SparkIsNeeded,
+    InvalidParameterValue,
+    LedgerError,
+    QueueDoesNotExist,
+    SparkIsNeeded,
 )
 from ledger.handles import HandleList, Wish
 from ledger.message import Counts, HandleOutcome, Message, public_message
@@ -23,15 +26,17 @@ from ledger.rules.visibility import Outcome, Verb
 from ledger.store import QueueRecord, Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from ledger.store.delta.frames import Frames, Sent
 
 
 class Queue:
-    """A queue of a ledger. Cheap to make; threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
+    """A queue of a ledger. Threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
 
-    def __init__(self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, poll_interval: float) -> None:
+    def __init__(
+        self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, poll_interval: float
+    ) -> None:
         self._store, self._made, self._clock, self._frames = store, record, clock, frames
         self._poll_interval = poll_interval
         self.name = record.name
@@ -44,7 +49,8 @@ class Queue:
         record = self._record()
         return {
             **record.attributes,
-            "CreatedTimestamp": str(record.created_at // 1_000), "LastModifiedTimestamp": str(record.modified_at // 1_000),
+            "CreatedTimestamp": str(record.created_at // 1_000),
+            "LastModifiedTimestamp": str(record.modified_at // 1_000),
         }
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
@@ -71,8 +77,8 @@ class Queue:
         row as JSON when there is no such column; any number of rows. Answers a `Sent`: count, and `ids()`, a DataFrame.
         A list of strings (or one string): answers their message ids in order.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
-        Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and for
-        a missing column; then nothing was sent.
+        Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and
+        for a missing column; then nothing was sent.
         """
         _attempt_id(attempt_id, "attempt_id")
         record = self._record()
@@ -85,7 +91,10 @@ class Queue:
         return self._store.send(record, bodies, self._clock(), attempt_id)
 
     def receive(
-        self, max_messages: int | None = 1, visibility_timeout: int | None = None, wait: float | None = None,
+        self,
+        max_messages: int | None = 1,
+        visibility_timeout: int | None = None,
+        wait: float | None = None,
         attempt_id: str | None = None,
     ) -> Claim:
         """Claims up to `max_messages` visible messages (None: all there are) under one new receipt, in one commit.
@@ -128,9 +137,13 @@ class Queue:
         if isinstance(receipt_handles, str):
             self._act_on_one(Wish(receipt_handles, Verb.DELETE))
             return None
-        return self.settle(delete=receipt_handles if _is_dataframe(receipt_handles) else _list("ReceiptHandle", receipt_handles))
+        return self.settle(
+            delete=receipt_handles if _is_dataframe(receipt_handles) else _list("ReceiptHandle", receipt_handles)
+        )
 
-    def change_visibility(self, receipt_handles: str | Sequence[str] | DataFrame, visibility_timeout: int | str | Sequence[int]) -> Any:
+    def change_visibility(
+        self, receipt_handles: str | Sequence[str] | DataFrame, visibility_timeout: int | str | Sequence[int]
+    ) -> Any:
         """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
 
         One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
@@ -150,13 +163,22 @@ class Queue:
         if not each:
             bounds.visibility_timeout(visibility_timeout, limits)
         if len(timeouts) != len(receipt_handles):
-            raise InvalidParameterValue("VisibilityTimeout", len(timeouts), f"Must be one, or one for each of the {len(receipt_handles)} handles")
+            raise InvalidParameterValue(
+                "VisibilityTimeout",
+                len(timeouts),
+                f"Must be one, or one for each of the {len(receipt_handles)} handles",
+            )
         for timeout in timeouts:
             bounds.visibility_timeout(timeout, limits)
         return self._act_on_list([Wish(h, Verb.CHANGE, t) for h, t in zip(receipt_handles, timeouts)])
 
     def settle(
-        self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: int | str | None = None
+        self,
+        *,
+        delete: Any = None,
+        release: Any = None,
+        extend: Any = None,
+        visibility_timeout: int | str | None = None,
     ) -> Any:
         """Acknowledges some messages, releases some and extends some, all in one commit.
 
@@ -177,8 +199,12 @@ class Queue:
             asked = frames.wishes(record, [part for part in parts if part[1] is not None], limits)
             actions = asked.actions()
             return asked.outcomes(self._act(actions), actions)
-        given = [(verb, _list("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None]
-        return self._act_on_list([Wish(handle, verb, timeout) for verb, handles, timeout in given for handle in handles])
+        given = [
+            (verb, _list("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None
+        ]
+        return self._act_on_list(
+            [Wish(handle, verb, timeout) for verb, handles, timeout in given for handle in handles]
+        )
 
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
@@ -191,7 +217,9 @@ class Queue:
         record = self._record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
         if not self._store.lock(record, message_id, visibility_timeout, self._clock()):
-            raise LedgerError(f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked")
+            raise LedgerError(
+                f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
+            )
 
     def purge(self) -> int:
         """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays."""
@@ -202,7 +230,10 @@ class Queue:
         now = self._clock()
         counted = self._store.counts(self._record(), now)
         return Counts(
-            *(counted.by_status[s] for s in (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED)),
+            *(
+                counted.by_status[s]
+                for s in (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED)
+            ),
             age_of_oldest=None if counted.oldest_sent_at is None else (now - counted.oldest_sent_at) / 1_000,
         )
 

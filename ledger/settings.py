@@ -53,10 +53,11 @@ class Settings:
 
 def read_settings(path: str | Path) -> Settings:
     """The settings in a TOML file's table [ledger]; what it leaves out has its default."""
-    with open(path, "rb") as file:
-        given = tomllib.load(file).get("ledger", {})
+    given = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("ledger", {})
     known = {field.name for field in fields(Settings)}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise InvalidParameterValue(unknown[0], given[unknown[0]], f"No such setting; there are {', '.join(sorted(known))}")
+        raise InvalidParameterValue(
+            unknown[0], given[unknown[0]], f"No such setting; there are {', '.join(sorted(known))}"
+        )
     return Settings(**given)

@@ -1,4 +1,4 @@
-"""Queue names and queue attributes: which there are, their ranges and defaults. Values are text, as SQS answers them."""
+"""Queue names and queue attributes: which there are, their ranges and defaults. Values are text, as in SQS."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
     values.update({name: _text(value) for name, value in given.items()})
     for name in FIXED_AT_CREATION:
         if known and values[name] != known[name]:
-            raise InvalidAttributeValue(name, values[name], "It is fixed when the queue is created", "Make a new queue.")
+            raise InvalidAttributeValue(
+                name, values[name], "It is fixed when the queue is created", "Make a new queue."
+            )
     lifted = values["Limits"] == "UNBOUNDED"
     for name, value in values.items():
         _check(name, value, ATTRIBUTES[name], lifted)

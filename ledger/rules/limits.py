@@ -54,7 +54,10 @@ def whole_number(field: str, value: object, least: int, most: int | None, fix: s
 def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTimeout") -> int:
     """V1: 0 to 43,200 seconds, or to what the queue's MaximumVisibilityTimeout was raised to."""
     return whole_number(
-        field, value, 0, limits.maximum_visibility_timeout,
+        field,
+        value,
+        0,
+        limits.maximum_visibility_timeout,
         "Give seconds; a longer lease is kept by extending it (heartbeat), or by the queue's MaximumVisibilityTimeout.",
     )
 
@@ -69,8 +72,11 @@ def maximum_messages(value: object, limits: Limits) -> int | None:
 
 def wait(value: object, limits: Limits) -> float:
     """Q5: how long a receive waits for a message, in seconds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or (
-        limits.maximum_wait is not None and value > limits.maximum_wait
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not value >= 0
+        or (limits.maximum_wait is not None and value > limits.maximum_wait)
     ):
         most = f" and <= {limits.maximum_wait}" if limits.maximum_wait is not None else ""
         raise InvalidParameterValue("WaitTimeSeconds", value, f"Must be >= 0{most}, if provided")

@@ -1,4 +1,4 @@
-"""The visibility rules (V1 to V14): one table from (standing of a receipt, verb) to outcome, and what each verb records.
+"""The visibility rules (V1 to V14): one table from (standing, verb) to outcome, and what each verb records.
 
 A verb is decided here and recorded by a store; every function takes the facts and `now` and has no effects.
 """
@@ -86,7 +86,13 @@ def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: in
 
 
 def change(
-    record: Record, receipt_id: str, timeout: int, now: int, *, ceiling: int | None, accept_late: bool,
+    record: Record,
+    receipt_id: str,
+    timeout: int,
+    now: int,
+    *,
+    ceiling: int | None,
+    accept_late: bool,
     whole_claim: bool = False,
 ) -> tuple[Outcome, Record]:
     """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases.
@@ -168,7 +174,8 @@ def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int 
         return None
     if kind is InvalidParameterValue:
         return InvalidParameterValue(
-            "VisibilityTimeout", timeout,
+            "VisibilityTimeout",
+            timeout,
             f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds] from its receive",
             "Give at most the time that is left, or release the message and receive it anew.",
         )

@@ -25,7 +25,9 @@ RUN_FIELDS = [
     pa.field("last_seq", pa.int64()),
 ]
 #: The messages of a grant: where they are and what was recorded about them before.
-GRANTED_RUNS = pa.schema([*RUN_FIELDS, pa.field("receive_count", pa.int32()), pa.field("first_received_at", pa.int64())])
+GRANTED_RUNS = pa.schema(
+    [*RUN_FIELDS, pa.field("receive_count", pa.int32()), pa.field("first_received_at", pa.int64())]
+)
 RUNS = pa.schema(RUN_FIELDS)
 #: What became of the messages of an action.
 OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
@@ -120,7 +122,9 @@ class Store(Protocol):
     ) -> Grant | None:
         """Grants up to `maximum` visible messages (None: all) to one new receipt, or None when none is visible."""
 
-    def act(self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int) -> list[pa.Table]:
+    def act(
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
+    ) -> list[pa.Table]:
         """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:

@@ -103,7 +103,9 @@ class MemoryStore:
                 stored[place].record = visibility.receive(stored[place].record, receipt_id, attempt_id, timeout, now)
             return self._grant(stored, chosen, now) if chosen else None
 
-    def act(self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int) -> list[pa.Table]:
+    def act(
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
+    ) -> list[pa.Table]:
         with self._lock:
             stored = self._stored(queue)
             before = {place: message.record for place, message in stored.items()}
@@ -135,8 +137,13 @@ class MemoryStore:
         if action.verb is Verb.DELETE:
             return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim)
         return visibility.change(
-            record, action.receipt_id, action.timeout, now, ceiling=limits.maximum_visibility_timeout,
-            accept_late=accept_late, whole_claim=action.whole_claim,
+            record,
+            action.receipt_id,
+            action.timeout,
+            now,
+            ceiling=limits.maximum_visibility_timeout,
+            accept_late=accept_late,
+            whole_claim=action.whole_claim,
         )
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
@@ -156,7 +163,8 @@ class MemoryStore:
         with self._lock:
             stored = self._stored(queue)
             places = [
-                place for place, m in stored.items()
+                place
+                for place, m in stored.items()
                 if m.record.receipt_id == receipt_id and m.record.deleted_at is None
             ]
             return self._grant(stored, places, stored[places[0]].record.received_at) if places else None
@@ -166,7 +174,8 @@ class MemoryStore:
             stored = self._stored(queue)
             places = [
                 (run["segment"], seq)
-                for run in grant.runs.to_pylist() for seq in range(run["first_seq"], run["last_seq"] + 1)
+                for run in grant.runs.to_pylist()
+                for seq in range(run["first_seq"], run["last_seq"] + 1)
             ]
             return [self._answer(place, stored[place]) for place in places if place in stored]
 
@@ -215,10 +224,15 @@ class MemoryStore:
         record = stored[places[0]].record
         rows = [
             {
-                "lane": LANE, "segment": place[0], "first_seq": place[1], "last_seq": place[1],
+                "lane": LANE,
+                "segment": place[0],
+                "first_seq": place[1],
+                "last_seq": place[1],
                 "receive_count": stored[place].record.receive_count,
                 "first_received_at": stored[place].record.first_received_at,
             }
             for place in places
         ]
-        return Grant(record.receipt_id, record.visible_at, received_at, version, pa.Table.from_pylist(rows, GRANTED_RUNS))
+        return Grant(
+            record.receipt_id, record.visible_at, received_at, version, pa.Table.from_pylist(rows, GRANTED_RUNS)
+        )

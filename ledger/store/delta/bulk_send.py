@@ -57,7 +57,9 @@ class BulkSender:
         transactions = self._store.transactions
         metadata = transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         writer = (
-            self._rows(queue, frame, text, key, most, now).write.format("delta").mode("append")
+            self._rows(queue, frame, text, key, most, now)
+            .write.format("delta")
+            .mode("append")
             .option("userMetadata", json.dumps(metadata))
             .option("maxRecordsPerFile", str(self._store.settings.messages_per_file))
         )
@@ -70,7 +72,9 @@ class BulkSender:
             except Exception as error:
                 if REFUSED in str(error):
                     raise InvalidParameterValue(
-                        "MessageBody", body or "body", f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)",
+                        "MessageBody",
+                        body or "body",
+                        f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)",
                         "Nothing was sent. Filter such rows, or raise the queue's MaximumMessageSize.",
                     ) from None
                 raise
@@ -85,7 +89,9 @@ class BulkSender:
         row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
         ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + position
         size = F.octet_length("body")
-        checked = F.when((size >= 1) & (size <= most), F.col("body")).otherwise(F.raise_error(F.lit(REFUSED)).cast("string"))
+        checked = F.when((size >= 1) & (size <= most), F.col("body")).otherwise(
+            F.raise_error(F.lit(REFUSED)).cast("string")
+        )
         values = {
             "queue": F.lit(queue.id),
             "lane": ((F.col("ordinal") + F.lit(int(key[:6], 16))) % F.lit(lanes)).cast("int"),
@@ -98,8 +104,10 @@ class BulkSender:
         from pyspark.sql.pandas.types import from_arrow_type
 
         return (
-            frame.select(text.alias("body")).coalesce(tasks)
-            .select("body", F.monotonically_increasing_id().alias("place")).withColumn("ordinal", ordinal)
+            frame.select(text.alias("body"))
+            .coalesce(tasks)
+            .select("body", F.monotonically_increasing_id().alias("place"))
+            .withColumn("ordinal", ordinal)
             .select(*(values.get(f.name, F.lit(None).cast(from_arrow_type(f.type))).alias(f.name) for f in MESSAGES))
         )
 
@@ -126,10 +134,16 @@ def _body(frame: DataFrame, body: str | None) -> Column:
     name = body or "body"
     if name not in kinds:
         raise InvalidParameterValue(
-            "column", name, f"The DataFrame has no such column; it has {', '.join(kinds)}", "Name another one with body=."
+            "column",
+            name,
+            f"The DataFrame has no such column; it has {', '.join(kinds)}",
+            "Name another one with body=.",
         )
     if kinds[name] != "string":
         raise InvalidParameterValue(
-            "column", name, f"It is {kinds[name]} and must be string", "Cast it, or drop the column to send rows as JSON."
+            "column",
+            name,
+            f"It is {kinds[name]} and must be string",
+            "Cast it, or drop the column to send rows as JSON.",
         )
     return F.col(f"`{name}`")

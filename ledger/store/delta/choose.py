@@ -29,7 +29,9 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
     return sorted(chosen)
 
 
-def oldest_up_to(sent_at: np.ndarray, first: np.ndarray, last: np.ndarray, maximum: int | None) -> tuple[np.ndarray, ...]:
+def oldest_up_to(
+    sent_at: np.ndarray, first: np.ndarray, last: np.ndarray, maximum: int | None
+) -> tuple[np.ndarray, ...]:
     """(which runs, first, last): the oldest sent first, the last one cut so that they hold at most `maximum`."""
     order = np.lexsort((first, sent_at))
     first, last = first[order], last[order]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.rules.message_id import ORDINAL_BOUND, segment
+from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def handle_is_valid(handle: Column, queue: str) -> Column:
     checksum = F.substring_index(handle, ".", -1)
     body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
     right = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
-    return F.coalesce(right, F.lit(False))
+    # Only what has a handle's form has an ordinal to look at.
+    return F.coalesce(F.when(right, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
 
 
 def handle_parts(handle: Column) -> dict[str, Column]:
@@ -53,8 +54,10 @@ def handle_parts(handle: Column) -> dict[str, Column]:
 
     part = F.split(handle, r"\.")
     return {
-        "lane": F.element_at(part, -5).cast("int"), "segment": F.element_at(part, -4),
-        "seq": F.element_at(part, -3).cast("bigint"), "receipt_id": F.element_at(part, -2),
+        "lane": F.element_at(part, -5).cast("int"),
+        "segment": F.element_at(part, -4),
+        "seq": F.element_at(part, -3).cast("bigint"),
+        "receipt_id": F.element_at(part, -2),
     }
 
 
@@ -66,7 +69,12 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
     high = (int(key[14:18], 16) & 0x3FFF) << (ORDINAL_BOUND.bit_length() - 1)
     low = F.lpad(F.lower(F.hex(F.lit(high) + ordinal)), 8, "0")
     return F.concat(
-        F.lit(first[:17]), F.substring(low, 1, 1), F.lit("-8"), F.substring(low, 2, 3), F.lit("-"), F.substring(low, 5, 4)
+        F.lit(first[:17]),
+        F.substring(low, 1, 1),
+        F.lit("-8"),
+        F.substring(low, 2, 3),
+        F.lit("-"),
+        F.substring(low, 5, 4),
     )
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ledger.store.delta.engine import (
-    EXPECTED_REVISION, OPERATION, SEGMENT_FILES, Commit, Conflict, Snapshot, Where,
+    EXPECTED_REVISION,
+    OPERATION,
+    SEGMENT_FILES,
+    Commit,
+    Conflict,
+    Snapshot,
+    Where,
 )
-from ledger.store.delta.tables import DESCRIPTION, TABLES
+from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
 
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
@@ -35,9 +42,15 @@ class DeltaRsEngine:
         known = TABLES[table]
         if not DeltaTable.is_deltatable(self._locations[table], self._storage_options):
             DeltaTable.create(
-                self._locations[table], known.schema, mode="ignore", partition_by=list(known.partitions),
-                configuration=known.properties, description=DESCRIPTION, storage_options=self._storage_options,
+                self._locations[table],
+                known.schema,
+                mode="ignore",
+                partition_by=list(known.partitions),
+                configuration=known.properties,
+                description=DESCRIPTION,
+                storage_options=self._storage_options,
             )
+        require_readable(table, self._newest(table).metadata().description)
 
     def version(self, table: str) -> int:
         return self._newest(table).version()
@@ -53,8 +66,11 @@ class DeltaRsEngine:
         columns = {column: f"s.{column}" for column in known.schema.names}
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}
         merger = snapshot.loaded.merge(
-            edits.drop_columns([EXPECTED_REVISION]), " AND ".join([where.sql("t"), *matches]),
-            source_alias="s", target_alias="t", commit_properties=_properties(metadata),
+            edits.drop_columns([EXPECTED_REVISION]),
+            " AND ".join([where.sql("t"), *matches]),
+            source_alias="s",
+            target_alias="t",
+            commit_properties=_properties(metadata),
         )
         merger = (
             merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
@@ -65,7 +81,9 @@ class DeltaRsEngine:
             merger.execute()
         return snapshot.loaded.version()
 
-    def append(self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int:
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
         loaded = self._newest(table)
         if transaction is not None:
             committed = loaded.transaction_version(transaction[0])
@@ -81,14 +99,21 @@ class DeltaRsEngine:
         if not actions.num_rows:
             return loaded.version(), SEGMENT_FILES.empty_table()
         named = {
-            "queue": "partition.queue", "lane": "partition.lane", "segment": "partition.segment",
-            "messages": "num_records", "first_seq": "min.seq", "last_seq": "max.seq",
-            "sent_at": "min.sent_at", "available_at": "max.available_at",
+            "queue": "partition.queue",
+            "lane": "partition.lane",
+            "segment": "partition.segment",
+            "messages": "num_records",
+            "first_seq": "min.seq",
+            "last_seq": "max.seq",
+            "sent_at": "min.sent_at",
+            "available_at": "max.available_at",
         }
         columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
         return loaded.version(), pa.table(columns, schema=SEGMENT_FILES)
 
-    def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
+    def messages(
+        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+    ) -> pa.Table:
         dataset = self._newest("messages").to_pyarrow_dataset(file_pruning_predicate=_filters(where))
         condition = None
         if first_seq is not None:
@@ -133,23 +158,23 @@ class DeltaRsEngine:
         return tables[table]
 
 
-class _conflicts:
+@contextmanager
+def _conflicts() -> Iterator[None]:
     """Turns delta-rs's errors of a lost race into Conflict."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        lost = isinstance(error, CommitFailedError) or (
-            isinstance(error, DeltaError) and not isinstance(error, TableNotFoundError) and "ransaction" in str(error)
-        )
-        if lost:
+    try:
+        yield
+    except CommitFailedError as lost:
+        raise Conflict(str(lost)) from lost
+    except DeltaError as error:
+        if "ransaction" in str(error):
             raise Conflict(str(error)) from error
+        raise
 
 
 def _properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> CommitProperties:
     return CommitProperties(
-        custom_metadata={"userMetadata": json.dumps(metadata)}, max_commit_retries=REBASES,
+        custom_metadata={"userMetadata": json.dumps(metadata)},
+        max_commit_retries=REBASES,
         app_transactions=[Transaction(*transaction)] if transaction else None,
     )
 

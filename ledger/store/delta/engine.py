@@ -78,13 +78,17 @@ class Engine(Protocol):
         the partitions of `where` since the snapshot.
         """
 
-    def append(self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int:
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
         """One blind append. With a transaction (application id, version) that was committed before: Conflict."""
 
     def files(self) -> tuple[int, pa.Table]:
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
 
-    def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
+    def messages(
+        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+    ) -> pa.Table:
         """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
@@ -107,10 +111,18 @@ class Engine(Protocol):
 
 
 #: What the log says about each data file of `messages`. Instants in milliseconds.
-SEGMENT_FILES = pa.schema([
-    ("queue", pa.string()), ("lane", pa.int32()), ("segment", pa.string()), ("messages", pa.int64()),
-    ("first_seq", pa.int64()), ("last_seq", pa.int64()), ("sent_at", pa.int64()), ("available_at", pa.int64()),
-])
+SEGMENT_FILES = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("lane", pa.int32()),
+        ("segment", pa.string()),
+        ("messages", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("sent_at", pa.int64()),
+        ("available_at", pa.int64()),
+    ]
+)
 
 
 def literal(text: str) -> str:

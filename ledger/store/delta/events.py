@@ -25,10 +25,15 @@ class Events:
         """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
         messages = int(axis.lengths(runs.first, runs.last).sum())
         if messages:
-            self.entries.append({
-                "event": event, "receipt_id": record.receipt_id, "attempt_id": record.attempt_id,
-                "messages": messages, "visible_at": record.visible_at,
-            })
+            self.entries.append(
+                {
+                    "event": event,
+                    "receipt_id": record.receipt_id,
+                    "attempt_id": record.attempt_id,
+                    "messages": messages,
+                    "visible_at": record.visible_at,
+                }
+            )
 
     def acted(self, action: Action, lanes: Lanes, changed: Runs) -> None:
         """Notes what an action changed."""

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 #: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
 BITMAP = 32_768
 MESSAGE_COLUMNS = (
-    "message_id", "body", "message_attributes", "sent_at", "first_received_at", "receive_count", "receipt_handle",
+    "message_id",
+    "body",
+    "message_attributes",
+    "sent_at",
+    "first_received_at",
+    "receive_count",
+    "receipt_handle",
 )
 OUTCOME_COLUMNS = ("receipt_handle", "action", "outcome", "error_code")
 
@@ -44,7 +50,9 @@ class Frames:
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
         where = Where(
-            queue.id, tuple_of(runs["lane"].to_pylist()) or (-1,), tuple_of(runs["segment"].unique().to_pylist()) or ("",)
+            queue.id,
+            tuple_of(runs["lane"].to_pylist()) or (-1,),
+            tuple_of(runs["segment"].unique().to_pylist()) or ("",),
         )
         messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
         held = in_blocks(arrow_frame(self._spark, runs), "first_received_at", "receive_count")
@@ -54,10 +62,15 @@ class Frames:
             .join(F.broadcast(held), ["segment", "block"], "inner")
             .where("seq BETWEEN first_seq AND last_seq")
             .select(
-                columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"), "body", "message_attributes",
-                "sent_at", F.expr("timestamp_millis(first_received_at)").alias("first_received_at"), "receive_count",
-                columns.receipt_handle(F.col("queue"), F.col("lane"), F.col("segment"), F.col("seq"), receipt)
-                .alias("receipt_handle"),
+                columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"),
+                "body",
+                "message_attributes",
+                "sent_at",
+                F.expr("timestamp_millis(first_received_at)").alias("first_received_at"),
+                "receive_count",
+                columns.receipt_handle(F.col("queue"), F.col("lane"), F.col("segment"), F.col("seq"), receipt).alias(
+                    "receipt_handle"
+                ),
             )
         )
 
@@ -98,7 +111,8 @@ class HandleFrame:
         from pyspark.sql import functions as F
 
         bitmaps = (
-            self._read().where("valid")
+            self._read()
+            .where("valid")
             .groupBy("verb", "timeout", "receipt_id", "lane", "segment", F.expr(f"seq div {BITMAP}").alias("bucket"))
             .agg(F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap"))
             .toArrow()
@@ -132,16 +146,21 @@ class HandleFrame:
         inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
         joined = read.join(F.broadcast(found), [*same, inside], "left")
         outcome = F.coalesce(
-            F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)), F.col("found.outcome"),
+            F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)),
+            F.col("found.outcome"),
             F.lit(Outcome.INVALID.value),
         )
-        action = F.expr("CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END")
+        action = F.expr(
+            "CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END"
+        )
         error = F.lit(None).cast("string")
         for (verb, failed), kind in ERRORS.items():
             name = "delete" if verb is Verb.DELETE else "change"
             error = F.when((F.col("read.verb") == name) & (outcome == failed.value), kind.code).otherwise(error)
         return joined.select(
-            F.col("read.receipt_handle").alias("receipt_handle"), action.alias("action"), outcome.alias("outcome"),
+            F.col("read.receipt_handle").alias("receipt_handle"),
+            action.alias("action"),
+            outcome.alias("outcome"),
             error.alias("error_code"),
         )
 
@@ -152,9 +171,14 @@ class HandleFrame:
         most = self.limits.maximum_visibility_timeout
         bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
         right = columns.handle_is_valid(F.col("receipt_handle"), self.queue.id)
-        part = {name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()}
+        part = {
+            name: F.when(F.col("right"), column)
+            for name, column in columns.handle_parts(F.col("receipt_handle")).items()
+        }
         return (
-            self.asked.distinct().withColumn("right", right).withColumns(part)
+            self.asked.distinct()
+            .withColumn("right", right)
+            .withColumns(part)
             .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
             .withColumn("valid", F.expr("right AND NOT refused"))
         )
@@ -171,7 +195,10 @@ def require_column(frame: DataFrame, name: str, *types: str) -> None:
     kinds = dict(frame.dtypes)
     if name not in kinds:
         raise InvalidParameterValue(
-            "column", name, f"The DataFrame has no such column; it has {', '.join(kinds)}", "Rename or name another one."
+            "column",
+            name,
+            f"The DataFrame has no such column; it has {', '.join(kinds)}",
+            "Rename or name another one.",
         )
     if kinds[name] not in types:
         raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")

@@ -111,8 +111,13 @@ class Lanes:
         """The edits that count up the head rows of some lanes."""
         rows = [
             {
-                "queue": self.queue, "lane": lane, "segment": HEAD, "first_seq": -1, "last_seq": -1,
-                "revision": (self.revisions.get(lane) or 0) + 1, EXPECTED_REVISION: self.revisions.get(lane),
+                "queue": self.queue,
+                "lane": lane,
+                "segment": HEAD,
+                "first_seq": -1,
+                "last_seq": -1,
+                "revision": (self.revisions.get(lane) or 0) + 1,
+                EXPECTED_REVISION: self.revisions.get(lane),
                 OPERATION: "update" if lane in self.revisions else "insert",
             }
             for lane in lanes
@@ -161,7 +166,9 @@ class Lanes:
 
 def instants(milliseconds: Iterable[int | None]) -> pa.Array:
     """Milliseconds as a column of instants."""
-    return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(
+        pa.timestamp("us", "UTC")
+    )
 
 
 def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:

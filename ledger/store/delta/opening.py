@@ -41,7 +41,11 @@ class Opened:
 
 
 def open_tables(
-    root: str, spark: SparkSession | None, engine: str, settings: Settings, owner: str | None,
+    root: str,
+    spark: SparkSession | None,
+    engine: str,
+    settings: Settings,
+    owner: str | None,
     storage_options: Mapping[str, str],
 ) -> Opened:
     """Opens (or makes) the tables under `root`."""
@@ -79,9 +83,9 @@ def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) ->
             configured = configured or spark.conf.get(f"spark.delta.logStore.{name}.impl", "")
     if "DynamoDB" not in configured:
         raise UnsafeStorage(
-            f"On {scheme}: two drivers can silently lose each other's commits. Set spark.delta.logStore.{scheme}.impl to "
-            "io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver ever "
-            "writes: Settings(single_driver=True)"
+            f"On {scheme}: two drivers can silently lose each other's commits. Set spark.delta.logStore.{scheme}.impl "
+            "to io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver "
+            "ever writes: Settings(single_driver=True)"
         )
 
 
@@ -97,10 +101,12 @@ def default_owner() -> str:
 def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
     if root.startswith(SCHEMA_PREFIX):
         if spark is None:
-            raise SparkIsNeeded(f"The schema {root[len(SCHEMA_PREFIX):]!r} is Spark's: open the ledger with spark=spark")
+            raise SparkIsNeeded(
+                f"The schema {root[len(SCHEMA_PREFIX) :]!r} is Spark's: open the ledger with spark=spark"
+            )
         from ledger.store.delta.spark_engine import schema_locations
 
-        return schema_locations(spark, root[len(SCHEMA_PREFIX):])
+        return schema_locations(spark, root[len(SCHEMA_PREFIX) :])
     if "://" not in root and not root.startswith("file:"):
         root = str(Path(root).expanduser().absolute())
     return {name: f"{root.rstrip('/')}/{name}" for name in TABLES}
@@ -114,7 +120,11 @@ def _scheme(location: str) -> tuple[str, Path]:
 
 
 def _engine(
-    engine: str, scheme: str, locations: Mapping[str, str], spark: SparkSession | None, storage_options: Mapping[str, str]
+    engine: str,
+    scheme: str,
+    locations: Mapping[str, str],
+    spark: SparkSession | None,
+    storage_options: Mapping[str, str],
 ) -> Engine:
     if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme == "file" or scheme in SAFE_FOR_BOTH)):
         from ledger.store.delta.delta_rs import DeltaRsEngine

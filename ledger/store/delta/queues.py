@@ -84,8 +84,13 @@ class Queues:
 def _records(rows: pa.Table) -> dict[str, QueueRecord]:
     return {
         row["name"]: QueueRecord(
-            row["queue"], row["name"], dict(row["attributes"]), dict(row["tags"] or []),
-            _milliseconds(row["created_at"]), _milliseconds(row["modified_at"]), row["revision"],
+            row["queue"],
+            row["name"],
+            dict(row["attributes"]),
+            dict(row["tags"] or []),
+            _milliseconds(row["created_at"]),
+            _milliseconds(row["modified_at"]),
+            row["revision"],
         )
         for row in rows.to_pylist()
     }
@@ -93,8 +98,15 @@ def _records(rows: pa.Table) -> dict[str, QueueRecord]:
 
 def _edit(operation: str, record: QueueRecord, expected: int | None) -> pa.Table:
     row = [
-        [record.id], [record.name], [list(record.attributes.items())], [list(record.tags.items())],
-        instants([record.created_at]), instants([record.modified_at]), [record.revision], [operation], [expected],
+        [record.id],
+        [record.name],
+        [list(record.attributes.items())],
+        [list(record.tags.items())],
+        instants([record.created_at]),
+        instants([record.modified_at]),
+        [record.revision],
+        [operation],
+        [expected],
     ]
     return pa.table(row, schema=EDITS)
 

@@ -38,8 +38,11 @@ def read_messages(engine: Engine, queue: QueueRecord, grant: Grant) -> list[Stor
         counts, received = mine["receive_count"].to_pylist(), mine["first_received_at"].to_pylist()
         for row, run in zip(rows.filter(pa.array(inside)).to_pylist(), at[inside].tolist()):
             record = Record(
-                receipt_id=grant.receipt_id, receive_count=counts[run], first_received_at=received[run],
-                received_at=grant.received_at, visible_at=grant.visible_at,
+                receipt_id=grant.receipt_id,
+                receive_count=counts[run],
+                first_received_at=received[run],
+                received_at=grant.received_at,
+                visible_at=grant.visible_at,
             )
             found.append(_stored(row, record))
     return sorted(found, key=lambda message: (message.sent_at, message.segment, message.seq))
@@ -47,8 +50,14 @@ def read_messages(engine: Engine, queue: QueueRecord, grant: Grant) -> list[Stor
 
 def _stored(row: dict, record: Record) -> StoredMessage:
     return StoredMessage(
-        ids.message_id(row["segment"], row["seq"]), row["body"], _milliseconds(row["sent_at"]),
-        _milliseconds(row["available_at"]), row["lane"], row["segment"], row["seq"], record,
+        ids.message_id(row["segment"], row["seq"]),
+        row["body"],
+        _milliseconds(row["sent_at"]),
+        _milliseconds(row["available_at"]),
+        row["lane"],
+        row["segment"],
+        row["seq"],
+        record,
         dict(row["message_attributes"] or []),
     )
 

@@ -41,9 +41,15 @@ def fill_receipts(engine: Engine, transactions: Transactions) -> int:
 
 def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
     return [
-        {**event, "queue": commit.metadata["queue"], "version": commit.version, "at": commit.metadata["at"],
-         "owner": commit.metadata["owner"]}
-        for commit in commits for event in commit.metadata.get("events", ())
+        {
+            **event,
+            "queue": commit.metadata["queue"],
+            "version": commit.version,
+            "at": commit.metadata["at"],
+            "owner": commit.metadata["owner"],
+        }
+        for commit in commits
+        for event in commit.metadata.get("events", ())
     ]
 
 

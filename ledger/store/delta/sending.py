@@ -30,7 +30,7 @@ class Sender:
         self._turn = secrets.randbelow(1 << 16)
 
     def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
-        """Ids in the order of `bodies`. With an attempt id that was committed before, sends nothing: the ids of then."""
+        """Ids in the order of `bodies`. Under an attempt id committed before, sends nothing: the ids of then."""
         if not bodies:
             return []
         if attempt_id is None:
@@ -71,15 +71,16 @@ class Sender:
             return lane, segment, following
 
 
-def message_rows(
-    queue: QueueRecord, lane: int, segment: str, first: int, bodies: Sequence[str], now: int
-) -> pa.Table:
+def message_rows(queue: QueueRecord, lane: int, segment: str, first: int, bodies: Sequence[str], now: int) -> pa.Table:
     """Rows of `messages` for bodies that take the ordinals from `first` on."""
     count = len(bodies)
     columns = {
-        "queue": pa.array([queue.id] * count), "lane": pa.array([lane] * count, pa.int32()),
-        "segment": pa.array([segment] * count), "seq": pa.array(range(first, first + count), pa.int64()),
-        "sent_at": instants([now] * count), "available_at": instants([now] * count),
+        "queue": pa.array([queue.id] * count),
+        "lane": pa.array([lane] * count, pa.int32()),
+        "segment": pa.array([segment] * count),
+        "seq": pa.array(range(first, first + count), pa.int64()),
+        "sent_at": instants([now] * count),
+        "available_at": instants([now] * count),
         "body": pa.array(list(bodies), pa.string()),
     }
     for field in MESSAGES:

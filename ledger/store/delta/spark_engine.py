@@ -14,7 +14,7 @@ from delta import exceptions as delta_exceptions
 
 from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, Snapshot, Where, literal
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
-from ledger.store.delta.tables import DESCRIPTION, TABLES
+from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +61,7 @@ class SparkEngine:
 
     def create(self, table: str) -> None:
         create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+        require_readable(table, self._state(table).metadata().description())
 
     def version(self, table: str) -> int:
         return int(self._state(table).version())
@@ -76,7 +77,9 @@ class SparkEngine:
             session.sql(merge_statement(table, self._locations[table], source, where))
             return int(session.conf.get(LAST_VERSION))
 
-    def append(self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int:
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
         if transaction is not None and (self.transaction_version(table, transaction[0]) or -1) >= transaction[1]:
             raise Conflict(f"transaction {transaction} was committed before")
         with self._committing(metadata) as session:
@@ -105,9 +108,13 @@ class SparkEngine:
         """)
         return int(state.version()), rows.cast(SEGMENT_FILES)
 
-    def messages(self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None) -> pa.Table:
+    def messages(
+        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+    ) -> pa.Table:
         ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
-        return self._rows(f"SELECT {', '.join(columns)} FROM {self._named('messages')} WHERE {where.sql()} AND {ordinals}")
+        return self._rows(
+            f"SELECT {', '.join(columns)} FROM {self._named('messages')} WHERE {where.sql()} AND {ordinals}"
+        )
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._committing(metadata) as session:
@@ -123,7 +130,8 @@ class SparkEngine:
         rows = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {missing}")
         commits = [
             Commit(row.version, round(row.timestamp.timestamp() * 1_000), json.loads(row.userMetadata or "{}"))
-            for row in rows.select("version", "timestamp", "userMetadata").collect() if row.version > since
+            for row in rows.select("version", "timestamp", "userMetadata").collect()
+            if row.version > since
         ]
         return sorted(commits, key=lambda commit: commit.version)
 
@@ -212,4 +220,3 @@ def schema_locations(spark: SparkSession, schema: str) -> dict[str, str]:
         location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
         locations[table] = location.removeprefix("file:") if location.startswith("file:/") else location
     return locations
-

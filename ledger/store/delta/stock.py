@@ -1,4 +1,4 @@
-"""Which messages exist: the runs of ordinals in the data files of `messages`, known from the log without reading them."""
+"""Which messages exist: the runs of ordinals in the files of `messages`, from the log without reading them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,19 @@ class Stocks:
             inside = pc.is_in(runs["segment"], broken.combine_chunks())
             runs = pa.concat_tables([runs.filter(pc.invert(inside)), self._inside(queue, tuple_of(broken.to_pylist()))])
         return Stock(
-            runs["lane"].to_numpy().astype(np.int64), runs["segment"].combine_chunks(), runs["first_seq"].to_numpy(),
-            runs["last_seq"].to_numpy(), runs["sent_at"].to_numpy(), runs["available_at"].to_numpy(),
+            runs["lane"].to_numpy().astype(np.int64),
+            runs["segment"].combine_chunks(),
+            runs["first_seq"].to_numpy(),
+            runs["last_seq"].to_numpy(),
+            runs["sent_at"].to_numpy(),
+            runs["available_at"].to_numpy(),
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...]) -> pa.Table:
         """The runs of segments with a file that has gaps: their ordinals have to be read."""
-        rows = self._engine.messages(Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"])
+        rows = self._engine.messages(
+            Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
+        )
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
         seq = rows["seq"].to_numpy()
         segment = rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()

@@ -66,7 +66,9 @@ class DeltaStore:
             messages = np.bincount(lane_of, axis.lengths(pieces.first[at], pieces.last[at])).astype(np.int64)
             chosen = choose_lanes(dict(enumerate(messages.tolist())), maximum, losses)
             at = at[np.isin(lane_of, chosen)]
-            which, first, last = oldest_up_to(stock.sent_at[pieces.query[at]], pieces.first[at], pieces.last[at], maximum)
+            which, first, last = oldest_up_to(
+                stock.sent_at[pieces.query[at]], pieces.first[at], pieces.last[at], maximum
+            )
             before = pieces.code[at][which]
             events.expired(lanes, Runs(first, last, before))
             granted = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, now))  # noqa: E731
@@ -233,8 +235,13 @@ def _rule(action: Action, limits: Limits, accept_late: bool, now: int) -> Callab
         if action.verb is Verb.DELETE:
             return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim)
         return visibility.change(
-            record, action.receipt_id, action.timeout, now, ceiling=limits.maximum_visibility_timeout,
-            accept_late=accept_late, whole_claim=action.whole_claim,
+            record,
+            action.receipt_id,
+            action.timeout,
+            now,
+            ceiling=limits.maximum_visibility_timeout,
+            accept_late=accept_late,
+            whole_claim=action.whole_claim,
         )
 
     return rule

@@ -6,74 +6,97 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ledger.errors import LedgerTooNew
 from ledger.rules.state import Record
 
 INSTANT = pa.timestamp("us", tz="UTC")
 #: Raised when a change of layout makes older versions unable to read a ledger.
 FORMAT = 1
 
-QUEUES = pa.schema([
-    ("queue", pa.string()),  # the queue's id: its name, ~ and 8 hexadecimal digits; anew when made anew
-    ("name", pa.string()),
-    ("attributes", pa.map_(pa.string(), pa.string())),
-    ("tags", pa.map_(pa.string(), pa.string())),
-    ("created_at", INSTANT),
-    ("modified_at", INSTANT),
-    ("revision", pa.int64()),  # grows with every change; what a change relies on
-])
+QUEUES = pa.schema(
+    [
+        ("queue", pa.string()),  # the queue's id: its name, ~ and 8 hexadecimal digits; anew when made anew
+        ("name", pa.string()),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+        ("tags", pa.map_(pa.string(), pa.string())),
+        ("created_at", INSTANT),
+        ("modified_at", INSTANT),
+        ("revision", pa.int64()),  # grows with every change; what a change relies on
+    ]
+)
 
-MESSAGE_ATTRIBUTE = pa.struct([
-    ("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary()),
-])
-MESSAGES = pa.schema([
-    ("queue", pa.string()),
-    ("lane", pa.int32()),
-    ("segment", pa.string()),
-    ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-    ("sent_at", INSTANT),
-    ("available_at", INSTANT),
-    ("message_group_id", pa.string()),
-    ("message_deduplication_id", pa.string()),
-    ("message_attributes", pa.map_(pa.string(), MESSAGE_ATTRIBUTE)),
-    ("body", pa.string()),
-])
+MESSAGE_ATTRIBUTE = pa.struct(
+    [
+        ("data_type", pa.string()),
+        ("string_value", pa.string()),
+        ("binary_value", pa.binary()),
+    ]
+)
+MESSAGES = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("lane", pa.int32()),
+        ("segment", pa.string()),
+        ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
+        ("sent_at", INSTANT),
+        ("available_at", INSTANT),
+        ("message_group_id", pa.string()),
+        ("message_deduplication_id", pa.string()),
+        ("message_attributes", pa.map_(pa.string(), MESSAGE_ATTRIBUTE)),
+        ("body", pa.string()),
+    ]
+)
 
-VISIBILITY = pa.schema([
-    ("queue", pa.string()),
-    ("lane", pa.int32()),
-    ("segment", pa.string()),  # '' on the lane's head row
-    ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included;
-    ("last_seq", pa.int64()),  # runs never overlap, and what no run covers was never received
-    ("receipt_id", pa.string()),
-    ("attempt_id", pa.string()),
-    ("receive_count", pa.int32()),
-    ("first_received_at", INSTANT),
-    ("received_at", INSTANT),
-    ("visible_at", INSTANT),
-    ("released_at", INSTANT),
-    ("deleted_at", INSTANT),
-    ("origin_queue", pa.string()),  # where the messages' bodies lie, when not in this queue (moved dead letters)
-    ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
-])
+VISIBILITY = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("lane", pa.int32()),
+        ("segment", pa.string()),  # '' on the lane's head row
+        ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included;
+        ("last_seq", pa.int64()),  # runs never overlap, and what no run covers was never received
+        ("receipt_id", pa.string()),
+        ("attempt_id", pa.string()),
+        ("receive_count", pa.int32()),
+        ("first_received_at", INSTANT),
+        ("received_at", INSTANT),
+        ("visible_at", INSTANT),
+        ("released_at", INSTANT),
+        ("deleted_at", INSTANT),
+        ("origin_queue", pa.string()),  # where the messages' bodies lie, when not in this queue (moved dead letters)
+        ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
+    ]
+)
 
-RECEIPTS = pa.schema([
-    ("queue", pa.string()),
-    ("day", pa.date32()),
-    ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
-    ("at", INSTANT),
-    ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged
-    ("receipt_id", pa.string()),
-    ("attempt_id", pa.string()),
-    ("messages", pa.int64()),
-    ("visible_at", INSTANT),
-    ("owner", pa.string()),
-])
+RECEIPTS = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("day", pa.date32()),
+        ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
+        ("at", INSTANT),
+        ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged
+        ("receipt_id", pa.string()),
+        ("attempt_id", pa.string()),
+        ("messages", pa.int64()),
+        ("visible_at", INSTANT),
+        ("owner", pa.string()),
+    ]
+)
 
 #: Every table's description, which both engines can write and read.
 DESCRIPTION = f"ledger format {FORMAT}"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
+
+
+def require_readable(table: str, description: str | None) -> None:
+    """Raises LedgerTooNew when a table's description names a later format than this version knows."""
+    words = (description or "").rsplit(" ", 1)
+    if words[0] == "ledger format" and words[-1].isdigit() and int(words[-1]) > FORMAT:
+        raise LedgerTooNew(
+            f"The table {table} has format {words[-1]}; this version of the ledger knows formats up to {FORMAT}. "
+            "Upgrade the package, or open the ledger with the version that wrote it"
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
 
 @dataclass(frozen=True)
 class Plan(Generic[Answer]):
-    """A decision: what to merge where, and the answer once it is committed as a version. No edits: nothing to commit."""
+    """A decision: what to merge where, and the answer once that is a version. No edits: nothing to commit."""
 
     snapshot: Snapshot
     where: Where
@@ -34,7 +34,12 @@ class Transactions:
     """Runs verbs on one engine. `on_step` is told of "chosen" and "committed", for tests that stop there."""
 
     def __init__(
-        self, engine: Engine, locks: Mapping[str, Any], alone: bool, settings: Settings, owner: str,
+        self,
+        engine: Engine,
+        locks: Mapping[str, Any],
+        alone: bool,
+        settings: Settings,
+        owner: str,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         self._engine, self._locks, self._alone, self._settings, self._owner = engine, locks, alone, settings, owner

@@ -13,7 +13,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
-from ledger.store.delta.engine import Conflict, Where, literal
+from ledger.store.delta.engine import Conflict, Where, literal, tuple_of
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.receipts import fill_receipts
 from ledger.store.delta.stock import Stock
@@ -55,7 +55,9 @@ class Upkeep:
         for queue in gone:
             log.info("removing the messages of the deleted queue %s", queue)
             for table in ("messages", "visibility"):
-                self._retried(table, lambda t=table, q=queue: self._engine.delete(t, Where(q).sql(), {"verb": "upkeep"}))
+                self._retried(
+                    table, lambda t=table, q=queue: self._engine.delete(t, Where(q).sql(), {"verb": "upkeep"})
+                )
         before = now - self._store.settings.keep_deleted_receipts * MILLISECONDS
         dropped = sum(self._drop_finished(queue, before) for queue in sorted(queues))
         joined = sum(self._join_rows(queue, before, now) for queue in sorted(queues))
@@ -78,7 +80,8 @@ class Upkeep:
         names = [lanes.segments[index] for index in finished]
         if names:
             log.info("dropping %d finished segments of %s", len(names), queue)
-            where = f"{Where(queue, tuple(sorted({lanes.lane_of[i] for i in finished}))).sql()} AND ({_segments(names, stock)})"
+            in_lanes = Where(queue, tuple_of(lanes.lane_of[index] for index in finished))
+            where = f"{in_lanes.sql()} AND ({_segments(names, stock)})"
             self._retried("messages", lambda: self._engine.delete("messages", where, {"verb": "upkeep"}))
         return len(names)
 
@@ -116,7 +119,8 @@ class Upkeep:
         for losses in range(ATTEMPTS):
             try:
                 with self._store.transactions.turn(table):
-                    return commit()
+                    commit()
+                    return
             except Conflict:
                 pause(losses + 4)
         log.warning("upkeep of %s lost to other writers %d times and leaves it to the next round", table, ATTEMPTS)

@@ -34,7 +34,9 @@ def open_view(
     commits = {commit.version: commit for commit in engine.history("visibility", version - 1)}
     if version not in commits:
         raise InvalidParameterValue(
-            "version", version, f"The history of the visibility table runs to version {engine.version('visibility')}",
+            "version",
+            version,
+            f"The history of the visibility table runs to version {engine.version('visibility')}",
             "Versions leave the history after 30 days.",
         )
     then = commits[version]
