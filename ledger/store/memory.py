@@ -93,6 +93,9 @@ class MemoryStore:
             if attempt_id is not None:
                 same = [place for place, m in stored.items() if visibility.same_attempt(m.record, attempt_id, now)]
                 if same:
+                    # With late changes accepted, an attempt may hold two claims; its last one is meant.
+                    last = max((stored[place].record for place in same), key=lambda record: record.received_at)
+                    same = [place for place in same if stored[place].record.receipt_id == last.receipt_id]
                     for place in same:
                         stored[place].record = visibility.restart(stored[place].record, timeout, now)
                     return self._grant(stored, same, now)

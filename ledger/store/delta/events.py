@@ -17,13 +17,14 @@ from ledger.store.delta.lanes import Lanes
 class Events:
     """Collects the entries of one commit. Nothing is noted about no messages."""
 
-    def __init__(self, now: int) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
         """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
-        messages = int(axis.lengths(runs.first, runs.last).sum())
+        self._note(event, record, int(axis.lengths(runs.first, runs.last).sum()))
+
+    def _note(self, event: str, record: Record, messages: int) -> None:
         if messages:
             self.entries.append(
                 {
@@ -43,8 +44,9 @@ class Events:
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Notes the receipts whose deadline had passed on messages that are now received again."""
-        for code in np.unique(taken.code).tolist():
+        codes, which = np.unique(taken.code, return_inverse=True)
+        messages = np.bincount(which, axis.lengths(taken.first, taken.last), len(codes))
+        for code, count in zip(codes.tolist(), messages.tolist()):
             record = lanes.record(code)
             if record.receipt_id is not None and record.released_at is None:
-                part = taken.code == code
-                self.add("expired", record, Runs(taken.first[part], taken.last[part], taken.code[part]))
+                self._note("expired", record, int(count))

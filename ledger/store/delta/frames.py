@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
 BITMAP = 32_768
+#: Up to so many segments are named in a query; beyond that their lanes are.
+SEGMENTS_BY_NAME = 1_000
 MESSAGE_COLUMNS = (
     "message_id",
     "body",
@@ -49,10 +51,11 @@ class Frames:
         from pyspark.sql import functions as F
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
+        segments = runs["segment"].unique().to_pylist()
         where = Where(
             queue.id,
             tuple_of(runs["lane"].to_pylist()) or (-1,),
-            tuple_of(runs["segment"].unique().to_pylist()) or ("",),
+            tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None,
         )
         messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
         held = in_blocks(arrow_frame(self._spark, runs), "first_received_at", "receive_count")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,7 @@ class DeltaStore:
         def decide(losses: int) -> Plan[Grant | None]:
             snapshot = self.engine.load("visibility", Where(queue.id))
             lanes = Lanes(queue.id, snapshot.rows)
-            events = Events(now)
+            events = Events()
             if attempt_id is not None:
                 again = _same_attempt(lanes, attempt_id, timeout, now)
                 if len(again.first):
@@ -75,7 +76,9 @@ class DeltaStore:
             over = _sorted(Runs(first, last, lanes.per_code(before, granted, np.int64)))
             if len(first):
                 events.add("granted", lanes.record(over.code[0]), over)
-            return self._plan(snapshot, lanes, over, events, _grant(lanes, over, receipt_id))
+            # Two receives of one attempt at once may choose different lanes; on the attempt's own lane they always meet.
+            meeting = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
+            return self._plan(snapshot, lanes, over, events, _grant(lanes, over, receipt_id), meeting)
 
         return self.transactions.run("receive", "visibility", queue.id, now, decide)
 
@@ -89,7 +92,7 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[list[pa.Table]]:
             snapshot = self.engine.load("visibility", Where(queue.id, named))
-            lanes, events = Lanes(queue.id, snapshot.rows), Events(now)
+            lanes, events = Lanes(queue.id, snapshot.rows), Events()
             answers, changes = [], []
             for action in actions:
                 rule = _rule(action, limits, accept_late, now)
@@ -118,7 +121,7 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[bool]:
             snapshot = self.engine.load("visibility", Where(queue.id, (lane,)))
-            lanes, events = Lanes(queue.id, snapshot.rows), Events(now)
+            lanes, events = Lanes(queue.id, snapshot.rows), Events()
             at = lanes.positions([lane], pa.array([segment]), [seq])
             record = visibility.lock(lanes.record(axis.cut(lanes.runs, at, at).code[0]), timeout, now)
             over = axis.empty_runs() if record is None else Runs(at, at, np.array([lanes.code(record)]))
@@ -151,7 +154,7 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[int]:
             snapshot = self.engine.load("visibility", Where(queue.id))
-            lanes, events = Lanes(queue.id, snapshot.rows), Events(now)
+            lanes, events = Lanes(queue.id, snapshot.rows), Events()
             pieces = pieces_of(lanes, self.stocks.of(queue.id))
             alive = lanes.per_code(pieces.code, lambda r: r.deleted_at is None, bool)
             code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(r._replace(deleted_at=now)), np.int64)
@@ -167,26 +170,33 @@ class DeltaStore:
         lanes = Lanes(queue.id, self.engine.load("visibility", Where(queue.id)).rows)
         stock = self.stocks.of(queue.id)
         pieces = pieces_of(lanes, stock)
-        messages = axis.lengths(pieces.first, pieces.last)
-        available_at = stock.available_at[pieces.query]
-        by_status = dict.fromkeys(Status, 0)
-        for delayed in (False, True):
-            part = (available_at > now) == delayed
-            for code in np.unique(pieces.code[part]).tolist():
-                state = status(lanes.record(code), now + delayed, now)
-                by_status[state] += int(messages[part & (pieces.code == code)].sum())
+        states = list(Status)
+        ready = lanes.per_code(pieces.code, lambda r: states.index(status(r, now, now)), np.int64)
+        delayed = lanes.per_code(pieces.code, lambda r: states.index(status(r, now + 1, now)), np.int64)
+        state = np.where(stock.available_at[pieces.query] > now, delayed, ready)
+        counted = np.bincount(state, axis.lengths(pieces.first, pieces.last), len(states)).astype(np.int64)
         alive = lanes.per_code(pieces.code, lambda r: r.deleted_at is None, bool)
         sent_at = stock.sent_at[pieces.query[alive]]
-        return Counts(by_status, int(sent_at.min()) if len(sent_at) else None)
+        return Counts(dict(zip(states, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
 
     def _plan(
-        self, snapshot: Snapshot, lanes: Lanes, over: Runs, events: Events, answer: Callable[[int], Answer]
+        self,
+        snapshot: Snapshot,
+        lanes: Lanes,
+        over: Runs,
+        events: Events,
+        answer: Callable[[int], Answer],
+        meeting: Sequence[int] = (),
     ) -> Plan[Answer]:
+        """`meeting`: lanes to count up even though nothing changes there, when anything changes at all."""
         edits = lanes.edits(over)
-        return Plan(snapshot, Where(lanes.queue, tuple_of(edits["lane"].to_pylist())), edits, events.entries, answer)
+        changed = set(edits["lane"].to_pylist())
+        if changed:
+            edits = pa.concat_tables([lanes.heads(lane for lane in meeting if lane not in changed), edits])
+        return Plan(snapshot, Where(lanes.queue, tuple_of(changed.union(meeting))), edits, events.entries, answer)
 
     def _lane(self, queue: QueueRecord, message_id: str) -> int:
         segment, seq = ids.place(message_id)
@@ -219,6 +229,10 @@ def pieces_of(lanes: Lanes, stock: Stock) -> Pieces:
 
 def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
     mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
+    if mine.any():
+        # With late changes accepted, an attempt may hold two claims; its last one is meant.
+        last = max((lanes.record(code) for code in lanes.runs.code[mine].tolist()), key=lambda r: r.received_at)
+        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last.receipt_id, bool)
     runs = Runs(*(column[mine] for column in lanes.runs))
     code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
     return runs._replace(code=code)

@@ -1,0 +1,125 @@
+"""What a worker does with one claim: run the function, write, acknowledge; all under a heartbeat."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from jobs.results import Results
+from ledger.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from ledger.batch import Claim
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
+
+NO_RESULT = "the function answered neither a result nor a reason"
+
+
+class Worker:
+    """Works through claims of one queue; `options` are the arguments of jobs/work.py."""
+
+    def __init__(self, ledger: Ledger, queue: Queue, function: Callable[[DataFrame], Any], options: argparse.Namespace) -> None:
+        from pyspark.sql import SparkSession
+
+        self._ledger, self._queue, self._function, self._options = ledger, queue, function, options
+        self._name = options.owner or f"worker {os.getpid()}"
+        self._timeout = options.visibility_timeout or int(queue.attributes()["VisibilityTimeout"])
+        spark = SparkSession.active()
+        self._output = Results(spark, options.output)
+        self._failed = Results(spark, options.failed or options.output.rstrip("/") + "_failed")
+
+    def say(self, what: str) -> None:
+        """A line in the log."""
+        print(f"{datetime.now():%H:%M:%S} {self._name} {what}", flush=True)
+
+    def receive(self, attempt_id: str | None) -> Claim:
+        """The next claim; an empty one after a few seconds without messages."""
+        wait = 0 if self._options.once else 2
+        return self._queue.receive(self._options.claim, self._timeout, wait=wait, attempt_id=attempt_id)
+
+    def may_get_more(self) -> bool:
+        """Whether a lease ends within the visibility timeout: its holder beats in time, or is dead and leaves work."""
+        soon = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
+        held = self._ledger.view("in_flight").where((F.col("queue") == self._queue.name) & (F.col("earliest_deadline") <= soon))
+        counts = self._queue.counts()
+        return counts.visible + counts.delayed + counts.locked > 0 or not held.isEmpty()
+
+    def work(self, claim: Claim) -> None:
+        """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""
+        started = time.monotonic()
+        self.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
+        try:
+            with claim.heartbeat() as beat:
+                answer = self._function(claim.dataframe)
+                done, failed = (answer, None) if isinstance(answer, DataFrame) else answer
+                done = done.drop("receipt_handle").select("*", *self._stamp(claim)).persist()
+                beat.check()
+                written = self._output.add(done, {"worker": self._name, "receipt_id": claim.receipt_id})
+                self.say(f"wrote {written:,} rows")
+                outcome = self._acknowledge_all(claim) if failed is None else self._settle(claim, done, failed)
+                done.unpersist()
+            self.say(f"{outcome} after {time.monotonic() - started:.1f} s and {beat.beats} heartbeats")
+        except LeaseLost as lost:
+            self.say(f"lost the claim, others do its messages: {lost}")
+        except BaseException:
+            self._give_back(claim)
+            raise
+
+    def _stamp(self, claim: Claim) -> list[Column]:
+        """Under which claim a row was written, and by whom."""
+        values = {
+            "receipt_id": F.lit(claim.receipt_id), "claim_version": F.lit(claim.version).cast("bigint"),
+            "worker": F.lit(self._name), "written_at": F.lit(datetime.now(timezone.utc)),
+        }
+        return [value.alias(name) for name, value in values.items()]
+
+    def _settle(self, claim: Claim, done: DataFrame, failed: DataFrame) -> str:
+        messages = self._judged(claim, done, failed).persist()
+        left = messages.where("verdict <> 'delete'")
+        if not left.isEmpty():
+            rows = left.select("message_id", "reason", "verdict", "receive_count", "receipt_handle", *self._stamp(claim))
+            self._failed.append_once(rows, f"claim/{claim.receipt_id}", claim.version)
+        outcomes = claim.settle(
+            delete=messages.where("verdict = 'delete'"), release=messages.where("verdict = 'release'"),
+            extend=messages.where("verdict = 'park'"), visibility_timeout=self._options.park,
+        )
+        counted = {(row.action, row.outcome): row["count"] for row in outcomes.groupBy("action", "outcome").count().collect()}
+        messages.unpersist()
+        deleted, released = counted.pop(("delete", "deleted"), 0), counted.pop(("release", "changed"), 0)
+        parked, lost = counted.pop(("extend", "changed"), 0), sum(counted.values())
+        return f"deleted {deleted:,}, released {released:,}, parked {parked:,}" + (f", lost {lost:,} to others" if lost else "")
+
+    def _judged(self, claim: Claim, done: DataFrame, failed: DataFrame) -> DataFrame:
+        """Every message of the claim with a verdict: delete, release or park.
+
+        Only what has a row in `done` is deleted, so nothing gets lost, whatever the function filters out.
+        """
+        reasons = failed.groupBy("message_id").agg(F.first("reason").alias("reason"))
+        written = done.select("message_id", F.lit(True).alias("written")).distinct()
+        verdict = F.when(F.col("written"), "delete").when(F.col("receive_count") < self._options.max_receives, "release")
+        return (
+            claim.dataframe.select("message_id", "receive_count", "receipt_handle")
+            .join(written, "message_id", "left").join(reasons, "message_id", "left")
+            .select(
+                "message_id", "receive_count", "receipt_handle", verdict.otherwise("park").alias("verdict"),
+                F.coalesce("reason", F.lit(NO_RESULT)).alias("reason"),
+            )
+        )
+
+    def _acknowledge_all(self, claim: Claim) -> str:
+        settled = claim.delete()
+        return f"deleted {settled.messages:,}" + (f", lost {settled.lost:,} to others" if settled.lost else "")
+
+    def _give_back(self, claim: Claim) -> None:
+        try:
+            self.say(f"gives back {claim.release().messages:,} messages")
+        except Exception as error:
+            self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")

@@ -1,0 +1,107 @@
+"""What the jobs share: the environment they need, their common arguments, opening a ledger, errors and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+NEEDED = ("pyspark", "delta", "deltalake")
+
+
+def arguments(description: str, *, owner: bool = False) -> argparse.ArgumentParser:
+    """A parser with what every job takes: the ledger's root and how to open it."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
+    parser.add_argument("--engine", choices=("auto", "spark", "delta-rs"), help="which engine commits (default: the settings')")
+    parser.add_argument("--settings", metavar="FILE", help="a TOML file of settings, like conf/ledger.toml")
+    if owner:
+        parser.add_argument("--owner", help="who the receipts ledger names (default: user, machine and process)")
+    return parser
+
+
+def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int | None]) -> int:
+    """Runs a job: 0 when it went well, 1 for an error of the ledger's, 2 for wrong arguments, 130 for Ctrl-C."""
+    options = parser.parse_args()
+    prepare()
+    from ledger.errors import InvalidAttributeName, InvalidParameterValue, LedgerError
+
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return job(options) or 0
+    except (InvalidParameterValue, InvalidAttributeName) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except (LedgerError, FileNotFoundError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def prepare() -> None:
+    """Carries on in an environment that has what the ledger needs: this one, spark-submit's, or a `.venv` made now."""
+    if os.environ.get("PYSPARK_GATEWAY_PORT") or all(map(importlib.util.find_spec, NEEDED)):
+        return
+    from ledger.bootstrap import ensure_environment
+
+    ensure_environment(["jvm"])
+
+
+def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool = False) -> Ledger:
+    """The ledger that the arguments name; with a Spark session if `spark`, or if root or engine need one.
+
+    Without `make` a local folder that holds no ledger is an error: a mistyped path must not become a new ledger.
+    """
+    from ledger.errors import LedgerError
+    from ledger.ledger import Ledger
+    from ledger.settings import Settings, read_settings
+
+    root = options.root
+    is_path = "://" not in root and not root.startswith(("schema:", "file:"))
+    if is_path and not make and not Path(root, "queues", "_delta_log").is_dir():
+        raise LedgerError(f"There is no ledger at {root}; jobs/create_queue.py makes one with its first queue")
+    session = None
+    if spark or options.engine == "spark" or root.startswith("schema:"):
+        from ledger.runtime.session import spark_session
+
+        session = spark_session(f"ledger {Path(sys.argv[0]).stem}")
+    settings = read_settings(options.settings) if options.settings else Settings()
+    owner = getattr(options, "owner", None)
+    return Ledger.open(root, session, options.engine, settings=settings, owner=owner)
+
+
+def pairs(given: list[str], what: str) -> dict[str, str]:
+    """NAME=VALUE arguments as a dictionary; raises InvalidParameterValue for one without `=`."""
+    from ledger.errors import InvalidParameterValue
+
+    for text in given:
+        if "=" not in text:
+            raise InvalidParameterValue(what, text, "Must be NAME=VALUE")
+    return dict(text.split("=", 1) for text in given)
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Rows as text in aligned columns, numbers to the right, thousands separated."""
+    names = list(rows[0])
+    cells = [[f"{row[n]:,}" if isinstance(row[n], int) else "" if row[n] is None else str(row[n]) for n in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells)]
+    right = [all(isinstance(row[n], (int, float, type(None))) for row in rows) for n in names]
+    lines = [names, ["-" * width for width in widths], *cells]
+    return "\n".join(
+        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(line, widths, right)).rstrip() for line in lines
+    )
+
+
+def _terminate(number: int, frame: object) -> None:
+    """SIGTERM ends a job like an error does, so that it gives back what it holds."""
+    raise SystemExit(128 + number)

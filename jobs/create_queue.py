@@ -1,0 +1,41 @@
+"""Makes a queue, and the ledger around it if there is none: `jobs/create_queue.py ROOT QUEUE [--attribute NAME=VALUE]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs import common
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = common.arguments("Make a queue, and the ledger around it if there is none. Made again, nothing changes.")
+    arguments.add_argument("queue", help="its name: 1 to 80 of letters, digits, - and _")
+    arguments.add_argument(
+        "--attribute", action="append", default=[], metavar="NAME=VALUE",
+        help="an SQS attribute such as VisibilityTimeout=3600, or Lanes=16; may be given several times",
+    )
+    arguments.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag; may be given several times")
+    arguments.add_argument(
+        "--change", action="store_true", help="if the queue exists, give it these attributes, instead of an error when they differ"
+    )
+    return arguments
+
+
+def main(options: argparse.Namespace) -> None:
+    attributes, tags = common.pairs(options.attribute, "--attribute"), common.pairs(options.tag, "--tag")
+    ledger = common.open_ledger(options, make=True)
+    if options.change and options.queue in {queue.name for queue in ledger.list_queues(options.queue)}:
+        queue = ledger.queue(options.queue)
+        queue.set_attributes(attributes)
+    else:
+        queue = ledger.create_queue(options.queue, attributes, tags)
+    rows = [{"attribute": name, "value": str(value)} for name, value in queue.attributes().items()]
+    print(f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
+
+
+if __name__ == "__main__":
+    sys.exit(common.run(parser(), main))

@@ -1,0 +1,1 @@
+"""What jobs/flights.py is made of."""

@@ -1,0 +1,48 @@
+"""The work of the flights job: one claim's messages in, delays out. Runs as `jobs/work.py --function` of this module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.flights_demo.data import ON_TIME_MINUTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FLIGHT = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, distance INT, "
+    "hour INT, minute INT, time_hour STRING"
+)
+REASON = """CASE
+    WHEN carrier IS NULL THEN 'the message is no flight'
+    WHEN dep_time IS NULL THEN 'cancelled: it never departed'
+    WHEN arr_time IS NULL THEN 'departed, but no arrival is recorded'
+    ELSE 'landed elsewhere or late beyond record: no arrival delay'
+END"""
+
+
+def process(messages: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """(flights that arrived with their delays, flights that cannot be worked on with the reason)."""
+    from pyspark.sql import functions as F
+
+    flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select("message_id", "flight.*")
+    arrived = flights.where("arr_delay IS NOT NULL").select(
+        "message_id", "time_hour", "carrier", "flight", "tailnum", "origin", "dest", "distance", "dep_delay", "arr_delay",
+        (F.col("arr_delay") < ON_TIME_MINUTES).alias("on_time"),
+        (F.col("dep_delay") - F.col("arr_delay")).alias("minutes_made_up"),
+        F.round(F.col("distance") / F.col("air_time") * 60).cast("int").alias("miles_per_hour"),
+    )
+    failed = flights.where("arr_delay IS NULL").select("message_id", F.expr(REASON).alias("reason"))
+    return arrived, failed
+
+
+def summarise(spark: SparkSession, delays: str, summary: str) -> None:
+    """Delay figures by carrier and route, from the rows of all workers."""
+    from pyspark.sql import functions as F
+
+    rows = spark.read.format("delta").load(delays)
+    rows.groupBy("carrier", "origin", "dest").agg(
+        F.count("*").alias("flights"), F.round(F.avg("arr_delay"), 2).alias("mean_arrival_delay"),
+        F.max("arr_delay").alias("max_arrival_delay"), F.round(F.avg(F.col("on_time").cast("int")), 4).alias("on_time_share"),
+    ).orderBy("carrier", "origin", "dest").coalesce(1).write.format("delta").save(summary)

@@ -1,0 +1,59 @@
+"""One line that says how far the work is: kept up to date on a terminal, now and then in a log."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import deque
+
+from ledger.message import Counts
+
+SECONDS_BETWEEN_LINES = 5.0
+BAR = 20
+
+
+class Progress:
+    """Shows counts as they come; the rate is that of the last ten seconds."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._started, self._is_terminal = total, time.monotonic(), sys.stdout.isatty()
+        self._deleted: deque[tuple[float, int]] = deque(maxlen=10)
+        self._shown, self._is_open = 0.0, False
+
+    def show(self, counts: Counts, workers: str) -> None:
+        """Shows the counts of this moment."""
+        now = time.monotonic()
+        self._deleted.append((now, counts.deleted))
+        if not self._is_terminal and now - self._shown < SECONDS_BETWEEN_LINES:
+            return
+        self._shown = now
+        text = (
+            f"{now - self._started:4.0f} s {self._bar(counts)} stored {counts.stored:>7,}  in flight {counts.in_flight:>7,}  "
+            f"deleted {counts.deleted:>7,}  {self._rate():>6,.0f}/s  {workers}"
+        )
+        if self._is_terminal:
+            print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+            self._is_open = True
+        else:
+            print(text, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.close()
+        print(text, flush=True)
+
+    def close(self) -> None:
+        """Ends the line that is kept up to date."""
+        if self._is_open:
+            print()
+            self._is_open = False
+
+    def _bar(self, counts: Counts) -> str:
+        done = BAR * counts.deleted // self._total
+        begun = min(BAR, -(-BAR * (counts.deleted + counts.in_flight) // self._total))
+        return "█" * done + "▒" * (begun - done) + "░" * (BAR - begun)
+
+    def _rate(self) -> float:
+        (start, before), (end, after) = self._deleted[0], self._deleted[-1]
+        return (after - before) / (end - start) if end > start else 0.0

@@ -1,0 +1,119 @@
+"""The run of jobs/flights.py, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from jobs.common import table
+from jobs.flights_demo import data, delays, picture, proof
+from jobs.flights_demo.history import History
+from jobs.flights_demo.progress import Progress
+from jobs.flights_demo.workers import Accident, Workers
+from ledger.ledger import Ledger
+from ledger.runtime.session import spark_session
+
+QUEUE = "flights"
+PARK, MAXIMUM_RECEIVES = 3_600, 2
+
+
+class Run:
+    """Sends, works, proves, draws; all of it in one folder."""
+
+    def __init__(self, root: Path, options: argparse.Namespace) -> None:
+        self._root, self._options = root, options
+        self._file, self._ledger_root = root / "flights.csv", root / "ledger"
+        self._delays, self._left_over = root / "results" / "delays", root / "results" / "left_over"
+        self._by_route, self._picture = root / "results" / "delays_by_route", root / "flights.png"
+
+    def run(self) -> int:
+        """The exit code: 0 when everything holds that must."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        self._total = data.write_flights(self._file, self._options.flights)
+        self._spark = spark_session("flights")
+        self._ledger = Ledger.open(str(self._ledger_root), self._spark, owner="flights")
+        self._queue = self._ledger.create_queue(QUEUE)
+        self._send()
+        with Workers() as self._workers:
+            self._work()
+        delays.summarise(self._spark, str(self._delays), str(self._by_route))
+        return self._report()
+
+    def _send(self) -> None:
+        started = time.monotonic()
+        rows = self._spark.read.csv(str(self._file), header=True, schema=delays.FLIGHT)
+        sent = self._queue.send(rows)
+        self._sent_at = time.time()
+        print(f"sent {sent.count:,} flights as messages in one commit, {time.monotonic() - started:.1f} s", flush=True)
+
+    def _work(self) -> None:
+        options, progress = self._options, Progress(self._total)
+        claim = options.claim or -(-self._total // 12)
+        self._workers.start(options.workers, [
+            str(self._ledger_root), QUEUE, "--function", "jobs.flights_demo.delays:process", "--output", str(self._delays),
+            "--failed", str(self._left_over), "--claim", str(claim), "--visibility-timeout", str(options.visibility_timeout),
+            "--max-receives", str(MAXIMUM_RECEIVES), "--park", str(PARK), "--until-empty",
+        ], self._root / "logs")
+        progress.say(f"started {options.workers} spark-submit workers, claims of up to {claim:,}; logs in {self._root / 'logs'}")
+        self._accident = None if options.no_accident else Accident(self._workers[1], self._queue, self._delays)
+        seen = 0.0
+        while self._workers.alive:
+            if time.monotonic() - seen >= 1:
+                seen, counts = time.monotonic(), self._queue.counts()
+                progress.show(counts, self._workers_in_words())
+            if self._accident and counts.deleted < self._total / 4:
+                self._accident.skip()
+            elif self._accident and self._accident.try_now():
+                progress.say(
+                    f"killed {self._accident.victim.name}: it had written the results of {self._accident.messages:,} flights "
+                    "and not acknowledged them"
+                )
+            time.sleep(0.05)
+        progress.show(self._queue.counts(), self._workers_in_words())
+        progress.close()
+
+    def _workers_in_words(self) -> str:
+        gone = [f", {worker.name} {worker.fate}" for worker in self._workers if not worker.is_alive and worker.fate != "done"]
+        alive = len(self._workers.alive)
+        return f"{alive} worker{'s' * (alive != 1)}{''.join(gone)}"
+
+    def _report(self) -> int:
+        done, left = proof.read_delta(self._delays), proof.read_delta(self._left_over)
+        # A row per failed receive; what counts is the last, unless the flight was done after all.
+        left = left.sort_values("claim_version").drop_duplicates("message_id", keep="last")
+        left = left[~left["message_id"].isin(done["message_id"])]
+        # Parked flights are hidden for an hour; given back, the queue shows them as what they are: stored, not done.
+        self._queue.change_visibility(left["receipt_handle"].tolist() if len(left) else [], 0)
+        events = self._ledger.view("receipts").where(f"queue = '{QUEUE}'").toPandas()
+        history = History(events, self._sent_at, self._options.visibility_timeout)
+        fates = {worker.name: worker.fate for worker in self._workers}
+        print(f"\nWhat each worker did\n\n{table(history.by_worker(fates))}\n")
+        if len(left):
+            reasons = [{"left in the queue because": reason, "flights": int(n)} for reason, n in left["reason"].value_counts().items()]
+            print(f"{table(reasons)}\n")
+        checks = proof.prove(data.read_flights(self._file), done, left, self._queue.counts())
+        checks += self._accident_checks(history, done) if self._accident else []
+        for check in checks:
+            print(f"{'yes' if check.holds else 'NO '}  {check.statement}")
+        self._draw(history)
+        return int(not all(check.holds for check in checks))
+
+    def _accident_checks(self, history: History, done) -> list[proof.Check]:
+        accident = self._accident
+        if not accident.happened:
+            return [proof.Check(False, f"{accident.victim.name} was killed while it held a claim (it was always too fast)")]
+        survived = int((done["receipt_id"] == accident.receipt_id).sum())
+        over = sum(hold.taken_over for hold in history.holds())
+        return [proof.Check(
+            over >= accident.messages,
+            f"{accident.victim.name} died holding {accident.messages:,}; others took over all of them when its lease ran "
+            f"out, and of the {survived:,} rows it had written none came twice",
+        )]
+
+    def _draw(self, history: History) -> None:
+        victim = self._accident.victim if self._accident and self._accident.happened else None
+        killed = (victim.name, victim.killed_at - self._sent_at) if victim else None
+        picture.draw(self._picture, history.moments(self._total), history.holds(), [w.name for w in self._workers], killed)
+        show = f"python jobs/show.py {self._ledger_root} --history 20"
+        print(f"\npicture            {self._picture}\ndelays, by flight  {self._delays}\ndelays, by route   {self._by_route}\nthe ledger         {show}")

@@ -1,0 +1,141 @@
+"""Worker processes: each a spark-submit of jobs/work.py, and the accident that one of them has."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.runtime.session import submit_command, submit_environment
+
+if TYPE_CHECKING:
+    from ledger.queue import Queue
+
+WORK = Path(__file__).resolve().parents[1] / "work.py"
+#: Kept in one place: short-lived JVMs that share few cores start faster and need less without the big machinery.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+class Worker:
+    """One spark-submit and all its processes."""
+
+    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+        self.name, self.log, self.killed_at = name, log, None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            # A session of its own: signals reach spark-submit's JVM and its Python together, and Ctrl-C reaches only us.
+            self._process = subprocess.Popen(
+                submit_command(WORK, *arguments, "--owner", name), stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+                env={**submit_environment(), "JDK_JAVA_OPTIONS": JAVA_OPTIONS},
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def fate(self) -> str:
+        """How it ended, in words."""
+        if self.killed_at is not None:
+            return "killed (SIGKILL)"
+        code = self._process.poll()
+        return "working" if code is None else "done" if code == 0 else f"failed with {code}"
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to all its processes."""
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self) -> None:
+        """As a machine that loses its power."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self.killed_at = time.time()
+
+    def end(self, patience: float) -> None:
+        """Waits for its end so long, and insists."""
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+
+
+class Workers(list):
+    """Workers that end with the `with` block, however it ends."""
+
+    def start(self, count: int, arguments: list[str], logs: Path) -> None:
+        """Starts so many, named worker-1 and so on."""
+        for number in range(1, count + 1):
+            self.append(Worker(f"worker-{number}", arguments, logs / f"worker-{number}.log"))
+
+    @property
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self if worker.is_alive]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Whoever is impatient and presses Ctrl-C again must not leave workers behind.
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        for worker in self.alive:
+            worker.signal(signal.SIGTERM)
+        patience = time.monotonic() + 8
+        for worker in self.alive:
+            worker.end(max(0.0, patience - time.monotonic()))
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Accident:
+    """Kills a worker at the worst moment: its results are written, and not acknowledged yet.
+
+    The commits to the output table say which worker wrote them. After one of the victim's, its processes are stopped,
+    and killed if they still hold the claim; if the acknowledgement was faster, they carry on until their next claim.
+    """
+
+    def __init__(self, victim: Worker, queue: Queue, output: Path) -> None:
+        self.victim, self.receipt_id, self.messages = victim, None, 0
+        self._queue, self._log, self._seen = queue, output / "_delta_log", 0
+
+    @property
+    def happened(self) -> bool:
+        return self.receipt_id is not None
+
+    def try_now(self) -> bool:
+        """Looks for a new commit of the victim; True when that killed it."""
+        if self.happened or not self.victim.is_alive:
+            return False
+        receipt = self._receipt_just_written()
+        if receipt is None:
+            return False
+        self.victim.signal(signal.SIGSTOP)
+        held = self._queue.claim(receipt)
+        if not held:
+            self.victim.signal(signal.SIGCONT)
+            return False
+        self.victim.kill()
+        self.receipt_id, self.messages = receipt, held.count
+        return True
+
+    def skip(self) -> None:
+        """Passes over what is written already."""
+        self._receipt_just_written()
+
+    def _receipt_just_written(self) -> str | None:
+        receipt = None
+        for file in sorted(self._log.glob("*.json"))[self._seen:]:
+            self._seen += 1
+            for line in file.read_text().splitlines():
+                told = json.loads(line).get("commitInfo", {}).get("userMetadata")
+                if told and json.loads(told)["worker"] == self.victim.name:
+                    receipt = json.loads(told)["receipt_id"]
+        return receipt

@@ -1,0 +1,31 @@
+"""One round of upkeep, for a schedule: `jobs/upkeep.py ROOT`. Nothing depends on it for being right."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs import common
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = common.arguments(
+        "Drop finished segments, join rows, compact, vacuum, and bring the receipts ledger up to date. Safe beside "
+        "running claims. Hourly is plenty; within 30 days is a must for a complete receipts ledger.",
+        owner=True,
+    )
+    arguments.add_argument("--no-vacuum", action="store_true", help="leave unused files in place")
+    return arguments
+
+
+def main(options: argparse.Namespace) -> None:
+    report = common.open_ledger(options).upkeep(vacuum=not options.no_vacuum)
+    print(common.table([{"did": name.replace("_", " "), "how many": n} for name, n in dataclasses.asdict(report).items()]))
+
+
+if __name__ == "__main__":
+    sys.exit(common.run(parser(), main))

@@ -1,0 +1,79 @@
+"""A worker: claims messages, runs your function on them as a DataFrame, writes the results, acknowledges.
+
+    spark-submit --properties-file conf/spark-local.conf jobs/work.py ROOT QUEUE --function my_module:my_function --output PATH
+
+The function gets a DataFrame of messages (message_id, body, message_attributes, sent_at, first_received_at,
+receive_count, receipt_handle) and answers either
+- a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, or
+- two of them, (done, failed): messages with rows in `done` are acknowledged; every other one stays in the queue, with
+  its `reason` from `failed` (message_id, reason) in the table --failed, a row per failed receive. Such a message is
+  released at once, until it was received --max-receives times; then it is parked: hidden for --park seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from jobs import common
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = common.arguments(__doc__.split("\n")[0], owner=True)
+    arguments.add_argument("queue")
+    arguments.add_argument("--function", required=True, metavar="MODULE:NAME", help="what to run on each claim")
+    arguments.add_argument("--output", required=True, metavar="PATH", help="the Delta table of the rows it answers")
+    arguments.add_argument("--failed", metavar="PATH", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)")
+    arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
+    arguments.add_argument("--visibility-timeout", type=int, metavar="S", help="seconds a claim is held; a heartbeat extends it in time (default: the queue's)")
+    arguments.add_argument("--max-receives", type=int, default=3, metavar="N", help="a failing message is parked when it was received so often")
+    arguments.add_argument("--park", type=int, default=3_600, metavar="S", help="seconds a parked message stays hidden")
+    arguments.add_argument("--attempt-id", metavar="ID", help="makes a retry get back what the failed run still holds (in Airflow: {{ run_id }})")
+    until = arguments.add_mutually_exclusive_group()
+    until.add_argument("--until-empty", action="store_true", help="end when nothing is visible and no lease ends soon: what a dead worker held is waited for (the default)")
+    until.add_argument("--once", action="store_true", help="end after one claim, or when there is none")
+    until.add_argument("--forever", action="store_true", help="keep waiting for messages")
+    return arguments
+
+
+def main(options: argparse.Namespace) -> None:
+    function = load(options.function)
+    ledger = common.open_ledger(options, spark=True)
+    from jobs.claims import Worker
+
+    worker = Worker(ledger, ledger.queue(options.queue), function, options)
+    claims = 0
+    while True:
+        # A claim of its own per number: what the failed run held under it is answered again, and nothing else.
+        claim = worker.receive(options.attempt_id and f"{options.attempt_id}/{claims}")
+        if claim:
+            claims += 1
+            worker.work(claim)
+        if options.once or (not claim and not options.forever and not worker.may_get_more()):
+            break
+    worker.say(f"ends after {claims} claims")
+
+
+def load(name: str) -> Callable[[Any], Any]:
+    """The function MODULE:NAME; modules are found beside the checkout, here, and where Python looks anyway."""
+    from ledger.errors import InvalidParameterValue
+
+    module, _, attribute = name.partition(":")
+    sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidParameterValue("--function", name, f"It cannot be loaded as MODULE:NAME ({error})") from error
+    if not callable(found):
+        raise InvalidParameterValue("--function", name, "It is not a function")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(common.run(parser(), main))

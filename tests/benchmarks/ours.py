@@ -1,0 +1,95 @@
+"""This ledger, through either engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bodies import bodies
+from folders import linked_copy, remove
+from timing import Cell, timed
+
+from ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ledger import Claim, Queue
+
+LEASE = 3_600
+QUEUE = "benchmark"
+
+
+class Templates:
+    """A ledger with a backlog per size, sent once as a DataFrame and shared by both engines."""
+
+    def __init__(self, work: Path, spark: SparkSession) -> None:
+        self.work, self.spark = work, spark
+        self._made: dict[int, tuple[Path, Cell]] = {}
+
+    def warm_up(self) -> None:
+        """Sends a little once, so that the first send measured is not Spark's first job."""
+        folder = self.work / "warm-up"
+        queue = Ledger.open(str(folder), spark=self.spark).create_queue(QUEUE)
+        for _ in range(3):
+            queue.send(bodies(self.spark, 1_000).select("body"))
+        remove(folder)
+
+    def of(self, messages: int) -> tuple[Path, Cell]:
+        """The folder of a ledger whose queue holds `messages`, and how long it took to send them."""
+        if messages not in self._made:
+            folder = self.work / f"template-{messages}"
+            queue = Ledger.open(str(folder), spark=self.spark).create_queue(QUEUE)
+            seconds, _ = timed(lambda: queue.send(bodies(self.spark, messages).select("body")))
+            held = queue.counts().visible
+            if held != messages:
+                raise AssertionError(f"{held:,} of {messages:,} messages were sent")
+            self._made[messages] = folder, Cell([seconds])
+        return self._made[messages]
+
+
+class Ours:
+    """A contestant: one queue of this ledger."""
+
+    def __init__(self, templates: Templates, engine: str) -> None:
+        self.name = f"ledger, {engine}"
+        self.engine = engine
+        self.templates = templates
+        self._template: Path | None = None
+        self._copy: Path | None = None
+        self.queue: Queue | None = None
+
+    def load(self, messages: int) -> Cell | None:
+        self._template, sent = self.templates.of(messages)
+        return sent
+
+    def restore(self, taken: int) -> None:
+        remove(self._copy)
+        self._copy = linked_copy(self._template)
+        self.queue = self.open(self._copy).queue(QUEUE)
+
+    def settle(self) -> None:
+        pass
+
+    def open(self, root: Path) -> Ledger:
+        """The ledger at `root` through this contestant's engine; delta-rs gets a session for DataFrames only."""
+        return Ledger.open(str(root), spark=self.templates.spark, engine=self.engine)
+
+    def claim(self, messages: int | None) -> Claim:
+        return self.queue.receive(messages, visibility_timeout=LEASE)
+
+    def count(self, claim: Claim) -> int:
+        return claim.count
+
+    def extend(self, claim: Claim) -> Any:
+        return claim.extend()
+
+    def release(self, claim: Claim) -> Any:
+        return claim.release()
+
+    def delete(self, claim: Claim) -> Any:
+        return claim.delete()
+
+    def unload(self) -> None:
+        remove(self._copy)
+        self._copy = None

@@ -1,0 +1,125 @@
+"""The report: a Markdown page with every table, and the plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from targets import VERBS, verdicts
+
+
+def write_report(found: dict[str, Any], results: Path) -> None:
+    """Write benchmark.md and benchmark.png into `results`."""
+    from plot import draw
+
+    (results / "benchmark.md").write_text("\n".join(_page(found)))
+    if any(found["compare"].values()):
+        draw(found, results / "benchmark.png")
+
+
+def _page(found: dict[str, Any]) -> Iterable[str]:
+    yield "# Benchmark\n"
+    yield "Made by `python tests/benchmarks/run.py`, everything in one run on one machine. Times are medians; (n)"
+    yield "after a figure: of so few repeats, as it is slow. A call of an alternative that takes over "
+    yield f"{found['arguments']['budget']:.0f} s is stopped.\n"
+    if float(found["machine"]["load before the run"]) > 0.5:
+        yield "**The machine was busy with other work: compare within this page only.**\n"
+    for title in ("machine", "Spark settings", "PostgreSQL settings"):
+        if title in found:
+            yield f"- {title}: " + ", ".join(f"{name} {value}" for name, value in found[title].items())
+    judged = verdicts(found)
+    if judged:
+        yield "\n## Targets\n"
+        lines = [[verdict.target, verdict.found, "met" if verdict.met else "**missed**"] for verdict in judged]
+        yield from _table(["target", "found", ""], lines)
+    for part, error in found.get("failed", {}).items():
+        yield f"\n**{part} failed**: {error}"
+    for messages, rows in found["compare"].items():
+        yield from _compared(f"{int(messages):,} messages", rows)
+    if "codegen" in found:
+        rows = {key: cells for key, cells in found["codegen"].items() if key != "messages"}
+        title = f"{found['codegen']['messages']:,} messages, code generation on (the engine's own sessions turn it off)"
+        yield from _compared(title, {"ledger, spark": rows})
+    yield from _others(found)
+
+
+def _compared(title: str, rows: dict[str, Any]) -> Iterable[str]:
+    yield f"\n## {title}\n"
+    names = list(rows)
+    lines = []
+    sizes = [size for size in next(iter(rows.values())) if size != "send"]
+    if any("send" in row for row in rows.values()):
+        lines.append(["send all", *(_cell(rows[name].get("send")) for name in names)])
+    for size in sizes:
+        for verb in VERBS:
+            lines.append([f"{verb} {size}", *(_cell(rows[name].get(size, {}).get(verb)) for name in names)])
+    yield from _table(["", *names], lines)
+
+
+def _others(found: dict[str, Any]) -> Iterable[str]:
+    if "floor" in found:
+        yield "\n## The floor: appending as many rows to a Delta table\n"
+        lines = [[size, _cell(cells["Spark"]), _cell(cells["delta-rs"])] for size, cells in found["floor"].items()]
+        yield from _table(["rows", "Spark", "delta-rs"], lines)
+    if "commits" in found:
+        yield "\n## Commits per second: claims and acknowledgements of one message each\n"
+        lines = [
+            [
+                row["engine"], row["lanes"], row["threads"], f"{row['per_second']:.1f}", _seconds(row["median"]),
+                "; ".join(row["errors"])[:80],
+            ]
+            for row in found["commits"]
+        ]
+        yield from _table(["engine", "lanes", "threads", "commits/s", "median", "errors"], lines)
+    if "scattered" in found:
+        yield "\n## Deleting every tenth message of a claim of 1,000,000 (a DataFrame of handles)\n"
+        lines = [
+            [row["engine"], f"{row['handles']:,}", *(_cell(row[name]) for name in ("delete", "straight", "floor"))]
+            for row in found["scattered"]
+        ]
+        yield from _table(["engine", "handles", "delete", "straight from the claim", "floor: appending them"], lines)
+    if "memory" in found:
+        yield "\n## Growth of the driver's peak memory over claim, extend and delete, MiB\n"
+        lines = [
+            [
+                row["engine"], f"{row['size']} of {row['backlog']:,}",
+                *(row["growth"].get(name, "") for name in ("Python", "JVM")),
+            ]
+            for row in found["memory"]
+        ]
+        yield from _table(["engine", "claim", "Python", "JVM"], lines)
+    if "many" in found:
+        many = found["many"]
+        states = [state for state in ("before", "after", "after upkeep") if state in many]
+        yield f"\n## delta-rs, before and after {many['commits']:,} commits on a queue of {many['messages']:,}\n"
+        lines = [
+            [f"{verb} {size}", *(_cell(many[state][size][verb]) for state in states)]
+            for size, cells in many["before"].items() for verb in cells
+        ]
+        yield from _table(["", *states], lines)
+    yield ""
+
+
+def _table(header: list[str], lines: list[list[Any]]) -> Iterable[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for line in lines:
+        yield "| " + " | ".join(map(str, line)) + " |"
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    if not cell:
+        return "-"
+    if cell.get("over"):
+        return f"> {cell['over']:.0f} s"
+    if cell["median"] is None:
+        return cell.get("note") or "-"
+    few = f" ({len(cell['seconds'])})" if len(cell["seconds"]) < 5 else ""
+    return _seconds(cell["median"]) + few
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1_000:.1f} ms" if seconds < 0.1 else f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,0 +1,17 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+
+class FrozenClock:
+    """Answers the same instant in milliseconds until `advance`."""
+
+    def __init__(self, now: int = 1_700_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Moves on by so many seconds."""
+        self.now += round(seconds * 1_000)

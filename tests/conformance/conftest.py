@@ -1,0 +1,109 @@
+"""One suite for every store. A test that asks for `queue` or `ledger` runs on each of them, with a clock that stands still.
+
+On Spark a verb takes about a second, so by default only tests marked `spark_too` run there; `--soak` runs all of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from ledger import Ledger, Queue
+from tests.clock import FrozenClock
+
+STORES = ("memory", "delta-rs", "spark")
+_numbers = itertools.count()
+
+
+@dataclass
+class World:
+    """A ledger under test, its clock, and how another process would open the same one."""
+
+    ledger: Ledger
+    clock: FrozenClock
+    open_another: Callable[[], Ledger]
+    #: Makes queues; beside a Spark ledger it is delta-rs, which is faster.
+    maker: Ledger
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "spark_too: runs on the Spark engine by default, not only with --soak")
+
+
+def pytest_generate_tests(metafunc):
+    if "world" in metafunc.fixturenames:
+        spark_too = metafunc.definition.get_closest_marker("spark_too") is not None
+        marks = () if spark_too else (pytest.mark.soak,)
+        stores = [pytest.param(store, marks=marks if store == "spark" else ()) for store in STORES]
+        metafunc.parametrize("world", stores, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def empty_ledger(tmp_path_factory):
+    """A folder with the ledger's empty tables, to be copied: a millisecond instead of a CREATE TABLE each."""
+    root = tmp_path_factory.mktemp("template") / "ledger"
+    Ledger.open(str(root), engine="delta-rs")
+    return root
+
+
+@pytest.fixture(scope="session")
+def spark_world(request, tmp_path_factory):
+    """One ledger on Spark for the whole session; each test has a queue of its own there."""
+    if importlib.util.find_spec("ledger.store.delta.spark_engine") is None:
+        pytest.skip("the Spark engine does not exist yet")
+    spark, clock = request.getfixturevalue("spark"), FrozenClock()
+    root = str(tmp_path_factory.mktemp("spark") / "ledger")
+
+    def open_another():
+        return Ledger.open(root, spark, engine="spark", clock=clock)
+
+    return World(open_another(), clock, open_another, Ledger.open(root, engine="delta-rs", clock=clock))
+
+
+@pytest.fixture
+def world(request, tmp_path):
+    if request.param == "spark":
+        return request.getfixturevalue("spark_world")
+    clock = FrozenClock()
+    if request.param == "memory":
+        ledger = Ledger.in_memory(clock)
+        return World(ledger, clock, lambda: ledger, ledger)
+    root = str(shutil.copytree(request.getfixturevalue("empty_ledger"), tmp_path / "ledger"))
+
+    def open_another():
+        return Ledger.open(root, engine="delta-rs", clock=clock)
+
+    ledger = open_another()
+    return World(ledger, clock, open_another, ledger)
+
+
+@pytest.fixture
+def clock(world):
+    return world.clock
+
+
+@pytest.fixture
+def ledger(world):
+    return world.ledger
+
+
+@pytest.fixture
+def make_queue(world) -> Callable[..., Queue]:
+    """A new queue of its own name, with attributes as keywords."""
+
+    def make(**attributes) -> Queue:
+        name = f"queue-{next(_numbers)}"
+        world.maker.create_queue(name, attributes)
+        return world.ledger.queue(name)
+
+    return make
+
+
+@pytest.fixture
+def queue(make_queue):
+    return make_queue(Lanes=2)

@@ -1,0 +1,105 @@
+"""F3 on every queue: a retried receive or send with the same attempt id is the same one again."""
+
+import pytest
+
+from ledger.errors import InvalidParameterValue
+from tests.conformance.looking import changing_nothing, seconds_until
+
+
+def test_f3_the_same_attempt_gets_the_same_handles_again_and_the_timeout_restarted(queue, clock):
+    queue.send(["a", "b", "c"])
+    first = queue.receive(2, attempt_id="job")
+    clock.advance(20)
+    again = queue.receive(2, attempt_id="job")
+    assert again.receipt_id == first.receipt_id and seconds_until(again, clock) == 30
+    assert [m.receipt_handle for m in again] == [m.receipt_handle for m in first]
+    assert [m.receive_count for m in again] == [1, 1]
+    assert queue.counts().in_flight == 2
+
+
+def test_f3_another_attempt_gets_other_messages(queue):
+    queue.send(["a", "b"])
+    one, other = queue.receive(1, attempt_id="one"), queue.receive(1, attempt_id="other")
+    assert {m.body for m in one} | {m.body for m in other} == {"a", "b"}
+
+
+def test_f3_a_retry_gets_its_claim_even_when_it_asks_for_another_number_or_timeout(queue, clock):
+    queue.send(["a", "b", "c"])
+    first = queue.receive(2, attempt_id="job")
+    again = queue.receive(None, visibility_timeout=500, attempt_id="job")
+    assert (again.receipt_id, again.count, seconds_until(again, clock)) == (first.receipt_id, 2, 500)
+
+
+def test_f3_a_retry_gets_what_is_left_of_its_claim(queue):
+    queue.send(["a", "b", "c"])
+    first = queue.receive(None, attempt_id="job").messages()
+    queue.delete(first[0].receipt_handle)
+    queue.change_visibility(first[1].receipt_handle, 0)
+    again = queue.receive(None, attempt_id="job")
+    assert [m.receipt_handle for m in again] == [first[2].receipt_handle]
+
+
+def test_f3_after_the_deadline_an_attempt_is_a_new_receive(queue, clock):
+    queue.send(["a"])
+    first = queue.receive(attempt_id="job")
+    clock.advance(30)
+    again = queue.receive(attempt_id="job")
+    assert again.receipt_id != first.receipt_id and again.messages()[0].receive_count == 2
+
+
+def test_f3_the_ceiling_of_a_retried_claim_counts_from_the_retry(make_queue, clock):
+    queue = make_queue(MaximumVisibilityTimeout=100)
+    queue.send("a")
+    queue.receive(attempt_id="job")
+    clock.advance(20)
+    again = queue.receive(attempt_id="job")
+    again.extend(100)
+    with pytest.raises(InvalidParameterValue):
+        again.extend(101)
+
+
+def test_an_attempt_belongs_to_one_queue(make_queue):
+    one, other = make_queue(), make_queue()
+    one.send("a")
+    other.send("b")
+    assert one.receive(attempt_id="job").messages()[0].body == "a"
+    assert other.receive(attempt_id="job").messages()[0].body == "b"
+
+
+def test_a_send_repeated_with_its_attempt_id_is_not_sent_again(queue, world):
+    ids = queue.send(["a", "b"], attempt_id="run-1")
+    elsewhere = world.open_another().queue(queue.name)
+    with changing_nothing(queue, ids):
+        assert queue.send(["a", "b"], attempt_id="run-1") == ids
+        assert elsewhere.send(["a", "b"], attempt_id="run-1") == ids
+    assert queue.send(["a", "b"], attempt_id="run-2") != ids
+    assert queue.counts().stored == 4
+
+
+def test_a_send_of_nothing_is_no_attempt(queue):
+    assert queue.send([], attempt_id="run-1") == []
+    assert len(queue.send(["a"], attempt_id="run-1")) == 1
+    assert queue.counts().stored == 1
+
+
+def test_a_repeated_send_stays_unsent_after_its_messages_were_deleted(queue):
+    ids = queue.send(["a", "b"], attempt_id="run-1")
+    queue.receive(None).delete()
+    assert queue.send(["a", "b"], attempt_id="run-1") == ids
+    assert not queue.receive()
+
+
+def test_f3_an_attempt_that_holds_two_claims_gets_the_last_one_again(make_queue, clock):
+    queue = make_queue(LateChange="accept", Lanes=1)
+    queue.send(["a", "b"])
+    first = queue.receive(1, attempt_id="job")
+    clock.advance(30)
+    second = queue.receive(1, attempt_id="job")
+    if second.messages()[0].message_id == first.messages()[0].message_id:
+        second.release()
+        second = queue.receive(2, attempt_id="job")
+    else:
+        first.extend(60)
+    again = queue.receive(None, attempt_id="job")
+    assert again.receipt_id == second.receipt_id
+    assert {o.outcome for o in queue.delete([m.receipt_handle for m in again])} == {"deleted"}

@@ -1,0 +1,178 @@
+"""Whole claims: any number of messages under one receipt, extended, released and deleted at once."""
+
+import pytest
+
+from ledger.errors import InvalidParameterValue, LeaseLost
+from tests.conformance.looking import changing_nothing, seconds_until, statuses
+
+
+def test_an_empty_claim_is_false_and_every_verb_on_it_does_nothing(queue):
+    claim = queue.receive()
+    assert not claim and len(claim) == 0 and claim.messages() == [] and list(claim) == []
+    assert claim.receipt_id is None and claim.deadline is None and claim.version is None
+    with changing_nothing(queue):
+        for verb in (claim.extend, claim.release, claim.delete):
+            assert (verb().messages, verb().lost) == (0, 0)
+
+
+@pytest.mark.parametrize(("asked", "got"), [(1, 1), (7, 7), (20, 20), (21, 20), (None, 20)])
+def test_a_receive_gives_as_many_as_asked_or_as_there_are(queue, asked, got):
+    queue.send([f"{n}" for n in range(12)])
+    queue.send([f"{n}" for n in range(12, 20)])
+    claim = queue.receive(asked)
+    assert claim.count == len(claim) == len({m.message_id for m in claim}) == got
+    assert queue.counts().in_flight == got
+
+
+def test_a_claim_says_what_it_is(queue, clock):
+    queue.send(["a", "b"])
+    claim = queue.receive(None, visibility_timeout=60)
+    assert claim and claim.count == 2 and len(claim.receipt_id) == 32
+    assert seconds_until(claim, clock) == claim.visibility_timeout == 60
+    assert f"Claim(2 messages of {queue.name!r}" in repr(claim)
+    for message in claim:
+        assert message.status.value == "in flight" and claim.receipt_id in message.receipt_handle
+        assert message.visible_at == claim.deadline
+
+
+def test_the_version_of_a_claim_only_grows(queue):
+    queue.send(["a", "b", "c"])
+    versions = [queue.receive().version for _ in range(3)]
+    assert versions == sorted(set(versions))
+
+
+def test_an_extend_moves_the_deadline_of_the_whole_claim(queue, clock):
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    clock.advance(20)
+    assert (claim.extend(100).messages, seconds_until(claim, clock)) == (3, 100)
+    assert {seconds_until(queue.peek(i), clock) for i in ids} == {100}
+    assert claim.extend().messages == 3 and seconds_until(claim, clock) == 30
+
+
+def test_the_messages_of_an_extended_claim_have_its_new_deadline(queue, clock):
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    claim.extend(100)
+    clock.advance(50)
+    assert {(m.status.value, m.visible_at) for m in claim} == {("in flight", claim.deadline)}
+
+
+def test_a_release_gives_everything_back_at_once(queue):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    assert (claim.release().messages, claim.release().messages) == (2, 0)
+    assert statuses(queue, ids) == ["visible"] * 2
+    assert [m.receive_count for m in queue.receive(None)] == [2, 2]
+
+
+def test_a_delete_deletes_the_claim_and_may_be_repeated(queue):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    assert claim.delete().messages == 2
+    with changing_nothing(queue, ids):
+        assert (claim.delete().messages, claim.delete().lost) == (0, 0)
+    assert statuses(queue, ids) == ["deleted"] * 2
+
+
+def test_deleting_the_rest_of_a_claim_leaves_alone_what_was_released(queue):
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    released = claim.messages()[1]
+    claim.settle(release=[released.receipt_handle])
+    assert (claim.delete().messages, claim.delete().lost) == (2, 0)
+    assert statuses(queue, ids) == ["deleted", "visible", "deleted"]
+
+
+def test_extending_the_rest_of_a_claim_leaves_alone_what_was_settled(queue):
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    handles = [m.receipt_handle for m in claim]
+    claim.settle(delete=handles[:1], release=handles[1:2])
+    assert (claim.extend(60).messages, claim.extend(60).lost) == (1, 0)
+    assert statuses(queue, ids) == ["deleted", "visible", "in flight"]
+
+
+def test_a_claim_that_partly_went_to_others_says_how_much_was_lost(queue, clock):
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    handles = [m.receipt_handle for m in claim]
+    queue.change_visibility(handles[0], 600)
+    clock.advance(30)
+    assert queue.receive(1)
+    extended = claim.extend(60)
+    assert (extended.messages, extended.lost) == (1, 2)
+    deleted = claim.delete()
+    # Of the two that ran out, the one that nobody received is deleted (V10).
+    assert (deleted.messages, deleted.lost) == (2, 1)
+    assert sorted(statuses(queue, ids)) == ["deleted", "deleted", "in flight"]
+
+
+def test_a_lost_claim_is_an_error_that_changes_nothing(queue, clock):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    clock.advance(30)
+    with changing_nothing(queue, ids):
+        for verb in (claim.extend, claim.release):
+            with pytest.raises(LeaseLost, match=r"2 ran out or were received by others"):
+                verb()
+    queue.receive(None)
+    with changing_nothing(queue, ids):
+        for verb in (claim.extend, claim.release, claim.delete):
+            with pytest.raises(LeaseLost):
+                verb()
+
+
+def test_a_claim_whose_messages_others_deleted_is_lost(queue, clock):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    clock.advance(30)
+    queue.receive(None).delete()
+    with changing_nothing(queue, ids):
+        for verb in (claim.extend, claim.release, claim.delete):
+            with pytest.raises(LeaseLost):
+                verb()
+
+
+def test_a_claim_beyond_its_ceiling_changes_nothing(queue, clock):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    clock.advance(1)
+    deadline = claim.deadline
+    with changing_nothing(queue, ids), pytest.raises(InvalidParameterValue, match=r"VisibilityTimeout.*43200 seconds"):
+        claim.extend(43_200)
+    assert claim.deadline == deadline
+
+
+def test_another_process_carries_on_with_a_claim_by_its_receipt(queue, world, clock):
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None, visibility_timeout=100)
+    queue.delete(claim.messages()[0].receipt_handle)
+    found = world.open_another().queue(queue.name).claim(claim.receipt_id)
+    assert (found.receipt_id, found.count, found.deadline) == (claim.receipt_id, 2, claim.deadline)
+    assert [m.receipt_handle for m in found] == [m.receipt_handle for m in claim][1:]
+    assert found.delete().messages == 2
+    assert statuses(queue, ids) == ["deleted"] * 3
+    assert not queue.claim(claim.receipt_id)
+
+
+@pytest.mark.parametrize("receipt_id", ["0" * 32, "nonsense", ""])
+def test_a_receipt_that_nobody_has_is_an_empty_claim(queue, receipt_id):
+    queue.send("x")
+    queue.receive()
+    assert not queue.claim(receipt_id)
+
+
+def test_a_claim_of_hundreds_splits_and_joins_again(queue):
+    queue.send([f"{n}" for n in range(300)])
+    claim = queue.receive(None)
+    handles = [m.receipt_handle for m in claim]
+    assert {o.outcome for o in queue.delete(handles[::3])} == {"deleted"}
+    assert {o.outcome for o in queue.change_visibility(handles[1::3], 0)} == {"changed"}
+    counts = queue.counts()
+    assert (counts.deleted, counts.visible, counts.in_flight) == (100, 100, 100)
+    other = queue.receive(None)
+    assert [m.body for m in other] == [f"{n}" for n in range(1, 300, 3)]
+    assert claim.extend(600).messages == 100
+    assert (other.delete().messages, claim.delete().messages) == (100, 100)
+    assert queue.counts().deleted == 300

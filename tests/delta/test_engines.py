@@ -1,0 +1,234 @@
+"""What both engines promise the store, on real tables; and that they promise the same."""
+
+import pyarrow as pa
+import pytest
+from pyarrow import compute as pc
+
+from ledger.rules import message_id as ids
+from ledger.rules.state import Record
+from ledger.store import QueueRecord
+from ledger.store.delta.axis import Runs, empty_runs
+from ledger.store.delta.engine import Conflict, Where
+from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.sending import message_rows
+from ledger.store.delta.tables import RECEIPTS, VISIBILITY
+
+QUEUE = QueueRecord("q~00000000", "q", {"Lanes": "4"}, {}, 0, 0)
+SEGMENT = ids.segment("a" * 18, 0)
+NOW = 1_700_000_000_000
+HELD = Record("r" * 32, None, 1, NOW, NOW, NOW + 30_000)
+CHANGED = HELD._replace(visible_at=NOW + 60_000)
+
+
+@pytest.fixture
+def one(engine_of, engine):
+    return engine_of(engine)
+
+
+@pytest.fixture
+def other(engine_of):
+    """Another writer, on delta-rs."""
+    return engine_of("delta-rs")
+
+
+class Decision:
+    """What one writer decided from what it read: that a record lies on the ordinals from `first` to `last`."""
+
+    def __init__(self, engine, record=HELD, first=0, last=9, lane=0, heads=True):
+        self.engine, self.where = engine, Where(QUEUE.id, (lane,))
+        self.snapshot = engine.load("visibility", self.where)
+        lanes = Lanes(QUEUE.id, self.snapshot.rows)
+        at = lanes.positions([lane, lane], pa.array([SEGMENT] * 2), [first, last])
+        if record is None:
+            edits = lanes.replacing(empty_runs())
+        else:
+            edits = lanes.edits(Runs(at[:1], at[1:], pa.array([lanes.code(record)]).to_numpy()))
+        self.edits = edits if heads else edits.filter(pc.not_equal(edits["segment"], ""))
+
+    def commit(self, metadata=None):
+        return self.engine.merge(self.snapshot, "visibility", self.where, self.edits, metadata or {})
+
+
+def recorded(engine, lane=0):
+    """(first, last, deadline) of every run of a lane."""
+    rows = engine.load("visibility", Where(QUEUE.id, (lane,))).rows
+    runs = rows.filter(pc.not_equal(rows["segment"], "")).sort_by("first_seq").to_pylist()
+    return [(run["first_seq"], run["last_seq"], round(run["visible_at"].timestamp() * 1_000)) for run in runs]
+
+
+def test_a_merge_inserts_updates_and_deletes_in_one_commit(one, other):
+    first = Decision(one).commit()
+    assert recorded(other) == [(0, 9, HELD.visible_at)]
+    assert Decision(one, CHANGED, 5, 9).commit() == first + 1
+    assert recorded(other) == [(0, 4, HELD.visible_at), (5, 9, CHANGED.visible_at)]
+    Decision(one, HELD, 5, 9).commit()
+    assert recorded(one) == recorded(other) == [(0, 9, HELD.visible_at)]
+    assert other.load("visibility", Where(QUEUE.id)).rows.schema.equals(VISIBILITY)
+
+
+def test_a_decision_from_a_stale_snapshot_is_a_conflict(one, other):
+    late = Decision(one)
+    Decision(other, first=20, last=29).commit()
+    with pytest.raises(Conflict):
+        late.commit()
+    Decision(other, CHANGED, 20, 29).commit()
+    late = Decision(one)
+    Decision(other, HELD, 20, 29).commit()
+    with pytest.raises(Conflict):
+        late.commit()
+    assert recorded(other) == [(20, 29, HELD.visible_at)]
+
+
+def test_reading_again_does_not_make_a_stale_decision_fresh(one, other):
+    late = Decision(one)
+    Decision(other).commit()
+    one.load("visibility", Where(QUEUE.id))
+    with pytest.raises(Conflict):
+        late.commit()
+    assert recorded(other) == [(0, 9, HELD.visible_at)]
+
+
+def test_a_row_that_is_not_as_an_edit_supposes_is_a_conflict_even_without_the_head_row(one, other):
+    inserts = Decision(one, heads=False)
+    Decision(other).commit()
+    with pytest.raises(Conflict):
+        inserts.commit()
+    updates, deletes = Decision(one, CHANGED, heads=False), Decision(one, None, heads=False)
+    assert updates.edits["operation"].to_pylist() == ["update"]
+    assert deletes.edits["operation"].to_pylist() == ["delete"]
+    Decision(other, None).commit()
+    for late in (updates, deletes):
+        with pytest.raises(Conflict):
+            late.commit()
+    assert recorded(other) == []
+
+
+def test_decisions_about_different_lanes_do_not_conflict(one, other):
+    late = Decision(one, lane=1)
+    version = Decision(other, lane=0).commit()
+    assert late.commit() == version + 1
+    assert recorded(other, 0) == recorded(other, 1) == [(0, 9, HELD.visible_at)]
+
+
+def test_a_merge_says_what_it_did_in_the_history_of_every_engine(one, other):
+    before = one.version("visibility")
+    said = {"operation": "0f", "verb": "receive", "events": [{"messages": 3, "text": "'\"\\ü"}]}
+    version = Decision(one).commit(said)
+    Decision(other, CHANGED).commit({"operation": "10"})
+    for engine in (one, other):
+        commits = engine.history("visibility", before)
+        assert [commit.version for commit in commits] == [version, version + 1]
+        assert [commit.metadata for commit in commits] == [said, {"operation": "10"}]
+        assert commits[0].timestamp <= commits[1].timestamp
+        assert engine.history("visibility", version + 1) == []
+    assert [commit.version for commit in one.history("visibility", -1)] == list(range(version + 2))
+
+
+def rows(first, bodies, lane=0, segment=SEGMENT, now=NOW):
+    return message_rows(QUEUE, lane, segment, first, bodies, now)
+
+
+def test_an_append_under_a_transaction_is_committed_once(one, other):
+    name = "send/q/run-1"
+    assert one.transaction_version("messages", name) is None
+    version = one.append("messages", rows(0, ["a", "b"]), {"verb": "send"}, (name, 1))
+    assert version == one.version("messages") == other.version("messages")
+    for engine in (one, other):
+        assert engine.transaction_version("messages", name) == 1
+        with pytest.raises(Conflict):
+            engine.append("messages", rows(0, ["a", "b"]), {}, (name, 1))
+    assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["a", "b"]
+    assert [commit.metadata for commit in one.history("messages", version - 1)] == [{"verb": "send"}]
+
+
+def test_messages_are_read_by_partition_and_ordinal(one, other):
+    other.append("messages", rows(0, list("abcdef")), {}, None)
+    other.append("messages", rows(0, ["x"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
+    read = one.messages(Where(QUEUE.id, (0,), (SEGMENT,)), ["seq", "body"], 1, 3).sort_by("seq")
+    assert read.to_pydict() == {"seq": [1, 2, 3], "body": ["b", "c", "d"]}
+    assert one.messages(Where("another~00000000"), ["body"]).num_rows == 0
+    assert sorted(one.messages(Where(QUEUE.id, (0, 1)), ["body"])["body"].to_pylist()) == list("abcdefx")
+
+
+def test_a_delete_removes_whole_partitions_and_spares_the_others(one, other):
+    other.append("messages", rows(0, ["a"]), {}, None)
+    other.append("messages", rows(0, ["b"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
+    one.delete("messages", Where(QUEUE.id, (0,), (SEGMENT,)).sql(), {"verb": "upkeep"})
+    assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["b"]
+    assert other.history("messages", -1)[-1].metadata == {"verb": "upkeep"}
+
+
+def test_the_greatest_value_of_a_column_is_known(one, other):
+    assert one.greatest("receipts", "version") is None
+    for version in (7, 41, 9):
+        entry = {"queue": QUEUE.id, "day": NOW // 86_400_000, "version": version}
+        columns = [pa.array([entry.get(field.name)]).cast(field.type) for field in day_as_days(RECEIPTS)]
+        other.append("receipts", pa.table(columns, schema=day_as_days(RECEIPTS)).cast(RECEIPTS), {}, None)
+    assert one.greatest("receipts", "version") == 41
+
+
+def day_as_days(schema):
+    return pa.schema([pa.field(f.name, pa.int32() if f.name == "day" else f.type) for f in schema])
+
+
+def by_place(table):
+    return table.sort_by([("segment", "ascending"), ("first_seq", "ascending")]).to_pylist()
+
+
+def test_the_engines_tell_the_same_about_the_files_of_messages(engine_of):
+    spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
+    assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1]) == []
+    for number, writer in enumerate((spark, delta_rs, spark, delta_rs)):
+        writer.append("messages", rows(3 * number, ["a", "b", "c"], now=NOW + 1_001 * number), {}, None)
+    version, found = spark.files()
+    assert (version, by_place(found)) == (delta_rs.version("messages"), by_place(delta_rs.files()[1]))
+    assert found["messages"].to_pylist() == [3] * 4
+    assert sorted(found["sent_at"].to_pylist()) == [NOW + 1_001 * number for number in range(4)]
+
+
+@pytest.mark.parametrize("compactor", ["delta-rs", "spark"])
+def test_the_engines_tell_the_same_about_a_file_of_several_sends(engine_of, compactor):
+    """Told apart from the other test: only a compacted file has messages of different instants."""
+    spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
+    for number in range(3):
+        delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number), {}, None)
+    engine_of(compactor).compact("messages", Where(QUEUE.id, (0,)))
+    assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1])
+    (file,) = spark.files()[1].to_pylist()
+    assert (file["messages"], file["first_seq"], file["last_seq"]) == (3, 0, 2)
+    assert file["available_at"] == NOW + 2_002
+
+
+def test_compaction_changes_no_row(one, other):
+    for number in range(4):
+        other.append("messages", rows(number, [f"body {number}"]), {}, None)
+    before = other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq")
+    one.compact("messages", Where(QUEUE.id, (0,)))
+    assert other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq").equals(before)
+    assert other.files()[1].num_rows == 1
+
+
+def test_vacuum_within_the_retention_removes_nothing_that_an_older_version_needs(one, other):
+    for number in range(3):
+        other.append("messages", rows(number, ["a"]), {}, None)
+    files = set(other.files()[1]["first_seq"].to_pylist())
+    one.compact("messages", Where(QUEUE.id, (0,)))
+    one.vacuum("messages")
+    assert files == {0, 1, 2}
+    assert other.messages(Where(QUEUE.id), ["seq"]).num_rows == 3
+
+
+def test_verbs_of_both_engines_alternate_on_one_ledger(open_ledger, clock):
+    ledgers = [open_ledger("delta-rs"), open_ledger("spark")]
+    ledgers[1].create_queue("jobs", {"Lanes": 1})
+    one, two = (ledger.queue("jobs") for ledger in ledgers)
+    one.send([f"message {number}" for number in range(8)])
+    claims = [queue.receive(2, visibility_timeout=60) for queue in (one, two, one, two)]
+    assert [claim.count for claim in claims] == [2] * 4
+    assert len({message.message_id for claim in claims for message in claim}) == 8
+    assert [claim.version for claim in claims] == sorted({claim.version for claim in claims})
+    assert two.claim(claims[0].receipt_id).delete().messages == 2
+    assert one.claim(claims[1].receipt_id).release().messages == 2
+    clock.advance(61)
+    assert one.receive(None).count == two.counts().in_flight == 6
+    assert one.counts() == two.counts()

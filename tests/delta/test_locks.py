@@ -1,0 +1,107 @@
+"""The lock between the writers of one machine: shared or alone, between threads and between processes, and fair."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ledger.store.delta.locks import TableLock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from ledger.store.delta.locks import TableLock
+lock = TableLock(Path(sys.argv[1]), "visibility")
+with getattr(lock, sys.argv[2])():
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+#: Long enough for a thread to get a lock that is free, on a busy machine.
+SOON = 20.0
+
+
+@pytest.fixture
+def lock(tmp_path):
+    return TableLock(tmp_path / "_locks", "visibility")
+
+
+def entered(kind) -> threading.Event:
+    """Tells when another thread got hold of the lock, which it gives back at once."""
+    inside = threading.Event()
+
+    def hold():
+        with kind():
+            inside.set()
+
+    threading.Thread(target=hold, daemon=True).start()
+    return inside
+
+
+def test_two_threads_may_share(lock):
+    with lock.shared():
+        assert entered(lock.shared).wait(SOON)
+
+
+@pytest.mark.parametrize("held, wanted", [("shared", "exclusive"), ("exclusive", "shared"), ("exclusive", "exclusive")])
+def test_nobody_is_beside_a_thread_that_is_alone(lock, held, wanted):
+    with getattr(lock, held)():
+        inside = entered(getattr(lock, wanted))
+        assert not inside.wait(0.2)
+    assert inside.wait(SOON)
+
+
+@pytest.mark.parametrize("held, wanted, beside", [("exclusive", "shared", False), ("shared", "shared", True)])
+def test_processes_keep_to_the_same_lock(lock, tmp_path, held, wanted, beside):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "_locks"), held]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        inside = entered(getattr(lock, wanted))
+        assert inside.wait(SOON if beside else 0.3) is beside
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert inside.wait(SOON)
+
+
+def test_a_process_that_dies_gives_its_lock_back(lock, tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "_locks"), "exclusive"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        holder.kill()
+        holder.wait()
+        assert entered(lock.exclusive).wait(SOON)
+
+
+def test_locks_of_two_tables_do_not_meet(lock, tmp_path):
+    with lock.exclusive():
+        assert entered(TableLock(tmp_path / "_locks", "messages").exclusive).wait(SOON)
+
+
+def test_a_lock_is_given_back_after_an_error(lock):
+    with pytest.raises(ZeroDivisionError), lock.shared():
+        _ = 1 / 0
+    assert entered(lock.exclusive).wait(SOON)
+
+
+def test_one_that_wants_to_be_alone_is_not_starved_by_sharers(lock):
+    """Sharers that always overlap never leave the table free; whoever waits to be alone gets it all the same."""
+    stop, rounds = threading.Event(), [0, 0, 0]
+
+    def share(which: int) -> None:
+        while not stop.is_set():
+            with lock.shared():
+                rounds[which] += 1
+                time.sleep(0.03)
+
+    sharers = [threading.Thread(target=share, args=(which,), daemon=True) for which in range(3)]
+    for sharer in sharers:
+        sharer.start()
+    try:
+        for _ in range(3):
+            assert entered(lock.exclusive).wait(SOON)
+    finally:
+        stop.set()
+        for sharer in sharers:
+            sharer.join()
+    assert all(rounds), "the sharers went on as well"

@@ -1,0 +1,139 @@
+"""Retries: bounded, counted, and never fooled by an answer that got lost."""
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import ContentionOutlastedRetries
+from ledger.settings import Settings
+from ledger.store.delta.delta_rs import DeltaRsEngine
+from ledger.store.delta.engine import Conflict, Where
+from ledger.store.delta.locks import NoLock
+from ledger.store.delta.store import DeltaStore
+from ledger.store.delta.tables import TABLES
+from ledger.store.delta.transaction import Transactions
+
+
+class LosesItsAnswers(DeltaRsEngine):
+    """Commits, and then the answer gets lost on its way; the client sees a conflict."""
+
+    commits = 0
+
+    def merge(self, *arguments):
+        super().merge(*arguments)
+        self.commits += 1
+        raise Conflict("the answer was lost")
+
+    def append(self, *arguments):
+        super().append(*arguments)
+        self.commits += 1
+        raise Conflict("the answer was lost")
+
+
+@pytest.fixture
+def queue(open_ledger):
+    """One lane with three messages: every receive meets every other."""
+    queue = open_ledger().create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b", "c"])
+    return queue
+
+
+@pytest.fixture
+def lossy(queue, root, clock):
+    """The same ledger through an engine that loses its answers."""
+    settings = Settings(maximum_attempts=3)
+    engine = LosesItsAnswers({table: f"{root}/{table}" for table in TABLES})
+    transactions = Transactions(engine, dict.fromkeys(TABLES, NoLock()), False, settings, "tester")
+    return Ledger(DeltaStore(engine, transactions, settings), clock, settings), engine
+
+
+def interrupt(ledger, step, act):
+    """Lets `act` happen whenever a transaction of the ledger comes to a step."""
+    ledger._opened.transactions._on_step = lambda name: act() if name == step else None
+
+
+def test_a_verb_that_always_loses_says_how_often_it_tried(queue, open_ledger):
+    other = open_ledger(maximum_attempts=3)
+    interrupt(other, "chosen", lambda: queue.receive(1, visibility_timeout=0))
+    with pytest.raises(ContentionOutlastedRetries, match=r"receive lost to other writers 3 times in [0-9.]+ s") as lost:
+        other.queue("jobs").receive()
+    assert (lost.value.verb, lost.value.attempts, lost.value.code) == ("receive", 3, "RequestThrottled")
+    assert queue.counts().in_flight == 0, "the loser changed nothing"
+
+
+def test_a_verb_that_lost_decides_anew(queue, open_ledger):
+    other, taken = open_ledger(), []
+    interrupt(other, "chosen", lambda: taken or taken.extend(m.body for m in queue.receive(2)))
+    claim = other.queue("jobs").receive(None)
+    assert sorted(taken + [m.body for m in claim]) == ["a", "b", "c"]
+    assert claim.count == 1
+
+
+def test_after_some_losses_a_verb_has_the_table_alone(queue, open_ledger):
+    other, lost = open_ledger(losses_before_waiting=2), []
+
+    def compete():
+        if len(lost) < 2:
+            lost.append(queue.receive(1, visibility_timeout=0))
+        else:
+            with pytest.raises(BlockingIOError):
+                hold_without_waiting(other)
+
+    interrupt(other, "chosen", compete)
+    assert other.queue("jobs").receive(3).count == 3
+    assert len(lost) == 2
+
+
+def hold_without_waiting(ledger):
+    import fcntl
+
+    lock = ledger._opened.transactions._locks["visibility"]
+    with lock._turn.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_a_receive_whose_answer_was_lost_finds_its_own_commit(lossy, queue):
+    ledger, engine = lossy
+    claim = ledger.queue("jobs").receive(2)
+    assert engine.commits == 1, "it did not receive a second time"
+    assert claim.count == 2
+    assert claim.version == engine.version("visibility")
+    assert [m.body for m in queue.claim(claim.receipt_id)] == [m.body for m in claim]
+
+
+def test_a_delete_whose_answer_was_lost_finds_its_own_commit(lossy, queue):
+    ledger, engine = lossy
+    claim = ledger.queue("jobs").receive(3)
+    assert claim.delete().messages == 3
+    assert engine.commits == 2
+    assert queue.counts().deleted == 3
+
+
+def test_a_send_whose_answer_was_lost_is_not_sent_twice(lossy, queue):
+    ledger, engine = lossy
+    sent = ledger.queue("jobs").send(["d", "e"])
+    assert [queue.peek(message_id).body for message_id in sent] == ["d", "e"]
+    assert queue.counts().stored == 5
+    assert engine.commits == 1
+
+
+def test_a_send_under_an_attempt_id_whose_answer_was_lost_is_not_sent_twice(lossy, queue):
+    ledger, _ = lossy
+    sent = ledger.queue("jobs").send(["d", "e"], attempt_id="run-1")
+    assert [queue.peek(message_id).body for message_id in sent] == ["d", "e"]
+    assert queue.counts().stored == 5
+
+
+def test_a_new_queue_whose_answer_was_lost_is_made_once(lossy):
+    ledger, engine = lossy
+    made = ledger.create_queue("more")
+    rows = engine.load("queues", Where()).rows.to_pylist()
+    assert [row["queue"] for row in rows if row["name"] == "more"] == [made._made.id]
+
+
+def test_a_verb_that_changes_nothing_commits_nothing(queue, open_ledger):
+    engine = open_ledger()._opened.engine
+    queue.receive(None)
+    before = engine.version("visibility")
+    assert not queue.receive()
+    assert queue.delete(["no handle"])[0].error_code == "ReceiptHandleIsInvalid"
+    assert engine.version("visibility") == before

@@ -1,0 +1,89 @@
+"""The checker finds what it is there to find, and nothing in a good history."""
+
+import pytest
+
+from tests.races.history import Log, Operation, read, violations
+
+
+def send(*ids, began=0, ended=1):
+    return Operation("s", "send", began, ended, ids)
+
+
+def receive(receipt, version, began, ended, *ids, timeout=1_000, worker="w"):
+    return Operation(worker, "receive", began, ended, ids, receipt, began, began + timeout, version)
+
+
+def act(verb, receipt, began, ended, *ids, deadline=None, worker="w"):
+    return Operation(worker, verb, began, ended, ids, receipt, None, deadline)
+
+
+GOOD = {
+    "received and deleted": [send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a")],
+    "ran out and was received again": [
+        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"), act("delete", "r2", 1_030, 1_040, "a"),
+    ],
+    "released and received at once": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("release", "r1", 30, 60, "a"), receive("r2", 2, 40, 50, "a"),
+    ],
+    "shortened and received again": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("extend", "r1", 30, 40, "a", deadline=100), receive("r2", 2, 100, 110, "a"),
+    ],
+    "the same receipt again": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r1", 2, 30, 40, "a")],
+    "a delete without an answer": [send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, None, "a")],
+    "a send without an answer": [send("a", ended=None)],
+    "a late delete before the next receive was answered": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 1_015, 1_050, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+    ],
+}
+BAD = {
+    "is lost": [send("a", "b"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a")],
+    "never sent": [send("a"), receive("r1", 1, 10, 20, "a", "c"), act("delete", "r1", 30, 40, "a")],
+    "had two holders": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 15, 30, "a"), act("delete", "r2", 35, 40, "a")],
+    "two holders: r1 of w until 5000": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("extend", "r1", 30, 40, "a", deadline=5_000),
+        receive("r2", 2, 2_000, 2_010, "a"), act("delete", "r2", 2_020, 2_030, "a"),
+    ],
+    "came back": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+    ],
+    "was deleted 2 times": [
+        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a"), act("delete", "r1", 50, 60, "a"),
+    ],
+    "delete of w worked on a through the stale receipt r1": [
+        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"), act("delete", "r1", 1_030, 1_040, "a"),
+    ],
+    "extend of w worked on a through the stale receipt r1": [
+        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+        act("extend", "r1", 1_030, 1_040, "a", deadline=9_000),
+    ],
+    "was never granted": [send("a"), act("delete", "r9", 30, 40, "a")],
+    "have the fencing token 1": [
+        send("a", "b"), receive("r1", 1, 10, 20, "a"), receive("r2", 1, 10, 20, "b"), act("delete", "r1", 30, 40, "a"),
+        act("delete", "r2", 30, 40, "b"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_history_has_no_violations(name):
+    deleted = {i for o in GOOD[name] if o.verb == "delete" for i in o.ids}
+    assert violations(GOOD[name], {"a"} - deleted) == []
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_bad_history_is_found_out(words):
+    found = violations(BAD[words], remaining=[])
+    assert any(words in problem for problem in found), found
+
+
+def test_a_deleted_message_that_is_still_there_is_found_out():
+    assert "was deleted and is there in the end" in violations(GOOD["received and deleted"], ["a"])[0]
+
+
+def test_a_log_keeps_what_was_begun_and_replaces_it_by_the_answer(tmp_path):
+    log = Log(tmp_path / "log", "w")
+    first = log.began("receive")
+    done = log.ended(first, ids=("a",), receipt="r", version=3)
+    cut_off = log.began("delete", ["a"], "r")
+    (tmp_path / "log").open("a").write('{"worker": "w", "ver')
+    assert read([tmp_path / "log"]) == [done, cut_off]

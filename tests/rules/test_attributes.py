@@ -1,0 +1,99 @@
+"""Queue names and attributes: which there are, their ranges, and what cannot change."""
+
+import pytest
+
+from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
+from ledger.rules import attributes
+
+DEFAULTS = attributes.complete({})
+
+
+@pytest.mark.parametrize("name", ["q", "a-b_c", "0" * 80, "-", "_"])
+def test_a_queue_name_has_1_to_80_letters_digits_hyphens_and_underscores(name):
+    assert attributes.queue_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "x" * 81, "a b", "a.b", "a/b", "../a", "ä", "a\n", "a~b", None, 7, b"q"])
+def test_another_queue_name_is_refused_with_field_and_bound(name):
+    with pytest.raises(InvalidParameterValue, match="QueueName.*1 to 80"):
+        attributes.queue_name(name)
+
+
+def test_v1_a_queue_starts_with_30_seconds_and_sqs_bounds():
+    assert DEFAULTS["VisibilityTimeout"] == "30"
+    assert DEFAULTS["MaximumVisibilityTimeout"] == "43200"
+    assert DEFAULTS["LateChange"] == "reject" and DEFAULTS["Limits"] == "UNBOUNDED"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "answered"),
+    [
+        ("VisibilityTimeout", 0, "0"), ("VisibilityTimeout", 43_200, "43200"), ("VisibilityTimeout", "60", "60"),
+        ("MaximumMessageSize", 1_024, "1024"), ("Lanes", 1, "1"), ("Lanes", 256, "256"),
+        ("LateChange", "accept", "accept"), ("Limits", "SQS", "SQS"), ("MaximumVisibilityTimeout", 1_209_600, "1209600"),
+    ],
+)
+def test_an_attribute_in_its_range_is_answered_as_text(name, value, answered):
+    given = {name: value}
+    if name == "MaximumVisibilityTimeout":
+        given["VisibilityTimeout"] = 0
+    assert attributes.complete(given)[name] == answered
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bound"),
+    [
+        ("VisibilityTimeout", -1, "from 0 to 43200"), ("VisibilityTimeout", 43_201, "from 0 to 43200"),
+        ("VisibilityTimeout", "soon", "whole number"), ("VisibilityTimeout", 1.5, "whole number"),
+        ("VisibilityTimeout", True, "whole number"), ("VisibilityTimeout", None, "whole number"),
+        ("VisibilityTimeout", "", "whole number"), ("MaximumMessageSize", 1_023, "from 1024"),
+        ("Lanes", 0, "from 1 to 256"), ("Lanes", 257, "from 1 to 256"), ("LateChange", "perhaps", "reject, accept"),
+        ("Limits", "sqs", "UNBOUNDED, SQS"), ("MaximumVisibilityTimeout", 0, "from 1 to"),
+        ("ReceiveMessageWaitTimeSeconds", 86_401, "from 0 to 86400"), ("VisibilityTimeout", "３０", "whole number"),
+    ],
+)
+def test_an_attribute_out_of_its_range_is_refused_with_name_and_bound(name, value, bound):
+    with pytest.raises(InvalidAttributeValue) as raised:
+        attributes.complete({name: value})
+    assert raised.value.field == name and bound in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["visibilitytimeout", "", "FifoQueue ", 7, None])
+def test_an_unknown_attribute_is_refused_with_the_known_ones(name):
+    with pytest.raises(InvalidAttributeName, match="VisibilityTimeout"):
+        attributes.complete({name: "x"})
+
+
+def test_q4_an_sqs_queue_keeps_the_services_bounds():
+    with pytest.raises(InvalidAttributeValue, match="from 0 to 20"):
+        attributes.complete({"Limits": "SQS", "ReceiveMessageWaitTimeSeconds": 21})
+    with pytest.raises(InvalidAttributeValue, match="from 1 to 43200"):
+        attributes.complete({"Limits": "SQS", "MaximumVisibilityTimeout": 43_201})
+    assert attributes.complete({"ReceiveMessageWaitTimeSeconds": 21})["ReceiveMessageWaitTimeSeconds"] == "21"
+
+
+def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
+    sqs = attributes.limits_of(attributes.complete({"Limits": "SQS"}))
+    assert (sqs.maximum_messages_per_receive, sqs.maximum_wait, sqs.maximum_visibility_timeout) == (10, 20, 43_200)
+    ours = attributes.limits_of(attributes.complete({"MaximumVisibilityTimeout": 100_000}))
+    assert (ours.maximum_messages_per_receive, ours.maximum_wait, ours.maximum_visibility_timeout) == (None, None, 100_000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("Lanes", 9), ("Limits", "SQS")])
+def test_what_stored_messages_depend_on_cannot_change(name, value):
+    with pytest.raises(InvalidAttributeValue, match="fixed when the queue is created"):
+        attributes.complete({name: value}, DEFAULTS)
+    assert attributes.complete({name: DEFAULTS[name]}, DEFAULTS) == DEFAULTS
+
+
+def test_a_change_keeps_what_it_does_not_name():
+    changed = attributes.complete({"VisibilityTimeout": 60}, DEFAULTS)
+    assert changed == {**DEFAULTS, "VisibilityTimeout": "60"}
+    assert attributes.complete({"LateChange": "accept"}, changed)["VisibilityTimeout"] == "60"
+
+
+def test_the_default_timeout_cannot_exceed_the_queues_own_ceiling():
+    with pytest.raises(InvalidAttributeValue, match="MaximumVisibilityTimeout"):
+        attributes.complete({"MaximumVisibilityTimeout": 10})
+    with pytest.raises(InvalidAttributeValue, match="MaximumVisibilityTimeout"):
+        attributes.complete({"MaximumVisibilityTimeout": 10}, DEFAULTS)

@@ -1,0 +1,91 @@
+"""V1, Q4, Q5: single values against their bounds. Every refusal names the field and the bound."""
+
+import pytest
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules import limits, message
+from ledger.rules.limits import SQS, UNBOUNDED, Limits
+
+
+@pytest.mark.parametrize("value", [0, 1, 30, 43_200])
+def test_v1_a_visibility_timeout_is_0_to_43200_seconds(value):
+    assert limits.visibility_timeout(value, SQS) == limits.visibility_timeout(value, UNBOUNDED) == value
+
+
+@pytest.mark.parametrize("value", [-1, 43_201, 1.5, 30.0, "30", None, True, float("nan"), [30]])
+def test_v1_another_visibility_timeout_is_refused_with_field_bound_and_fix(value):
+    with pytest.raises(InvalidParameterValue) as raised:
+        limits.visibility_timeout(value, SQS)
+    assert raised.value.field == "VisibilityTimeout" and raised.value.value is value
+    assert "VisibilityTimeout" in str(raised.value) and ">= 0 and <= 43200" in str(raised.value) and raised.value.fix
+
+
+def test_v1_a_queue_may_raise_the_bound():
+    raised = Limits(maximum_visibility_timeout=86_400)
+    assert limits.visibility_timeout(86_400, raised) == 86_400
+    with pytest.raises(InvalidParameterValue, match="86400"):
+        limits.visibility_timeout(86_401, raised)
+
+
+def test_v1_the_default_is_30_seconds():
+    assert limits.DEFAULT_VISIBILITY_TIMEOUT == 30
+
+
+@pytest.mark.parametrize("value", [0, -1, 11, 2.0, "1", True])
+def test_q4_an_sqs_queue_gives_1_to_10_messages_a_call(value):
+    assert limits.maximum_messages(1, SQS) == 1 and limits.maximum_messages(10, SQS) == 10
+    with pytest.raises(InvalidParameterValue, match=r"MaxNumberOfMessages.*>= 1 and <= 10"):
+        limits.maximum_messages(value, SQS)
+
+
+def test_q4_all_messages_means_ten_on_an_sqs_queue_and_all_on_an_unbounded_one():
+    assert limits.maximum_messages(None, SQS) == 10
+    assert limits.maximum_messages(None, UNBOUNDED) is None
+    assert limits.maximum_messages(10**9, UNBOUNDED) == 10**9
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.5, 20])
+def test_q5_a_wait_is_0_to_20_seconds_on_an_sqs_queue(value):
+    assert limits.wait(value, SQS) == value
+
+
+@pytest.mark.parametrize("value", [-1, -0.1, 21, "1", None, True])
+def test_q5_another_wait_is_refused_in_the_services_words(value):
+    with pytest.raises(InvalidParameterValue) as raised:
+        limits.wait(value, SQS)
+    assert "for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided" in str(raised.value)
+
+
+def test_q5_a_wait_may_have_any_length_on_an_unbounded_queue():
+    assert limits.wait(10_000, UNBOUNDED) == 10_000
+
+
+def test_q5_a_wait_that_is_no_number_is_refused():
+    with pytest.raises(InvalidParameterValue, match="WaitTimeSeconds"):
+        limits.wait(float("nan"), UNBOUNDED)
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 1_024, "é" * 512, "😀" * 256, " ", "\n"])
+def test_a_body_has_1_byte_to_the_queues_maximum_in_utf_8(text):
+    assert message.body(text, 1_024) == text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 1_025, "é" * 513, "😀" * 257])
+def test_another_body_is_refused_with_field_bound_and_fix(text):
+    with pytest.raises(InvalidParameterValue) as raised:
+        message.body(text, 1_024)
+    assert raised.value.field == "MessageBody" and "1 to 1024" in raised.value.bound
+    assert "MaximumMessageSize" in raised.value.fix
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("value", [None, 7, b"bytes", ["x"], {"a": 1}])
+def test_a_body_that_is_no_string_is_refused(value):
+    with pytest.raises(InvalidParameterValue, match="MessageBody.*Must be a string"):
+        message.body(value, 1_024)
+
+
+def test_a_body_with_half_a_character_is_refused():
+    # A lone surrogate cannot be stored as UTF-8.
+    with pytest.raises(InvalidParameterValue, match="MessageBody"):
+        message.body("\ud800", 1_024)

@@ -1,0 +1,62 @@
+"""Message ids: a place as a UUID, unique by construction, and read back."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules import message_id as ids
+
+KEYS = st.builds(lambda n: f"{n:018x}", st.integers(0, 2**72 - 1))
+ORDINALS = st.integers(0, ids.ORDINAL_BOUND - 1)
+SEQS = st.integers(0, ids.SEQ_BOUND - 1)
+
+
+@given(KEYS, ORDINALS, SEQS)
+def test_a_message_id_reads_back_as_its_place(key, ordinal, seq):
+    segment = ids.segment(key, ordinal)
+    assert ids.SEGMENT.fullmatch(segment) and len(segment) == ids.SEGMENT_LENGTH
+    assert ids.place(ids.message_id(segment, seq)) == (segment, seq)
+
+
+@given(KEYS, ORDINALS, SEQS)
+def test_a_message_id_is_a_uuid_of_version_8(key, ordinal, seq):
+    text = ids.message_id(ids.segment(key, ordinal), seq)
+    read = uuid.UUID(text)
+    assert str(read) == text and read.version == 8 and read.variant == uuid.RFC_4122
+
+
+@given(KEYS, ORDINALS, ORDINALS)
+def test_the_segments_of_one_send_differ(key, one, other):
+    assert (ids.segment(key, one) == ids.segment(key, other)) == (one == other)
+
+
+@given(KEYS, ORDINALS, SEQS, SEQS)
+def test_ids_of_one_segment_sort_as_they_were_sent(key, ordinal, one, other):
+    segment = ids.segment(key, ordinal)
+    assert (ids.message_id(segment, one) < ids.message_id(segment, other)) == (one < other)
+
+
+def test_segments_of_different_sends_differ():
+    assert len({ids.segment(ids.new_send_key(), 0) for _ in range(10_000)}) == 10_000
+
+
+def test_the_same_attempt_names_the_same_segments_and_another_one_others():
+    assert ids.send_key("send", "q", "a") == ids.send_key("send", "q", "a")
+    assert len({ids.send_key("send", "q", "a"), ids.send_key("send", "q", "b"), ids.send_key("send", "qa", "")}) == 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 7, b"x", "", "nonsense", "00000000-0000-8000-8000-00000000000", "00000000-0000-8000-8000-0000000000000",
+        "00000000-0000-4000-8000-000000000000", "00000000-0000-8000-c000-000000000000",
+        "0000000G-0000-8000-8000-000000000000", " 0000000-0000-8000-8000-000000000000",
+        "00000000-0000-8000-8000-000000000000\n",
+    ],
+)
+def test_what_cannot_be_a_message_id_is_refused(value):
+    with pytest.raises(InvalidParameterValue, match="MessageId"):
+        ids.place(value)

@@ -1,0 +1,92 @@
+"""The table of outcomes: complete, and under the law that only HELD, LATE and RELEASED ever change anything."""
+
+import itertools
+
+import pytest
+
+from ledger.errors import InvalidParameterValue, MessageNotInflight, ReceiptHandleIsInvalid
+from ledger.rules import visibility
+from ledger.rules.state import UNTOUCHED
+from ledger.rules.visibility import ERRORS, TABLE, Outcome, Standing, Verb, error, standing
+
+NOW = 1_000_000
+HELD = visibility.receive(UNTOUCHED, "mine", None, 30, NOW - 10_000)
+RECORDS = {
+    Standing.UNKNOWN: UNTOUCHED,
+    Standing.DELETED: HELD._replace(deleted_at=NOW - 1),
+    Standing.SUPERSEDED: HELD._replace(receipt_id="other"),
+    Standing.RELEASED: HELD._replace(released_at=NOW - 1, visible_at=NOW - 1),
+    Standing.LATE: HELD._replace(visible_at=NOW - 1),
+    Standing.HELD: HELD,
+}
+CHANGING = {Standing.HELD, Standing.LATE, Standing.RELEASED}
+
+
+def test_every_standing_has_an_outcome_for_every_verb():
+    assert set(TABLE) == set(itertools.product(Standing, Verb))
+
+
+def test_only_held_late_and_released_ever_change_anything():
+    changing = {stands for (stands, _), outcome in TABLE.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
+    assert changing <= CHANGING
+
+
+@pytest.mark.parametrize("stands", Standing)
+def test_every_standing_is_recognized(stands):
+    assert standing(RECORDS[stands], "mine", NOW) is stands
+
+
+@pytest.mark.parametrize("whole_claim", [False, True])
+@pytest.mark.parametrize("accept_late", [False, True])
+@pytest.mark.parametrize("timeout", [0, 60, 10**6])
+@pytest.mark.parametrize("stands", Standing)
+def test_the_verbs_obey_the_law_of_the_table(stands, timeout, accept_late, whole_claim):
+    before = RECORDS[stands]
+    changed = visibility.change(
+        before, "mine", timeout, NOW, ceiling=43_200, accept_late=accept_late, whole_claim=whole_claim
+    )
+    deleted = visibility.delete(before, "mine", NOW, whole_claim=whole_claim)
+    for outcome, after in (changed, deleted):
+        assert (after != before) == (outcome in (Outcome.CHANGED, Outcome.DELETED))
+        if after != before:
+            assert stands in CHANGING
+            assert after.receipt_id == before.receipt_id and after.receive_count == before.receive_count
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.CHANGED, None),
+        (Outcome.SETTLED, None),
+        (Outcome.STALE, ReceiptHandleIsInvalid),
+        (Outcome.ALREADY_DELETED, ReceiptHandleIsInvalid),
+        (Outcome.NOT_IN_FLIGHT, MessageNotInflight),
+        (Outcome.BEYOND_CEILING, InvalidParameterValue),
+        (Outcome.INVALID, ReceiptHandleIsInvalid),
+    ],
+)
+def test_v8_v9_v13_a_change_that_cannot_be_made_is_an_error(outcome, kind):
+    found = error(Verb.CHANGE, outcome, "handle", 60, 43_200)
+    assert type(found) is (kind or type(None))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DELETED, Outcome.STALE, Outcome.ALREADY_DELETED, Outcome.SETTLED])
+def test_v8_v13_a_delete_that_has_nothing_to_do_succeeds(outcome):
+    assert error(Verb.DELETE, outcome, "handle", 0, None) is None
+
+
+def test_a_delete_through_a_handle_never_handed_out_is_an_error():
+    assert isinstance(error(Verb.DELETE, Outcome.INVALID, "handle", 0, None), ReceiptHandleIsInvalid)
+
+
+@pytest.mark.parametrize(("verb", "outcome"), ERRORS)
+def test_every_error_says_what_to_do(verb, outcome):
+    text = str(error(verb, outcome, "the-handle", 60, 43_200))
+    assert "eceive" in text
+    assert "the-handle" in text or "VisibilityTimeout" in text
+
+
+def test_v7_the_error_beyond_the_ceiling_names_field_bound_and_fix():
+    found = error(Verb.CHANGE, Outcome.BEYOND_CEILING, "handle", 60, 43_200)
+    assert (found.field, found.value) == ("VisibilityTimeout", 60)
+    assert "43200 seconds" in found.bound and found.fix

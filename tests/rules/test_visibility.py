@@ -1,0 +1,235 @@
+"""V2 to V14 and F3 of SEMANTICS.md as pure functions: a test named after each rule."""
+
+import pytest
+
+from ledger.rules import visibility
+from ledger.rules.state import UNTOUCHED, Record, Status, status
+from ledger.rules.visibility import Outcome, Standing, standing
+
+NOW = 1_000_000
+TWELVE_HOURS = 43_200
+SECOND = 1_000
+
+
+def received(timeout=30, at=NOW, receipt="r1", before=UNTOUCHED, attempt=None):
+    return visibility.receive(before, receipt, attempt, timeout, at)
+
+
+def change(record, timeout, now, receipt="r1", ceiling=TWELVE_HOURS, accept_late=False, whole_claim=False):
+    return visibility.change(
+        record, receipt, timeout, now, ceiling=ceiling, accept_late=accept_late, whole_claim=whole_claim
+    )
+
+
+@pytest.mark.parametrize("timeout", [0, 1, 30, TWELVE_HOURS])
+def test_v2_v3_a_received_message_is_in_flight_for_exactly_the_receives_own_timeout(timeout):
+    record = received(timeout)
+    deadline = NOW + timeout * SECOND
+    assert record.visible_at == deadline
+    assert status(record, 0, deadline) is Status.VISIBLE
+    if timeout:
+        assert status(record, 0, deadline - 1) is Status.IN_FLIGHT
+
+
+def test_v4_a_change_counts_from_the_call_and_replaces_the_deadline():
+    # S0: 20 s into 30 s, a change to 60 s ends 60 s from now.
+    outcome, record = change(received(30), 60, NOW + 20 * SECOND)
+    assert outcome is Outcome.CHANGED
+    assert record.visible_at == NOW + 80 * SECOND
+
+
+def test_v4_a_change_may_shorten_the_deadline():
+    _, record = change(received(30), 5, NOW + SECOND)
+    assert record.visible_at == NOW + 6 * SECOND
+
+
+def test_v5_a_change_is_forgotten_by_the_next_receive():
+    _, changed = change(received(30), 600, NOW)
+    again = received(30, at=NOW + 700 * SECOND, receipt="r2", before=changed)
+    assert again.visible_at == NOW + 730 * SECOND
+
+
+def test_v6_a_change_to_zero_releases_at_once():
+    outcome, record = change(received(30), 0, NOW + SECOND)
+    assert outcome is Outcome.CHANGED
+    assert status(record, 0, NOW + SECOND) is Status.VISIBLE
+    assert standing(record, "r1", NOW + SECOND) is Standing.RELEASED
+
+
+@pytest.mark.parametrize(
+    ("after", "timeout", "expected"),
+    [
+        (0, TWELVE_HOURS, Outcome.CHANGED),
+        (1, TWELVE_HOURS, Outcome.BEYOND_CEILING),
+        (1, TWELVE_HOURS - 1, Outcome.CHANGED),
+        (600, TWELVE_HOURS - 600, Outcome.CHANGED),
+        (600, TWELVE_HOURS - 599, Outcome.BEYOND_CEILING),
+    ],
+)
+def test_v7_a_change_beyond_twelve_hours_from_the_receive_is_an_error_and_no_clamp(after, timeout, expected):
+    before = received(1_000)
+    outcome, record = change(before, timeout, NOW + after * SECOND)
+    assert outcome is expected
+    if expected is Outcome.BEYOND_CEILING:
+        assert record == before
+
+
+def test_v7_extending_does_not_move_the_ceiling():
+    record, now = received(40_000), NOW
+    for _ in range(3):
+        now += 10_000 * SECOND
+        outcome, record = change(record, 13_000, now)
+        assert outcome is Outcome.CHANGED
+    now += 10_000 * SECOND
+    assert change(record, 3_201, now)[0] is Outcome.BEYOND_CEILING
+    assert change(record, 3_200, now)[0] is Outcome.CHANGED
+
+
+def test_v7_a_new_receive_has_a_ceiling_of_its_own():
+    late = NOW + 40_000 * SECOND
+    again = received(30, at=late, receipt="r2", before=received(30))
+    assert change(again, TWELVE_HOURS, late, receipt="r2")[0] is Outcome.CHANGED
+
+
+def test_v7_a_release_is_never_beyond_the_ceiling():
+    record = received(100)
+    assert change(record, 0, NOW + 50 * SECOND, ceiling=10)[0] is Outcome.CHANGED
+
+
+def test_v7_without_a_ceiling_every_extension_holds():
+    assert change(received(30), 10**9, NOW, ceiling=None)[0] is Outcome.CHANGED
+
+
+def test_v8_through_a_replaced_receipt_nothing_changes():
+    taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
+    now = NOW + 32 * SECOND
+    assert change(taken, 60, now) == (Outcome.STALE, taken)
+    assert change(taken, 0, now) == (Outcome.STALE, taken)
+    assert visibility.delete(taken, "r1", now) == (Outcome.STALE, taken)
+
+
+def test_v8_a_replaced_receipt_stays_stale_after_the_later_one_ran_out():
+    taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
+    now = NOW + 100 * SECOND
+    assert change(taken, 60, now, accept_late=True) == (Outcome.STALE, taken)
+    assert visibility.delete(taken, "r1", now) == (Outcome.STALE, taken)
+
+
+def test_v9_a_change_after_the_deadline_is_not_in_flight():
+    record = received(30)
+    assert change(record, 60, NOW + 30 * SECOND) == (Outcome.NOT_IN_FLIGHT, record)
+
+
+def test_v9_a_queue_that_accepts_late_changes_extends_what_nobody_else_received():
+    outcome, record = change(received(30), 60, NOW + 31 * SECOND, accept_late=True)
+    assert outcome is Outcome.CHANGED
+    assert record.visible_at == NOW + 91 * SECOND
+
+
+def test_v9_a_late_change_still_has_the_ceiling_of_its_receive():
+    assert change(received(30), 60, NOW + 50 * SECOND, ceiling=100, accept_late=True)[0] is Outcome.BEYOND_CEILING
+
+
+def test_v10_a_delete_after_the_deadline_deletes_when_nobody_received_it_again():
+    outcome, record = visibility.delete(received(30), "r1", NOW + 31 * SECOND)
+    assert outcome is Outcome.DELETED
+    assert record.deleted_at == NOW + 31 * SECOND
+
+
+def test_v12_a_lock_hides_a_message_and_leaves_the_receive_count():
+    record = visibility.lock(UNTOUCHED, 60, NOW)
+    assert status(record, 0, NOW) is Status.LOCKED
+    assert status(record, 0, NOW + 60 * SECOND) is Status.VISIBLE
+    assert record.receive_count == 0 and record.first_received_at is None
+
+
+def test_v12_after_a_lock_the_receive_has_its_own_timeout_and_is_the_first():
+    locked = visibility.lock(UNTOUCHED, 60, NOW)
+    record = received(30, at=NOW + 60 * SECOND, before=locked)
+    assert record.visible_at == NOW + 90 * SECOND
+    assert record.receive_count == 1 and record.first_received_at == NOW + 60 * SECOND
+
+
+@pytest.mark.parametrize("record", [received(30), received(30)._replace(deleted_at=NOW)])
+def test_v12_a_message_that_is_in_flight_or_deleted_cannot_be_locked(record):
+    assert visibility.lock(record, 60, NOW + SECOND) is None
+
+
+def test_v12_a_lock_replaces_a_receipt_that_ran_out():
+    locked = visibility.lock(received(30), 60, NOW + 31 * SECOND)
+    assert standing(locked, "r1", NOW + 32 * SECOND) is Standing.SUPERSEDED
+    assert locked.receive_count == 1 and locked.first_received_at == NOW
+
+
+def test_v13_a_deleted_message_stays_deleted():
+    _, gone = visibility.delete(received(30), "r1", NOW)
+    assert change(gone, 60, NOW) == (Outcome.ALREADY_DELETED, gone)
+    assert change(gone, 0, NOW, accept_late=True) == (Outcome.ALREADY_DELETED, gone)
+    assert visibility.delete(gone, "r1", NOW + SECOND) == (Outcome.ALREADY_DELETED, gone)
+    assert status(gone, 0, NOW + 10**9) is Status.DELETED
+
+
+def test_v14_every_receive_counts_and_the_first_one_is_remembered():
+    record = UNTOUCHED
+    for n in range(1, 6):
+        record = received(30, at=NOW + n * 60 * SECOND, receipt=f"r{n}", before=record)
+        assert record.receive_count == n
+        assert record.first_received_at == NOW + 60 * SECOND
+        assert record.receipt_id == f"r{n}"
+
+
+def test_v14_a_receive_forgets_that_the_message_was_released():
+    _, released = change(received(30), 0, NOW + SECOND)
+    again = received(30, at=NOW + 2 * SECOND, receipt="r2", before=released)
+    assert standing(again, "r2", NOW + 3 * SECOND) is Standing.HELD
+
+
+def test_f3_the_same_attempt_has_its_messages_while_they_are_in_flight():
+    record = received(30, attempt="job-7")
+    assert visibility.same_attempt(record, "job-7", NOW + 29 * SECOND)
+    assert not visibility.same_attempt(record, "job-8", NOW + 29 * SECOND)
+    assert not visibility.same_attempt(record, "job-7", NOW + 30 * SECOND)
+    assert not visibility.same_attempt(record._replace(deleted_at=NOW), "job-7", NOW + SECOND)
+
+
+def test_f3_a_retried_attempt_restarts_the_timeout_and_the_ceiling_under_the_same_receipt():
+    before = received(30, attempt="job-7")
+    again = visibility.restart(before, 60, NOW + 10 * SECOND)
+    assert again.visible_at == NOW + 70 * SECOND and again.received_at == NOW + 10 * SECOND
+    assert (again.receipt_id, again.receive_count, again.first_received_at) == ("r1", 1, NOW)
+
+
+def test_f3_a_released_message_is_not_given_again_to_its_attempt():
+    _, released = change(received(30, attempt="job-7"), 0, NOW + SECOND)
+    assert not visibility.same_attempt(released, "job-7", NOW + SECOND)
+
+
+def test_a_whole_claim_leaves_alone_what_was_settled_one_by_one():
+    held = received(30)
+    _, released = change(held, 0, NOW + SECOND)
+    _, deleted = visibility.delete(held, "r1", NOW + SECOND)
+    for settled in (released, deleted):
+        assert change(settled, 60, NOW + 2 * SECOND, whole_claim=True) == (Outcome.SETTLED, settled)
+        assert visibility.delete(settled, "r1", NOW + 2 * SECOND, whole_claim=True) == (Outcome.SETTLED, settled)
+
+
+def test_a_whole_claim_has_lost_what_another_receiver_deleted():
+    taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
+    _, gone = visibility.delete(taken, "r2", NOW + 32 * SECOND)
+    for outcome, record in (
+        change(gone, 60, NOW + 33 * SECOND, whole_claim=True),
+        visibility.delete(gone, "r1", NOW + 33 * SECOND, whole_claim=True),
+    ):
+        assert (outcome, record) == (Outcome.ALREADY_DELETED, gone)
+
+
+def test_a_whole_claim_may_be_deleted_again_when_its_receipt_is_no_longer_recorded():
+    _, gone = visibility.delete(received(30), "r1", NOW)
+    forgotten = gone._replace(receipt_id=None)
+    assert visibility.delete(forgotten, "r1", NOW, whole_claim=True)[0] is Outcome.SETTLED
+
+
+def test_a_handle_that_was_never_handed_out_is_invalid():
+    assert change(UNTOUCHED, 60, NOW) == (Outcome.INVALID, UNTOUCHED)
+    assert visibility.delete(UNTOUCHED, "r1", NOW) == (Outcome.INVALID, UNTOUCHED)
+    assert standing(Record(), "r1", NOW) is Standing.UNKNOWN

@@ -1,0 +1,137 @@
+"""Lanes: visibility rows read onto the axis, and edits that, applied to the old rows, give the painted ones."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ledger.rules.state import UNTOUCHED, Record
+from ledger.store.delta.axis import ABSENT, Runs
+from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.tables import HEAD, VISIBILITY
+
+RECORDS = [
+    Record("r1", None, 1, 1_000, 1_000, 31_000),
+    Record("r2", "job", 2, 1_000, 5_000, 35_000, released_at=5_500),
+    Record(visible_at=9_000),
+    Record("r1", None, 1, 1_000, 1_000, 31_000, deleted_at=7_000),
+]
+SEGMENTS = {"s0": 0, "s1": 0, "s2": 2}
+
+
+def applied(rows: pa.Table, edits: pa.Table) -> pa.Table:
+    """What a MERGE by (lane, segment, first_seq) leaves; strict about what an operation demands."""
+    found = {(row["lane"], row["segment"], row["first_seq"]): row for row in rows.to_pylist()}
+    for edit in edits.to_pylist():
+        key = edit["lane"], edit["segment"], edit["first_seq"]
+        operation, expected = edit.pop(OPERATION), edit.pop(EXPECTED_REVISION)
+        assert (key in found) == (operation != "insert"), (operation, key)
+        if expected is not None:
+            assert found[key]["revision"] == expected
+        if operation == "delete":
+            del found[key]
+        else:
+            found[key] = edit
+    return pa.Table.from_pylist(list(found.values()), schema=VISIBILITY)
+
+
+def content(lanes: Lanes) -> dict:
+    """(lane, segment, seq) to record, one entry per message."""
+    found = {}
+    columns = [column.to_pylist() for column in lanes.table(lanes.runs.first, lanes.runs.last)]
+    for lane, segment, first, last, code in zip(*columns, lanes.runs.code.tolist()):
+        found.update({(lane, segment, seq): lanes.record(code) for seq in range(first, last + 1)})
+    return found
+
+
+def random_runs(lanes: Lanes, random: random.Random, most: int) -> Runs:
+    rows = []
+    for segment, lane in SEGMENTS.items():
+        at = int(lanes.positions([lane], pa.array([segment]), [0])[0])
+        for _ in range(random.randrange(most)):
+            first = at + random.randrange(4)
+            last = first + random.randrange(6)
+            rows.append((first, last, lanes.code(random.choice(RECORDS))))
+            at = last + 1
+    rows.sort()
+    return Runs(*(np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_edits_applied_to_the_old_rows_give_the_painted_ones(seed):
+    dice = random.Random(seed)
+    rows, expected = VISIBILITY.empty_table(), {}
+    for _ in range(6):
+        lanes = Lanes("q", rows)
+        assert content(lanes) == expected
+        over = random_runs(lanes, dice, 4)
+        # Runs that are laid on top are joined, as the store does it.
+        columns = lanes.table(over.first, over.last)
+        for lane, segment, first, last, code in zip(*(c.to_pylist() for c in columns), over.code.tolist()):
+            expected.update({(lane, segment, seq): lanes.record(code) for seq in range(first, last + 1)})
+        rows = applied(rows, lanes.edits(over))
+    assert content(Lanes("q", rows)) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_lane_that_changes_has_its_head_counted_up_once_and_no_other(seed):
+    dice = random.Random(seed)
+    rows = VISIBILITY.empty_table()
+    for _ in range(5):
+        lanes = Lanes("q", rows)
+        edits = lanes.edits(random_runs(lanes, dice, 3))
+        heads = [e for e in edits.to_pylist() if e["segment"] == HEAD]
+        others = {e["lane"] for e in edits.to_pylist() if e["segment"] != HEAD}
+        assert sorted(h["lane"] for h in heads) == sorted(others)
+        for head in heads:
+            before = lanes.revisions.get(head["lane"])
+            assert head["revision"] == (before or 0) + 1 and head[EXPECTED_REVISION] == before
+            assert head[OPERATION] == ("insert" if before is None else "update")
+        rows = applied(rows, edits)
+
+
+def test_what_changes_nothing_has_no_edits():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    assert lanes.edits(Runs(*[np.empty(0, dtype=np.int64)] * 3)).num_rows == 0
+    at = lanes.positions([0], pa.array(["s0"]), [0])
+    over = Runs(at, at + 9, np.array([lanes.code(RECORDS[0])]))
+    again = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over)))
+    assert again.edits(again.runs).num_rows == 0
+
+
+def test_a_run_that_shrinks_writes_as_few_rows_as_it_can():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    at = lanes.positions([0], pa.array(["s0"]), [0])
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])]))))
+    assert rows.num_rows == 2
+    lanes = Lanes("q", rows)
+    at = lanes.positions([0], pa.array(["s0"]), [500])
+    edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[3])])))
+    operations = [(e["first_seq"], e["last_seq"], e[OPERATION]) for e in edits.to_pylist() if e["segment"] != HEAD]
+    assert operations == [(0, 499, "update"), (500, 500, "insert"), (501, 999_999, "insert")]
+
+
+def test_equal_records_share_a_code():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    assert lanes.code(RECORDS[0]) == lanes.code(Record(*RECORDS[0])) != lanes.code(RECORDS[1])
+    assert lanes.record(ABSENT) == UNTOUCHED
+
+
+def test_rows_with_equal_records_are_read_as_one_code_whatever_is_null():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    base = lanes.positions([0] * 5, pa.array(["s0"] * 5), [0, 2, 4, 6, 8])
+    records = [RECORDS[0], RECORDS[2], RECORDS[0], RECORDS[3], RECORDS[2]]
+    over = Runs(base, base, np.array([lanes.code(record) for record in records]))
+    read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over)))
+    assert [read.record(code) for code in read.runs.code.tolist()] == records
+    assert len(read.records) == 3
+
+
+def test_a_rule_is_asked_once_per_distinct_record():
+    lanes, asked = Lanes("q", VISIBILITY.empty_table()), []
+    codes = np.array([lanes.code(RECORDS[n % 2]) for n in range(1_000)] + [ABSENT])
+    counts = lanes.per_code(codes, lambda r: asked.append(r) or r.receive_count, np.int64)
+    assert counts.tolist() == [1, 2] * 500 + [0]
+    assert len(asked) == 3
