@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
     arguments.add_argument("--flights", type=int, metavar="N", help="a sample of so many flights (default: all 336,776)")
     arguments.add_argument("--workers", type=int, default=3, metavar="N", help="worker processes (default: 3)")
-    arguments.add_argument("--claim", type=int, metavar="N", help="most flights of one claim (default: a twelfth of all)")
+    arguments.add_argument("--claim", type=int, metavar="N", help="most flights of one claim (default: a ninth of all)")
     arguments.add_argument("--visibility-timeout", type=int, default=20, metavar="S", help="seconds a claim is held without a heartbeat (default: 20)")
     arguments.add_argument("--no-accident", action="store_true", help="let all workers live")
     return arguments

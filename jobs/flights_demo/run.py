@@ -49,7 +49,7 @@ class Run:
 
     def _work(self) -> None:
         options, progress = self._options, Progress(self._total)
-        claim = options.claim or -(-self._total // 12)
+        claim = options.claim or -(-self._total // 9)
         self._workers.start(options.workers, [
             str(self._ledger_root), QUEUE, "--function", "jobs.flights_demo.delays:process", "--output", str(self._delays),
             "--failed", str(self._left_over), "--claim", str(claim), "--visibility-timeout", str(options.visibility_timeout),
