@@ -15,7 +15,7 @@ from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules.message_id import SEGMENT, SEQ_BOUND
 
 PATTERN = (
-    r"^([A-Za-z0-9_~-]{1,100}(?:\.fifo~[0-9a-f]{8})?)\.([0-9]{1,3})\.(" + SEGMENT.pattern + r")\.([0-9]{1,10})"
+    r"^([A-Za-z0-9_-]{1,100}(?:\.fifo-[0-9a-f]{8})?)\.([0-9]{1,3})\.(" + SEGMENT.pattern + r")\.([0-9]{1,10})"
     r"\.([0-9a-f]{32})\.([0-9a-f]{8})$"
 )
 _HANDLE = re.compile(PATTERN)

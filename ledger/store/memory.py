@@ -42,7 +42,7 @@ class MemoryStore:
         with self._lock:
             known = self._queues.get(name)
             if known is None:
-                known = QueueRecord(f"{name}~{self._commit():08x}", name, attributes, tags, now, now)
+                known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
                 self._queues[name], self._messages[known.id] = known, {}
             return known
 

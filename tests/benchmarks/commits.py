@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from contestant import VERBS
 from folders import linked_copy, remove
 from ours import LEASE, QUEUE, Ours, Templates
 from timing import Patience, median_of, say, timed
+
+from ledger import Ledger, Settings
+from ledger.clock import system_clock
 
 LANES = 8
 
@@ -66,13 +68,13 @@ def after_many(templates: Templates, messages: int, commits: int, patience: Pati
     """Medians of the verbs (10 messages, and all that is left) on a queue before and after `commits` commits.
 
     The commits are those of a consumer: receive ten, extend, release, receive ten, delete. Measured after them as they
-    left it, and again after the ledger's upkeep, if it has one.
+    left it, again after the ledger's upkeep, and after an upkeep at a time when it may forget the deleted receipts.
     """
     root = linked_copy(templates.of(messages)[0])
     ledger = Ours(templates, "delta-rs").open(root)
     queue = ledger.queue(QUEUE)
     found = {"commits": commits, "messages": messages, "before": _verbs(queue, patience)}
-    say(f"10,000 commits: before {_brief(found['before'])}")
+    say(f"{commits:,} commits: before {_brief(found['before'])}")
     start = time.perf_counter()
     for _ in range(commits // 5):
         claim = queue.receive(10, visibility_timeout=LEASE)
@@ -81,12 +83,13 @@ def after_many(templates: Templates, messages: int, commits: int, patience: Pati
         queue.receive(10, visibility_timeout=LEASE).delete()
     found["seconds"] = time.perf_counter() - start
     found["after"] = _verbs(queue, patience)
-    say(f"10,000 commits: {found['seconds']:.0f} s; after {_brief(found['after'])}")
-    upkeep: Callable[[], Any] | None = getattr(ledger, "upkeep", None)
-    if upkeep is not None:
-        found["upkeep"] = timed(upkeep)[0]
-        found["after upkeep"] = _verbs(queue, patience)
-        say(f"10,000 commits: upkeep {found['upkeep']:.1f} s; after it {_brief(found['after upkeep'])}")
+    say(f"{commits:,} commits: {found['seconds']:.0f} s; after {_brief(found['after'])}")
+    later = Settings().keep_deleted_receipts * 1_000 + 1
+    for state, clock in (("upkeep", system_clock), ("upkeep later", lambda: system_clock() + later)):
+        ledger = Ledger.open(str(root), engine="delta-rs", clock=clock)
+        found[state] = timed(ledger.upkeep)[0]
+        found[f"after {state}"] = _verbs(ledger.queue(QUEUE), patience)
+        say(f"{commits:,} commits: {state} {found[state]:.1f} s; after it {_brief(found[f'after {state}'])}")
     remove(root)
     return found
 

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from contestant import name_of
 from folders import linked_copy, remove
 from ours import LEASE, QUEUE, Ours, Templates
@@ -61,5 +64,4 @@ def _status(process: str, key: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -91,7 +91,7 @@ def _others(found: dict[str, Any]) -> Iterable[str]:
         yield from _table(["engine", "claim", "Python", "JVM"], lines)
     if "many" in found:
         many = found["many"]
-        states = [state for state in ("before", "after", "after upkeep") if state in many]
+        states = [state for state in ("before", "after", "after upkeep", "after upkeep later") if state in many]
         yield f"\n## delta-rs, before and after {many['commits']:,} commits on a queue of {many['messages']:,}\n"
         lines = [
             [f"{verb} {size}", *(_cell(many[state][size][verb]) for state in states)]

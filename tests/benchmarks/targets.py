@@ -95,13 +95,16 @@ def _scattered(found: dict[str, Any]) -> Iterator[Verdict]:
 
 def _many(found: dict[str, Any]) -> Iterator[Verdict]:
     many = found.get("many", {})
-    for state in ("after", "after upkeep"):
+    states = {
+        "after": "without upkeep", "after upkeep": "with upkeep",
+        "after upkeep later": "with upkeep an hour later, when deleted receipts may be forgotten",
+    }
+    for state, how in states.items():
         if state in many:
             ratios = {
                 f"{verb} {size}": cell["median"] / many["before"][size][verb]["median"]
                 for size, cells in many[state].items() for verb, cell in cells.items()
             }
-            how = "with upkeep" if state == "after upkeep" else "without upkeep"
             yield _ratio(f"delta-rs: after {many['commits']:,} commits, {how}, at most 1.2 times", ratios, 1.2)
 
 

@@ -91,7 +91,7 @@ def test_a_handle_of_another_queue_is_refused_by_name_and_changes_nothing(held, 
     other_ids = other.send("x")
     (foreign,) = other.receive().messages()
     with changing_nothing(queue, ids), changing_nothing(other, other_ids), pytest.raises(
-        ReceiptHandleIsInvalid, match=f"another queue .{other.name}~.*not of {queue.name}~"
+        ReceiptHandleIsInvalid, match=f"another queue .{other.name}-.*not of {queue.name}-"
     ):
         if verb == "delete":
             queue.delete(foreign.receipt_handle)

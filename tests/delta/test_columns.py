@@ -14,7 +14,7 @@ from ledger.rules.state import Record, status
 from ledger.store.delta import columns
 
 ROWS = 300
-QUEUE, FOREIGN = "orders-1_a~0123abcd", "orders-1_a~0123abce"
+QUEUE, FOREIGN = "orders-1_a-0123abcd", "orders-1_a-0123abce"
 SEQS = (0, 1, 255, 256, 65_535, 2**31 - 1, 2**31, ids.SEQ_BOUND - 1)
 
 
@@ -102,7 +102,7 @@ def test_spark_takes_exactly_the_handles_that_the_rule_takes(spark, generate):
 
 def changed_in_one_place(handle: str, dice: random.Random) -> str:
     at = dice.randrange(len(handle))
-    return handle[:at] + dice.choice("0123456789abcdefABC.~-_ \n") + handle[at + 1 :]
+    return handle[:at] + dice.choice("0123456789abcdefABC.-_ \n") + handle[at + 1 :]
 
 
 def test_the_status_of_a_message_is_the_same_in_spark(spark):

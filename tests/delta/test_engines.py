@@ -13,7 +13,7 @@ from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.sending import message_rows
 from ledger.store.delta.tables import RECEIPTS, VISIBILITY
 
-QUEUE = QueueRecord("q~00000000", "q", {"Lanes": "4"}, {}, 0, 0)
+QUEUE = QueueRecord("q-00000000", "q", {"Lanes": "4"}, {}, 0, 0)
 SEGMENT = ids.segment("a" * 18, 0)
 NOW = 1_700_000_000_000
 HELD = Record("r" * 32, None, 1, NOW, NOW, NOW + 30_000)
@@ -146,7 +146,7 @@ def test_messages_are_read_by_partition_and_ordinal(one, other):
     other.append("messages", rows(0, ["x"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
     read = one.messages(Where(QUEUE.id, (0,), (SEGMENT,)), ["seq", "body"], 1, 3).sort_by("seq")
     assert read.to_pydict() == {"seq": [1, 2, 3], "body": ["b", "c", "d"]}
-    assert one.messages(Where("another~00000000"), ["body"]).num_rows == 0
+    assert one.messages(Where("another-00000000"), ["body"]).num_rows == 0
     assert sorted(one.messages(Where(QUEUE.id, (0, 1)), ["body"])["body"].to_pylist()) == list("abcdefx")
 
 

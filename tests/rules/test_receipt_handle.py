@@ -15,13 +15,13 @@ from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_recei
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=80)
 HANDLES = st.builds(
     lambda name, lane, key, ordinal, seq, receipt: ReceiptHandle(
-        f"{name}~0123abcd", lane, ids.segment(key, ordinal), seq, receipt
+        f"{name}-0123abcd", lane, ids.segment(key, ordinal), seq, receipt
     ),
     NAMES, st.integers(0, 255), st.builds(lambda n: f"{n:018x}", st.integers(0, 2**72 - 1)),
     st.integers(0, ids.ORDINAL_BOUND - 1), st.integers(0, SEQ_BOUND - 1),
     st.builds(lambda n: f"{n:032x}", st.integers(0, 2**128 - 1)),
 )
-HANDLE = ReceiptHandle("q~0123abcd", 3, ids.segment("0" * 18, 0), 7, "ab" * 16)
+HANDLE = ReceiptHandle("q-0123abcd", 3, ids.segment("0" * 18, 0), 7, "ab" * 16)
 
 
 @given(HANDLES)
@@ -49,10 +49,10 @@ def test_a_handle_with_one_character_changed_is_invalid(handle, data):
 @given(st.one_of(st.text(), st.integers(), st.none(), st.binary()))
 def test_anything_else_is_no_handle(value):
     with pytest.raises(ReceiptHandleIsInvalid, match="not one that receive handed out"):
-        decode(value, "q~0123abcd")
+        decode(value, "q-0123abcd")
 
 
-@pytest.mark.parametrize("queue", ["other~0123abcd", "q~0123abce", "q", ""])
+@pytest.mark.parametrize("queue", ["other-0123abcd", "q-0123abce", "q", ""])
 def test_a_handle_of_another_queue_is_invalid_and_says_so(queue):
     with pytest.raises(ReceiptHandleIsInvalid, match="of another queue"):
         decode(encode(HANDLE), queue)

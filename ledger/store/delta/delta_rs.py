@@ -62,6 +62,9 @@ class DeltaRsEngine:
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         known = TABLES[table]
+        if snapshot.loaded.version() != snapshot.version:
+            # This thread read the table again: a commit from there would not see what happened in between.
+            raise Conflict(f"{table} was read again at version {snapshot.loaded.version()}")
         matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
         columns = {column: f"s.{column}" for column in known.schema.names}
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}

@@ -33,7 +33,7 @@ class Queues:
             known = _records(snapshot.rows).get(name)
             if known is not None:
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known)
-            made = QueueRecord(f"{name}~{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
+            made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
             return Plan(snapshot, Where(), _edit("insert", made, None), [], lambda version: made)
 
         return self._transactions.run("create_queue", "queues", name, now, decide)

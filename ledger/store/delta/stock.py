@@ -13,7 +13,7 @@ from ledger.store.delta.engine import Engine, Where, tuple_of
 
 @dataclass(frozen=True)
 class Stock:
-    """The messages of one queue as runs; instants in milliseconds, of the newest message of each run's file."""
+    """The messages of one queue as runs. Milliseconds, of each run's file: its first `sent_at`, its last `available_at`."""
 
     lane: np.ndarray
     segment: pa.Array
@@ -74,10 +74,11 @@ class Stocks:
         segment = rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
         starts = np.flatnonzero(np.concatenate([[True], (np.diff(seq) != 1) | (np.diff(segment) != 0)]))
         ends = np.concatenate([starts[1:] - 1, [len(seq) - 1]])
-        newest = [np.maximum.reduceat(_milliseconds(rows[name]), starts) for name in ("sent_at", "available_at")]
+        sent_at = np.minimum.reduceat(_milliseconds(rows["sent_at"]), starts)
+        available_at = np.maximum.reduceat(_milliseconds(rows["available_at"]), starts)
         first = rows.take(pa.array(starts))
-        columns = [first["lane"], first["segment"], pa.array(seq[starts]), pa.array(seq[ends]), *map(pa.array, newest)]
-        return pa.table(columns, names=_COLUMNS)
+        runs = [first["lane"], first["segment"], *map(pa.array, (seq[starts], seq[ends], sent_at, available_at))]
+        return pa.table(runs, names=_COLUMNS)
 
 
 _COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]

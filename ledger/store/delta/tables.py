@@ -15,7 +15,7 @@ FORMAT = 1
 
 QUEUES = pa.schema(
     [
-        ("queue", pa.string()),  # the queue's id: its name, ~ and 8 hexadecimal digits; anew when made anew
+        ("queue", pa.string()),  # the queue's id: its name, - and 8 hexadecimal digits; anew when made anew
         ("name", pa.string()),
         ("attributes", pa.map_(pa.string(), pa.string())),
         ("tags", pa.map_(pa.string(), pa.string())),
