@@ -47,7 +47,7 @@ class Ledger:
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
         through delta-rs where the storage is safe for both. `owner` is who the receipts ledger names (default: user,
         machine and process). `storage_options` go to delta-rs.
-        Raises UnsafeStorage, SparkIsNeeded, LedgerTooNew.
+        Raises UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
         """
         from ledger.store.delta.opening import open_tables
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
 from ledger.settings import ENGINES, Settings
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 SCHEMA_PREFIX = "schema:"
 #: Schemes on which Delta's own commits are atomic between machines, for Spark and for delta-rs alike.
 SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
+#: Schemes that delta-rs cannot commit to.
+SPARK_ONLY = ("hdfs", "viewfs")
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,12 @@ def open_tables(
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
     locations = _locations(root, spark)
     scheme, folder = _scheme(locations["visibility"])
-    require_safe(scheme, spark, settings)
+    # delta-rs knows nothing of the log store that the session is configured with.
+    require_safe(scheme, None if engine == "delta-rs" else spark, settings)
     chosen = _engine(engine, scheme, locations, spark, storage_options)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if scheme == "file":
-        locks = {name: TableLock(folder.parent / "_locks", name) for name in TABLES}
+        locks = _locks(root, folder.parent / "_locks")
         for name in TABLES:
             with locks[name].exclusive():
                 chosen.create(name)
@@ -77,10 +81,7 @@ def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) ->
     """Raises UnsafeStorage for s3 without a log store that several drivers can share."""
     if scheme not in ("s3", "s3a", "s3n") or settings.single_driver:
         return
-    configured = ""
-    if spark is not None:
-        for name in (scheme, "s3a", "s3"):
-            configured = configured or spark.conf.get(f"spark.delta.logStore.{name}.impl", "")
+    configured = "" if spark is None else spark.conf.get(f"spark.delta.logStore.{scheme}.impl", "")
     if "DynamoDB" not in configured:
         raise UnsafeStorage(
             f"On {scheme}: two drivers can silently lose each other's commits. Set spark.delta.logStore.{scheme}.impl "
@@ -107,7 +108,12 @@ def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
         from ledger.store.delta.spark_engine import schema_locations
 
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :])
-    if "://" not in root and not root.startswith("file:"):
+    if not root:
+        raise InvalidParameterValue("root", root, "Must be a path, a URI or schema:NAME")
+    if root.startswith("file:"):
+        # As a path: the engines do not agree on what %20 in a URI stands for, and locks must lie beside the tables.
+        root = unquote(urlsplit(root).path)
+    if "://" not in root:
         root = str(Path(root).expanduser().absolute())
     return {name: f"{root.rstrip('/')}/{name}" for name in TABLES}
 
@@ -119,6 +125,15 @@ def _scheme(location: str) -> tuple[str, Path]:
     return scheme.lower(), Path("/" + rest.lstrip("/"))
 
 
+def _locks(root: str, folder: Path) -> dict[str, Any]:
+    try:
+        return {name: TableLock(folder, name) for name in TABLES}
+    except OSError as error:
+        raise InvalidParameterValue(
+            "root", root, f"No folder can be made there: {error.strerror}", "Name a folder that you may write."
+        ) from error
+
+
 def _engine(
     engine: str,
     scheme: str,
@@ -127,6 +142,8 @@ def _engine(
     storage_options: Mapping[str, str],
 ) -> Engine:
     if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme == "file" or scheme in SAFE_FOR_BOTH)):
+        if scheme in SPARK_ONLY:
+            raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.delta_rs import DeltaRsEngine
 
         return DeltaRsEngine(locations, storage_options)

@@ -1,0 +1,210 @@
+"""Opening a ledger: what is made, what is refused and with which advice, and that it costs no JVM without Spark."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger import Ledger
+from ledger.errors import InvalidParameterValue, LedgerTooNew, SparkIsNeeded, UnsafeStorage
+from ledger.settings import Settings
+from ledger.store.delta import opening
+from ledger.store.delta.tables import DESCRIPTION, TABLES
+
+WITHOUT_SPARK = """
+import sys
+from ledger import Ledger
+
+ledger = Ledger.open(sys.argv[1])
+queue = ledger.create_queue("jobs")
+queue.send(["a", "b"])
+claim = queue.receive(2)
+claim.extend(60)
+claim.delete()
+ledger.fill_receipts()
+ledger.upkeep()
+print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j", "delta")))
+"""
+
+
+def versions(root):
+    return {name: DeltaTable(f"{root}/{name}").version() for name in TABLES}
+
+
+def test_opening_anew_makes_the_four_tables(tmp_path):
+    root = tmp_path / "not" / "there yet"
+    Ledger.open(str(root))
+    for name, table in TABLES.items():
+        made = DeltaTable(str(root / name))
+        assert made.metadata().description == DESCRIPTION
+        assert made.metadata().partition_columns == list(table.partitions)
+        assert [field.name for field in made.schema().fields] == table.schema.names
+
+
+def test_opening_an_existing_ledger_finds_what_is_there_and_commits_nothing(root, clock):
+    Ledger.open(root, clock=clock).create_queue("jobs").send(["a", "b"])
+    before = versions(root)
+    again = Ledger.open(root, clock=clock)
+    assert versions(root) == before
+    assert [message.body for message in again.queue("jobs").receive(2)] == ["a", "b"]
+
+
+def test_one_root_under_several_names_is_one_ledger_with_one_set_of_locks(tmp_path, monkeypatch):
+    """A lock file of another folder would keep nobody out."""
+    folder = tmp_path / "with space"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = [
+        str(folder),
+        "with space",
+        f"{folder}/",
+        "~/with space",
+        folder.as_uri(),
+        folder.as_uri()[len("file://") :],
+    ]
+    names[-1] = f"file:{names[-1]}"
+    for number, name in enumerate(names):
+        Ledger.open(name).create_queue(f"queue-{number}")
+    assert len(Ledger.open(str(folder)).list_queues()) == len(names)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["with space"]
+    assert {entry.name for entry in folder.iterdir()} == {*TABLES, "_locks"}
+
+
+@pytest.mark.parametrize("below", ["", "/ledger"])
+def test_a_root_that_is_a_file_is_refused_by_its_name_and_left_alone(tmp_path, below):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    with pytest.raises(InvalidParameterValue, match=r"notes\.txt.*parameter root.*Not a directory.*folder") as refused:
+        Ledger.open(f"{file}{below}")
+    assert refused.value.field == "root"
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root can write")
+def test_a_root_that_cannot_be_written_is_refused_by_its_name():
+    with pytest.raises(InvalidParameterValue, match=r"/proc/ledger.*parameter root.*folder"):
+        Ledger.open("/proc/ledger")
+
+
+def test_an_empty_root_is_refused_rather_than_taken_for_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidParameterValue, match="parameter root"):
+        Ledger.open("")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_a_later_format_is_refused_and_left_alone(root, table):
+    DeltaTable(f"{root}/{table}").alter.set_table_description("ledger format 2")
+    before = versions(root)
+    with pytest.raises(LedgerTooNew, match=rf"table {table} has format 2.*up to 1\. Upgrade"):
+        Ledger.open(root)
+    assert versions(root) == before
+
+
+def test_spark_refuses_a_table_of_a_later_format_as_well(root, spark):
+    DeltaTable(f"{root}/visibility").alter.set_table_description("ledger format 2")
+    with pytest.raises(LedgerTooNew, match="visibility has format 2"):
+        Ledger.open(root, spark, "spark")
+
+
+class Session:
+    """As much of a Spark session as the check of the storage looks at."""
+
+    def __init__(self, **log_stores):
+        self._settings = {f"spark.delta.logStore.{scheme}.impl": store for scheme, store in log_stores.items()}
+        self.conf = self
+
+    def get(self, name, default=None):
+        return self._settings.get(name, default)
+
+
+DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
+UNSAFE = {
+    "no Spark": (None, "auto"),
+    "no log store": (Session(), "auto"),
+    "a log store for one driver": (Session(s3a="io.delta.storage.S3SingleDriverLogStore"), "spark"),
+    "the log store of another scheme": (Session(gs=DYNAMO), "spark"),
+    "a log store that delta-rs does not use": (Session(s3=DYNAMO, s3a=DYNAMO, s3n=DYNAMO), "delta-rs"),
+}
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """Lets an opening go as far as the choice of the engine, which never gets to touch a network."""
+
+    class Reached(Exception):
+        pass
+
+    def stop(*_):
+        raise Reached
+
+    monkeypatch.setattr(opening, "_engine", stop)
+    return Reached
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+@pytest.mark.parametrize("case", UNSAFE)
+def test_s3_without_a_log_store_for_several_drivers_is_refused_with_the_fix(case, scheme, reached):
+    spark, engine = UNSAFE[case]
+    with pytest.raises(UnsafeStorage) as refused:
+        Ledger.open(f"{scheme}://bucket/ledger", spark, engine)
+    for advice in (f"spark.delta.logStore.{scheme}.impl", "S3DynamoDBLogStore", "Settings(single_driver=True)"):
+        assert advice in str(refused.value)
+
+
+def test_a_log_store_counts_for_its_own_scheme_only(reached):
+    for scheme, other in (("s3", "s3a"), ("s3a", "s3")):
+        with pytest.raises(UnsafeStorage, match=f"logStore.{scheme}.impl"):
+            Ledger.open(f"{scheme}://bucket/ledger", Session(**{other: DYNAMO}))
+        with pytest.raises(reached):
+            Ledger.open(f"{scheme}://bucket/ledger", Session(**{scheme: DYNAMO}))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+@pytest.mark.parametrize("case", UNSAFE)
+def test_s3_is_taken_when_the_user_says_that_there_is_one_driver(case, scheme, reached):
+    spark, engine = UNSAFE[case]
+    with pytest.raises(reached):
+        Ledger.open(f"{scheme}://bucket/ledger", spark, engine, settings=Settings(single_driver=True))
+
+
+@pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])
+def test_hdfs_without_spark_is_refused_with_the_fix(spark, engine):
+    with pytest.raises(SparkIsNeeded, match=r"hdfs.*spark=spark"):
+        Ledger.open("hdfs://namenode/ledger", spark, engine)
+
+
+@pytest.mark.parametrize("engine", ["Spark", "delta_rs", "duckdb"])
+def test_an_engine_that_does_not_exist_is_refused_with_those_that_do(root, engine):
+    for bad in (lambda: Ledger.open(root, engine=engine), lambda: Settings(engine=engine)):
+        with pytest.raises(InvalidParameterValue, match=rf"'{engine}' for parameter engine.*auto, spark, delta-rs"):
+            bad()
+
+
+def test_what_needs_spark_says_how_to_give_it(root):
+    for need in (lambda: Ledger.open(root, engine="spark"), lambda: Ledger.open("schema:ops")):
+        with pytest.raises(SparkIsNeeded, match="spark=spark"):
+            need()
+
+
+def test_a_schema_of_the_catalog_is_a_ledger_that_its_folder_opens_as_well(spark, tmp_path, clock):
+    folder = tmp_path / "with space"
+    spark.sql(f"CREATE SCHEMA test_opening LOCATION '{folder}'")
+    try:
+        Ledger.open("schema:test_opening", spark, clock=clock).create_queue("jobs").send("a")
+        assert Ledger.open(str(folder), clock=clock).queue("jobs").receive().count == 1
+        assert spark.table("test_opening.messages").select("body").first().body == "a"
+        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "_locks"}
+    finally:
+        spark.sql("DROP SCHEMA test_opening CASCADE")
+
+
+def test_without_spark_no_verb_starts_a_jvm_or_needs_java(tmp_path):
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path / "no java"), "PATH": str(tmp_path)}
+    command = [sys.executable, "-c", WITHOUT_SPARK, str(tmp_path / "ledger")]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
