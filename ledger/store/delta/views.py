@@ -31,7 +31,8 @@ def open_view(
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     if version is None:
         return spark.sql(view_statement(name, tables, instant_literal(now)))
-    commits = {commit.version: commit for commit in engine.history("visibility", version - 1)}
+    known = engine.history("visibility", version - 1) if isinstance(version, int) else []
+    commits = {commit.version: commit for commit in known}
     if version not in commits:
         raise InvalidParameterValue(
             "version",
@@ -43,6 +44,8 @@ def open_view(
     before = [commit.version for commit in engine.history("messages", -1) if commit.timestamp <= then.timestamp]
     tables["visibility"] += f" VERSION AS OF {version}"
     tables["messages"] += f" VERSION AS OF {max(before)}"
+    # Filled later than the commits that it tells of: its own versions say nothing.
+    tables["receipts"] = f"(SELECT * FROM {tables['receipts']} WHERE version <= {version})"
     return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
 
 
