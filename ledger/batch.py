@@ -18,7 +18,7 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import Action, Grant, count_messages
+from ledger.store import RUNS, Action, Grant, count_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,13 +84,7 @@ class Claim:
 
         Raises LeaseLost when nothing of the claim is held any more, InvalidParameterValue beyond the ceiling (V7).
         """
-        timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
-        now = self._queue._clock()
-        settled = self._settle(Verb.CHANGE, timeout)
-        if self._grant is not None:
-            self._visible_at = now + timeout * MILLISECONDS
-            self._grant = replace(self._grant, visible_at=self._visible_at)
-        return settled
+        return self._extend(self.visibility_timeout if visibility_timeout is None else visibility_timeout)
 
     def release(self) -> Settled:
         """Gives back all that is still held, at once. Raises LeaseLost when there is nothing left to give back."""
@@ -119,14 +113,21 @@ class Claim:
         most = limits.maximum_visibility_timeout
         return None if most is None else self._grant.received_at + most * MILLISECONDS
 
-    def _settle(self, verb: Verb, timeout: int) -> Settled:
+    def _extend(self, timeout: int, only_later: bool = False) -> Settled:
+        now = self._queue._clock()
+        settled = self._settle(Verb.CHANGE, timeout, only_later)
+        if self._grant is not None:
+            self._visible_at = now + timeout * MILLISECONDS
+            self._grant = replace(self._grant, visible_at=self._visible_at)
+        return settled
+
+    def _settle(self, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
         limits = attribute_rules.limits_of(self._queue._record().attributes)
         bounds.visibility_timeout(timeout, limits)
         if self._grant is None:
             return Settled(0, 0)
-        action = Action(
-            verb, self.receipt_id, self._grant.runs.select(["lane", "segment", "first_seq", "last_seq"]), timeout, True
-        )
+        runs = self._grant.runs.select(RUNS.names)
+        action = Action(verb, self.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
         answer = self._queue._act([action])[0]
         by_outcome = {
             outcome: count_messages(answer.filter(pa.compute.equal(answer["outcome"], outcome.value)))
@@ -156,7 +157,7 @@ class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
 
     `lost` is true once nothing is held any more, `lost_messages` counts those that others got; `check()` raises
-    LeaseLost then, for use inside a long loop. At the ceiling (V7) it extends a last time to the ceiling and stops:
+    LeaseLost then, for use inside a long loop. Messages that its body gave a later deadline keep it. At the ceiling (V7) it extends a last time to the ceiling and stops:
     `at_ceiling` is true and the lease ends then. An error that is not a lost lease is kept in `error`, and the next
     beat tries again.
     """
@@ -213,7 +214,7 @@ class Heartbeat:
             timeout, self.at_ceiling = int((ceiling - now) // MILLISECONDS), True
         # Whole seconds: the last of them may end before the deadline there is.
         if timeout > 0 and now + timeout * MILLISECONDS >= self._claim._visible_at:
-            self.lost_messages = self._claim.extend(timeout).lost
+            self.lost_messages = self._claim._extend(timeout, only_later=True).lost
             self.beats += 1
             self.error = None
         return not self.at_ceiling

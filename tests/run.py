@@ -19,5 +19,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    ensure_environment(["tests", "jvm"])
+    ensure_environment(["tests", "jvm", "flights"])
     sys.exit(main(sys.argv[1:]))

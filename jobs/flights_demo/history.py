@@ -64,12 +64,12 @@ class History:
         for row in self._events.itertuples():
             hold = holds.get(row.receipt_id)
             if row.event == "granted":
-                before = self._events[(self._events["version"] == row.version) & (self._events["event"] == "expired")]
-                taken_over = int(before["messages"].sum())
+                expired = self._events[(self._events["version"] == row.version) & (self._events["event"] == "expired")]
+                taken_over = int(expired["messages"].sum())
                 holds[row.receipt_id] = Hold(row.owner, row.receipt_id, row.at, row.messages, taken_over=taken_over)
             elif hold is not None and row.owner == hold.owner and row.event in ("deleted", "released"):
                 hold.end = max(hold.end or 0.0, row.at)
-            elif hold is not None and row.event == "expired":
+            elif hold is not None and row.event == "expired" and hold.end is None:
                 hold.end, hold.ran_out = row.visible_at, True
             elif hold is not None and row.event == "extended" and not self._beat[row.Index] and hold.end is None:
                 hold.end = row.at

@@ -74,8 +74,12 @@ def _accident(upper, lower, killed: tuple[str, float], lost: list[Hold], workers
     for axes in (upper, lower):
         axes.axvline(at, color=LOST, linewidth=1.2)
     upper.annotate(f"{name} is killed", (at, total), xytext=(-6, -8), textcoords="offset points", ha="right", va="top", color=LOST, fontweight="bold", bbox=box)
-    if lost:
-        over, messages = max(hold.end for hold in lost), sum(hold.messages for hold in lost)
+    mine = [hold for hold in lost if hold.owner == name]
+    if mine:
+        over, messages = mine[-1].end, mine[-1].messages
         for axes in (upper, lower):
             axes.axvline(over, color=LOST, linewidth=1.2, linestyle=(0, (4, 3)))
-        upper.annotate(f"its lease runs out:\n{messages:,} flights are visible again", (over, total), xytext=(6, -8), textcoords="offset points", ha="left", va="top", color=LOST, fontweight="bold", bbox=box)
+        upper.annotate(
+            f"its lease runs out:\n{messages:,} flights are visible again", (over, total), xytext=(6, -46), textcoords="offset points",
+            ha="left" if over < moments[-1].at * 0.7 else "right", va="top", color=LOST, fontweight="bold", bbox=box,
+        )

@@ -94,12 +94,14 @@ def change(
     ceiling: int | None,
     accept_late: bool,
     whole_claim: bool = False,
+    only_later: bool = False,
 ) -> tuple[Outcome, Record]:
     """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases.
 
     V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
     returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
     `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
+    `only_later`: a deadline that is later already stays; so a heartbeat never shortens what its body gave longer.
     """
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
@@ -112,6 +114,8 @@ def change(
     visible_at = now + timeout * MILLISECONDS
     if timeout and ceiling is not None and visible_at > record.received_at + ceiling * MILLISECONDS:
         return Outcome.BEYOND_CEILING, record
+    if only_later and record.visible_at >= visible_at:
+        return outcome, record
     return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
 
 

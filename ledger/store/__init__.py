@@ -64,13 +64,17 @@ class Grant:
 
 @dataclass(frozen=True)
 class Action:
-    """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases."""
+    """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases.
+
+    `whole_claim` and `only_later` are as in `visibility.change`.
+    """
 
     verb: Verb
     receipt_id: str
     runs: pa.Table
     timeout: int = 0
     whole_claim: bool = False
+    only_later: bool = False
 
 
 @dataclass(frozen=True)

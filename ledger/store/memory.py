@@ -147,6 +147,7 @@ class MemoryStore:
             ceiling=limits.maximum_visibility_timeout,
             accept_late=accept_late,
             whole_claim=action.whole_claim,
+            only_later=action.only_later,
         )
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:

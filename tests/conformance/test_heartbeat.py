@@ -122,17 +122,32 @@ def test_what_was_settled_inside_the_block_is_not_lost(queue, clock):
     assert not heart.lost and heart.lost_messages == 0
 
 
+def test_a_beat_never_shortens_what_its_body_gave_a_later_deadline(queue, clock):
+    """A job parks a message for an hour and goes on with the others: the next beat must not bring it back."""
+    parked, other = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    with claim.heartbeat(every=EVERY) as heart:
+        handle = next(m.receipt_handle for m in claim if m.message_id == parked)
+        queue.change_visibility(handle, 3_600)
+        clock.advance(20)
+        another_beat(heart)
+    assert seconds_until(queue.peek(parked), clock) == 3_580
+    assert seconds_until(queue.peek(other), clock) == 30
+    claim.extend(40)
+    assert seconds_until(queue.peek(parked), clock) == 40, "V4: an explicit change replaces"
+
+
 def test_an_error_that_is_no_lost_lease_is_kept_and_the_next_beat_tries_again(queue, clock, monkeypatch):
     queue.send("a")
     claim = queue.receive()
-    working, broken = claim.extend, threading.Event()
+    working, broken = queue._act, threading.Event()
 
-    def extend(timeout):
+    def act(actions):
         if broken.is_set():
             raise OSError("the disk is away")
-        return working(timeout)
+        return working(actions)
 
-    monkeypatch.setattr(claim, "extend", extend)
+    monkeypatch.setattr(queue, "_act", act)
     broken.set()
     with claim.heartbeat(every=EVERY) as heart:
         eventually(lambda: heart.error is not None)

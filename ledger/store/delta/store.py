@@ -256,6 +256,7 @@ def _rule(action: Action, limits: Limits, accept_late: bool, now: int) -> Callab
             ceiling=limits.maximum_visibility_timeout,
             accept_late=accept_late,
             whole_claim=action.whole_claim,
+            only_later=action.only_later,
         )
 
     return rule

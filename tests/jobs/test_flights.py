@@ -1,0 +1,27 @@
+"""The main job, small: every process, kill and proof of it is real; only the flights are fewer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_a_worker_is_killed_and_every_flight_is_done_exactly_once(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "jobs/flights.py", "--root", tmp_path / "run", "--flights", "3000", "--workers", "2",
+         "--claim", "400", "--visibility-timeout", "15"],
+        cwd=CHECKOUT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr[-2_000:]
+    assert "killed worker-2" in run.stdout and "others took over all of them" in run.stdout
+    assert "\nNO " not in run.stdout and run.stdout.count("\nyes  ") == 7
+    assert (tmp_path / "run" / "flights.png").stat().st_size > 10_000
+
+
+def test_a_folder_that_is_in_use_and_too_few_flights_are_refused(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    for arguments, said in (["--root", tmp_path], "is not empty"), (["--flights", "3"], "at least 100 flights"):
+        run = subprocess.run([sys.executable, "jobs/flights.py", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
+        assert run.returncode == 2 and said in run.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
