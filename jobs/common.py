@@ -22,7 +22,8 @@ def arguments(description: str, *, owner: bool = False) -> argparse.ArgumentPars
     """A parser with what every job takes: the ledger's root and how to open it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
-    parser.add_argument("--engine", choices=("auto", "spark", "delta-rs"), help="which engine commits (default: the settings')")
+    engines = ("auto", "spark", "delta-rs")
+    parser.add_argument("--engine", choices=engines, help="which engine commits (default: the settings')")
     parser.add_argument("--settings", metavar="FILE", help="a TOML file of settings, like conf/ledger.toml")
     if owner:
         parser.add_argument("--owner", help="who the receipts ledger names (default: user, machine and process)")
@@ -64,8 +65,9 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
     """
     from ledger.errors import LedgerError
     from ledger.ledger import Ledger
-    from ledger.settings import Settings, read_settings
+    from ledger.settings import Settings
 
+    settings = Settings.read(options.settings) if options.settings else Settings()
     root = options.root
     is_path = "://" not in root and not root.startswith(("schema:", "file:"))
     if is_path and not make and not Path(root, "queues", "_delta_log").is_dir():
@@ -75,7 +77,6 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
         from ledger.runtime.session import spark_session
 
         session = spark_session(f"ledger {Path(sys.argv[0]).stem}")
-    settings = read_settings(options.settings) if options.settings else Settings()
     owner = getattr(options, "owner", None)
     return Ledger.open(root, session, options.engine, settings=settings, owner=owner)
 
@@ -93,13 +94,17 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
 def table(rows: list[dict[str, object]]) -> str:
     """Rows as text in aligned columns, numbers to the right, thousands separated."""
     names = list(rows[0])
-    cells = [[f"{row[n]:,}" if isinstance(row[n], int) else "" if row[n] is None else str(row[n]) for n in names] for row in rows]
+    cells = [[_cell(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
     right = [all(isinstance(row[n], (int, float, type(None))) for row in rows) for n in names]
     lines = [names, ["-" * width for width in widths], *cells]
     return "\n".join(
         "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(line, widths, right)).rstrip() for line in lines
     )
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules.message_id import SEQ_BOUND
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -14,11 +18,26 @@ else:
     import tomli as tomllib
 
 ENGINES = ("auto", "spark", "delta-rs")
+#: The table of a settings file that they stand in.
+TABLE = "ledger"
+YEAR = 31_536_000
+#: The greatest value of every setting that is a number; all of them are greater than 0.
+MOST = {
+    # The pause between two attempts doubles, and a double-precision number has no room for 1,030 doublings.
+    "maximum_attempts": 1_000,
+    "losses_before_waiting": 1_000,
+    "messages_per_segment": SEQ_BOUND,
+    "messages_per_file": SEQ_BOUND,
+    # A waiting receive looks once a second anyway.
+    "poll_interval": 1,
+    "keep_deleted_receipts": YEAR,
+    "open_segment_seconds": YEAR,
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a ledger works; durations in seconds."""
+    """How a ledger works; durations in seconds. Raises InvalidParameterValue for a value out of bounds."""
 
     #: Which engine commits: auto, spark or delta-rs.
     engine: str = "auto"
@@ -40,24 +59,64 @@ class Settings:
     open_segment_seconds: int = 3_600
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise InvalidParameterValue("engine", self.engine, f"Must be one of {', '.join(ENGINES)}")
         for field in fields(self):
-            value, kind = getattr(self, field.name), type(field.default)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if kind in (int, float) and (not number or value <= 0 or (kind is int and not isinstance(value, int))):
-                raise InvalidParameterValue(field.name, value, f"Must be a positive {'whole ' * (kind is int)}number")
-            if kind is bool and not isinstance(value, bool):
-                raise InvalidParameterValue(field.name, value, "Must be true or false")
+            value = getattr(self, field.name)
+            bound = _broken_bound(field.name, value, type(field.default))
+            if bound:
+                raise InvalidParameterValue(field.name, value, bound, f"Its default is {_toml(field.default)}.")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Settings:
+        """The settings in a TOML file's table [ledger]; what it leaves out has its default.
+
+        Raises InvalidParameterValue, naming the file, for one that cannot be read, for an unknown setting and for a
+        value out of bounds.
+        """
+        try:
+            return cls(**_known(_tables(path)))
+        except InvalidParameterValue as error:
+            raise InvalidParameterValue(error.field, error.value, error.bound, f"{error.fix} (in {path})") from None
 
 
-def read_settings(path: str | Path) -> Settings:
-    """The settings in a TOML file's table [ledger]; what it leaves out has its default."""
-    given = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("ledger", {})
-    known = {field.name for field in fields(Settings)}
-    unknown = sorted(set(given) - known)
-    if unknown:
+def _broken_bound(name: str, value: object, kind: type) -> str | None:
+    """The bound that a value breaks, in words, or None."""
+    if name == "engine":
+        return None if value in ENGINES else f"Must be one of {', '.join(ENGINES)}"
+    if kind is bool:
+        return None if isinstance(value, bool) else "Must be true or false"
+    kinds = (int,) if kind is int else (int, float)
+    # Not a number (NaN) is neither above nor below anything.
+    if isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST[name]:
+        return None
+    return f"Must be a {'whole ' * (kind is int)}number > 0 and <= {MOST[name]}"
+
+
+def _tables(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        bound, fix = f"It cannot be read ({error.strerror})", "Name a file like conf/ledger.toml."
+    except ValueError as error:
+        bound, fix = f"It is no TOML ({error})", "Compare it with conf/ledger.toml."
+    raise InvalidParameterValue("settings", str(path), bound, fix)
+
+
+def _known(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table [ledger], if it and only it is there and names settings only."""
+    for name in sorted(set(tables) - {TABLE}):
         raise InvalidParameterValue(
-            unknown[0], given[unknown[0]], f"No such setting; there are {', '.join(sorted(known))}"
+            name, tables[name], f"Settings stand in the table [{TABLE}]", f"Put it below a line [{TABLE}]."
         )
-    return Settings(**given)
+    given = tables.get(TABLE, {})
+    if not isinstance(given, Mapping):
+        raise InvalidParameterValue(TABLE, given, "Must be a table", f"Write a line [{TABLE}] and settings below it.")
+    known = [field.name for field in fields(Settings)]
+    for name in sorted(set(given) - set(known)):
+        close = difflib.get_close_matches(name, known, 1)
+        meant = f"Is it {close[0]}?" if close else "Remove it."
+        raise InvalidParameterValue(name, given[name], f"No such setting; there are {', '.join(known)}", meant)
+    return given
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value:_}"

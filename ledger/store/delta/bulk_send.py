@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: monotonically_increasing_id counts the rows of a task from 0 in its lower bits, the task in those above.
 TASK_SHIFT = 33
 REFUSED = "ledger: a message body is refused"
+TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ class BulkSender:
                         f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)",
                         "Nothing was sent. Filter such rows, or raise the queue's MaximumMessageSize.",
                     ) from None
+                if TOO_MANY_SEGMENTS in str(error):
+                    raise InvalidParameterValue(
+                        "messages_per_segment",
+                        self._store.settings.messages_per_segment,
+                        f"The send would have more than {ids.ORDINAL_BOUND} segments",
+                        "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
+                    ) from None
                 raise
         return self._sent(queue, key)
 
@@ -92,10 +100,14 @@ class BulkSender:
         checked = F.when((size >= 1) & (size <= most), F.col("body")).otherwise(
             F.raise_error(F.lit(REFUSED)).cast("string")
         )
+        # Beyond the bound names would run into those of other sends.
+        name = F.when(F.col("ordinal") < ids.ORDINAL_BOUND, columns.segment_of_send(key, F.col("ordinal"))).otherwise(
+            F.raise_error(F.lit(TOO_MANY_SEGMENTS)).cast("string")
+        )
         values = {
             "queue": F.lit(queue.id),
             "lane": ((F.col("ordinal") + F.lit(int(key[:6], 16))) % F.lit(lanes)).cast("int"),
-            "segment": columns.segment_of_send(key, F.col("ordinal")),
+            "segment": name,
             "seq": row % F.lit(per_segment),
             "sent_at": F.expr(columns.instant_literal(now)),
             "available_at": F.expr(columns.instant_literal(now)),
