@@ -1,0 +1,355 @@
+"""The shape of the code: imports point down, files stay small, and what needs no JVM starts none."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import ledger
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+MOST_LINES = 300
+#: A module belongs to the layer with the longest name that it begins with. It may import what has a lower number, and
+#: its own layer. -1 is for everybody; RUNTIME is a leaf beside them, for the command line and the jobs.
+RUNTIME = 90
+LAYERS = {
+    "ledger.errors": -1,
+    "ledger.clock": -1,
+    "ledger.rules": 0,
+    "ledger.settings": 1,
+    "ledger.store": 2,
+    "ledger.store.memory": 3,
+    "ledger.store.delta": 3,
+    "ledger.message": 4,
+    "ledger.handles": 5,
+    "ledger.batch": 6,
+    "ledger.queue": 7,
+    "ledger.ledger": 8,
+    "ledger": 9,
+    "ledger.cli": 100,
+    "ledger.bootstrap": RUNTIME,
+    "ledger.runtime": RUNTIME,
+}
+#: What each layer that must run without Spark or storage keeps out, at whatever depth of a function.
+FORBIDDEN = {
+    "ledger.rules": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+    "ledger.errors": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+    "ledger.clock": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+    "ledger.settings": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+    "ledger.store.memory": ("pyspark", "delta", "deltalake"),
+    "ledger.message": ("pyspark", "delta", "deltalake", "pyarrow"),
+    "ledger.handles": ("pyspark", "delta", "deltalake"),
+    "ledger.batch": ("pyspark", "delta", "deltalake"),
+    "ledger.queue": ("pyspark", "delta", "deltalake"),
+    "ledger.ledger": ("pyspark", "delta", "deltalake", "pyarrow"),
+    "ledger.runtime": ("deltalake", "pyarrow"),
+    "ledger.bootstrap": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+}
+
+
+class Import(NamedTuple):
+    """That `importer` names the module `imported` in line `line`; `when`: module, function, or typing."""
+
+    importer: str
+    imported: str
+    line: int
+    when: str
+
+    def __str__(self) -> str:
+        return f"{self.importer}, line {self.line}, imports {self.imported}"
+
+
+def module_name(file: Path) -> str:
+    name = ".".join(file.relative_to(CHECKOUT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def python_files(*folders: str) -> dict[str, Path]:
+    return {module_name(file): file for folder in folders for file in sorted((CHECKOUT / folder).rglob("*.py"))}
+
+
+def imports_in(name: str, source: str, modules: frozenset[str], *, is_package: bool = False) -> list[Import]:
+    """Every import of a module's source. `from a import b` is of a.b when that is one of `modules`, else of a."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, when: str) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(name, alias.name, node.lineno, when) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = name.split(".")[: len(name.split(".")) - node.level + is_package] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                found.append(Import(name, whole if whole in modules else base, node.lineno, when))
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                visit(child, "typing")
+            for child in node.orelse:
+                visit(child, when)
+        else:
+            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and when == "module"
+            for child in ast.iter_child_nodes(node):
+                visit(child, "function" if inside else when)
+
+    visit(ast.parse(source), "module")
+    return found
+
+
+@cache
+def all_imports() -> tuple[Import, ...]:
+    files = python_files("ledger", "jobs", "tests")
+    modules = frozenset(files)
+    return tuple(
+        each
+        for name, file in python_files("ledger", "jobs").items()
+        for each in imports_in(name, file.read_text(), modules, is_package=file.name == "__init__.py")
+    )
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def layer_of(module: str) -> int:
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (prefix := ".".join(parts[:length])) in LAYERS:
+            # `ledger` alone is the package's front, not a home for modules that nobody has put anywhere.
+            if prefix == "ledger" and module != "ledger":
+                break
+            return LAYERS[prefix]
+    raise AssertionError(f"{module} has no layer: give it one in LAYERS")
+
+
+def points_up(each: Import) -> bool:
+    """Whether an import of one of our modules by another breaks the order of the layers."""
+    importer, imported = layer_of(each.importer), layer_of(each.imported)
+    if importer == RUNTIME:
+        return imported not in (RUNTIME, -1)
+    if each.when == "typing":
+        return False
+    return imported > importer
+
+
+def a_cycle(edges: dict[str, set[str]]) -> list[str]:
+    """Some cycle of the graph as a path, or nothing."""
+    done: set[str] = set()
+
+    def search(path: list[str]) -> list[str]:
+        for following in sorted(edges.get(path[-1], ())):
+            if following in path:
+                return [*path[path.index(following) :], following]
+            if following not in done and (cycle := search([*path, following])):
+                return cycle
+        done.add(path[-1])
+        return []
+
+    return next((cycle for start in sorted(edges) if start not in done and (cycle := search([start]))), [])
+
+
+@pytest.mark.parametrize("name", python_files("ledger"))
+def test_every_module_has_a_layer_and_imports_point_down(name):
+    layer_of(name)
+    mine = [each for each in all_imports() if each.importer == name and top(each.imported) == "ledger"]
+    assert [str(each) for each in mine if points_up(each)] == []
+
+
+def test_the_store_seam_knows_none_of_its_stores_and_the_stores_not_each_other():
+    stores = ("ledger.store.memory", "ledger.store.delta")
+    wrong = [
+        str(each)
+        for each in all_imports()
+        for store in stores
+        if each.imported.startswith(store) and each.importer.startswith("ledger.store")
+        if not each.importer.startswith(store)
+    ]
+    assert wrong == []
+
+
+def test_the_runtime_is_a_leaf_for_the_command_line_and_the_jobs():
+    users = {each.importer for each in all_imports() if layer_of_or_none(each.imported) == RUNTIME}
+    inside = {user for user in users if top(user) == "ledger" and layer_of(user) != RUNTIME}
+    assert inside == {"ledger.cli"}
+
+
+def layer_of_or_none(module: str) -> int | None:
+    return layer_of(module) if top(module) == "ledger" else None
+
+
+@pytest.mark.parametrize("part", FORBIDDEN)
+def test_what_must_do_without_a_library_never_imports_it(part):
+    wrong = [
+        str(each)
+        for each in all_imports()
+        if each.when != "typing" and f"{each.importer}.".startswith(f"{part}.")
+        if top(each.imported) in FORBIDDEN[part]
+    ]
+    assert wrong == []
+
+
+def test_nothing_imports_pyspark_when_it_is_itself_imported_but_what_always_has_a_session():
+    allowed = {"ledger.store.delta.spark_engine"}
+    wrong = {
+        each.importer
+        for each in all_imports()
+        if each.when == "module" and top(each.importer) == "ledger" and top(each.imported) in ("pyspark", "delta")
+    }
+    assert wrong <= allowed
+
+
+def test_no_module_imports_itself_in_a_circle():
+    edges: dict[str, set[str]] = {}
+    for each in all_imports():
+        if each.when == "module" and top(each.imported) in ("ledger", "jobs"):
+            edges.setdefault(each.importer, set()).add(each.imported)
+    assert len(edges) > 30, "the imports were found"
+    assert a_cycle(edges) == []
+
+
+def test_the_product_imports_neither_jobs_nor_tests_and_the_jobs_no_tests():
+    wrong = [
+        str(each)
+        for each in all_imports()
+        if top(each.imported) in {"ledger": ("jobs", "tests"), "jobs": ("tests",)}[top(each.importer)]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", python_files("ledger", "jobs"))
+def test_no_file_is_longer_than_it_should_be(name):
+    lines = len(python_files(top(name))[name].read_text().splitlines())
+    assert lines < MOST_LINES, f"{name} has {lines} lines: divide it"
+
+
+@pytest.mark.parametrize("name", ledger.__all__)
+def test_every_public_name_and_method_has_a_docstring_of_its_own(name):
+    public = getattr(ledger, name)
+    assert inspect.getdoc(public) and public.__doc__, name
+    assert not public.__doc__.startswith(f"{name}("), "dataclass wrote it, not an author"
+    for attribute, value in vars(public).items():
+        method = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if not attribute.startswith("_") and (inspect.isfunction(method) or isinstance(method, property)):
+            assert method.__doc__, f"{name}.{attribute}"
+
+
+def test_the_public_names_are_those_that_the_package_knows_a_home_for():
+    assert set(ledger.__all__) == set(ledger._HOMES)
+    for name, home in ledger._HOMES.items():
+        assert getattr(importlib.import_module(home), name) is getattr(ledger, name)
+
+
+# These three run in processes of their own: this one has everything imported already.
+
+USES_A_LEDGER = """
+import json, subprocess, sys, time
+
+started = []
+class Watched(subprocess.Popen):
+    def __init__(self, arguments, *more, **named):
+        started.append(str(arguments))
+        super().__init__(arguments, *more, **named)
+subprocess.Popen = Watched
+
+from ledger import Ledger
+queue = Ledger.open(sys.argv[1]).create_queue("q")
+queue.send(["a", "b"])
+claim = queue.receive(2)
+[message.body for message in claim]
+with claim.heartbeat():
+    claim.extend(60)
+claim.settle(delete=[claim.messages()[0].receipt_handle])
+claim.release()
+Ledger.open(sys.argv[1]).upkeep()
+print(json.dumps({"modules": sorted(sys.modules), "started": started}))
+"""
+
+
+def answer_of(code: str, *arguments: str) -> dict:
+    run = subprocess.run([sys.executable, "-c", code, *arguments], cwd=CHECKOUT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2_000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_a_ledger_on_delta_rs_imports_no_pyspark_and_starts_no_process(tmp_path):
+    answer = answer_of(USES_A_LEDGER, str(tmp_path / "ledger"))
+    assert "deltalake" in answer["modules"], "it did use Delta tables"
+    assert [name for name in answer["modules"] if top(name) in ("pyspark", "py4j", "delta")] == []
+    assert answer["started"] == []
+
+
+def test_importing_the_package_imports_none_of_its_parts_and_no_library():
+    new = "sorted(set(sys.modules) - before)"
+    imported = answer_of(f"import json, sys; before = set(sys.modules); import ledger; print(json.dumps({new}))")
+    assert [name for name in imported if name.startswith("ledger")] == ["ledger"]
+    assert not {top(name) for name in imported} & {"pyspark", "deltalake", "pyarrow", "numpy", "pandas"}
+
+
+def test_imports_are_quick():
+    """Processor time, which a busy machine does not stretch much: the package in itself, and the rules."""
+    code = """
+import json, time
+start = time.process_time(); import ledger; package = time.process_time() - start
+import ledger.rules.attributes, ledger.rules.visibility, ledger.rules.receipt_handle, ledger.settings
+print(json.dumps({"package": package, "rules": time.process_time() - start}))
+"""
+    answers = [answer_of(code) for _ in range(3)]
+    assert min(answer["package"] for answer in answers) < 0.1
+    assert min(answer["rules"] for answer in answers) < 0.3
+
+
+# The checks above can fail: here they meet what they are there to find.
+
+
+@pytest.mark.parametrize(
+    ("source", "imported", "when"),
+    [
+        ("import ledger.queue", "ledger.queue", "module"),
+        ("from ledger import queue", "ledger.queue", "module"),
+        ("from ledger.queue import Queue", "ledger.queue", "module"),
+        ("from ..queue import Queue", "ledger.queue", "module"),
+        ("from .. import queue", "ledger.queue", "module"),
+        ("def f():\n    from ledger.queue import Queue", "ledger.queue", "function"),
+        ("class C:\n    def f(self):\n        import ledger.queue", "ledger.queue", "function"),
+        ("try:\n    import ledger.queue\nexcept ImportError:\n    pass", "ledger.queue", "module"),
+        ("if TYPE_CHECKING:\n    from ledger.queue import Queue", "ledger.queue", "typing"),
+    ],
+)
+def test_an_import_is_found_however_it_is_written(source, imported, when):
+    modules = frozenset(python_files("ledger"))
+    (found,) = imports_in("ledger.rules.limits", source, modules)
+    assert (found.imported, found.when) == (imported, when)
+    assert points_up(found) == (when != "typing")
+
+
+def test_a_relative_import_of_a_package_is_found():
+    (found,) = imports_in(
+        "ledger.store", "from .delta import axis", frozenset(["ledger.store.delta.axis"]), is_package=True
+    )
+    assert found.imported == "ledger.store.delta.axis" and points_up(found)
+
+
+def test_a_runtime_module_may_use_the_errors_and_nothing_else_of_the_ledger():
+    def runtime(imported: str, when: str = "module") -> bool:
+        return points_up(Import("ledger.runtime.java", imported, 1, when))
+
+    assert not runtime("ledger.errors") and not runtime("ledger.runtime.cache")
+    assert runtime("ledger.rules.limits") and runtime("ledger.queue", "function") and runtime("ledger.cli", "typing")
+
+
+def test_a_cycle_is_found():
+    assert a_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert a_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_a_new_module_must_be_given_a_layer():
+    with pytest.raises(AssertionError, match=r"ledger\.novelty has no layer"):
+        layer_of("ledger.novelty")
