@@ -28,6 +28,16 @@ class InvalidParameterValue(LedgerError, ValueError):
         )
 
 
+class MissingParameter(LedgerError, ValueError):
+    """A field that the queue demands was not given."""
+
+    code = "MissingParameter"
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        super().__init__(f"The request must contain the parameter {field}.")
+
+
 class InvalidAttributeName(LedgerError, ValueError):
     """A queue has no attribute of this name."""
 
@@ -69,6 +79,18 @@ class ReceiptHandleIsInvalid(LedgerError, ValueError):
     code = "ReceiptHandleIsInvalid"
 
 
+class OverLimit(LedgerError):
+    """Q2: as many messages are in flight as the queue's limits allow."""
+
+    code = "OverLimit"
+
+
+class ResourceNotFound(LedgerError, LookupError):
+    """A queue or a move task that another one names does not exist."""
+
+    code = "ResourceNotFoundException"
+
+
 class MessageNotInflight(LedgerError):
     """The message is not in flight under this receipt: its visibility timeout has run out."""
 
@@ -96,6 +118,12 @@ class UnsafeStorage(LedgerError):
     """Two writers could silently lose each other's commits on this storage."""
 
     code = "UnsafeStorage"
+
+
+class ClocksDisagree(LedgerError):
+    """This machine's clock and the ledger's are further apart than the setting maximum_clock_skew."""
+
+    code = "ClocksDisagree"
 
 
 class LedgerTooNew(LedgerError):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
-from ledger.rules import limits
+from ledger.rules import limits, redrive
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+FIFO_SUFFIX = ".fifo"
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,28 @@ class Choice:
     words: tuple[str, ...]
 
 
-#: The attributes of SQS that standard queues have, then ours.
-ATTRIBUTES: dict[str, WholeNumber | Choice] = {
+@dataclass(frozen=True)
+class Document:
+    """An attribute that is a JSON document, and absent until it is set. The empty text removes it."""
+
+    default: None = None
+
+
+BOOLEAN = ("false", "true")
+#: The attributes that every queue has: those of SQS, then ours.
+ATTRIBUTES: dict[str, WholeNumber | Choice | Document] = {
     "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
+    "DelaySeconds": WholeNumber(0, 0, limits.MAXIMUM_DELAY),
+    "MessageRetentionPeriod": WholeNumber(
+        limits.DEFAULT_RETENTION, limits.MINIMUM_RETENTION, limits.MAXIMUM_RETENTION, limits.LONGEST_RETENTION
+    ),
     "MaximumMessageSize": WholeNumber(
         limits.MAXIMUM_MESSAGE_BYTES, 1_024, limits.MAXIMUM_MESSAGE_BYTES, limits.LARGEST_MESSAGE_BYTES
     ),
     "ReceiveMessageWaitTimeSeconds": WholeNumber(0, 0, limits.MAXIMUM_WAIT, 86_400),
+    "RedrivePolicy": Document(),
+    "RedriveAllowPolicy": Document(),
+    "Policy": Document(),
     # V7's ceiling and V1's bound at once: how long one receipt may hold a message, in all.
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
@@ -48,15 +65,33 @@ ATTRIBUTES: dict[str, WholeNumber | Choice] = {
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
     "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
 }
+#: What FIFO queues have beside them.
+FIFO_ATTRIBUTES: dict[str, Choice] = {
+    "FifoQueue": Choice("true", ("true",)),
+    "ContentBasedDeduplication": Choice("false", BOOLEAN),
+    "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
+    "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
+}
 #: What messages already stored depend on cannot change.
-FIXED_AT_CREATION = ("Lanes", "Limits")
+FIXED_AT_CREATION = ("Lanes", "Limits", "FifoQueue")
 
 
-def queue_name(name: object) -> str:
-    """`name` if SQS would take it (recorded by SQS's model: 1 to 80 of letters, digits, - and _)."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
+    """`name` if SQS would take it: 1 to 80 of letters, digits, - and _; a FIFO queue's ends in .fifo, within the 80."""
+    fifo = str((attributes or {}).get("FifoQueue", "")).lower() == "true"
+    if fifo:
+        stem = name[: -len(FIFO_SUFFIX)] if isinstance(name, str) and name.endswith(FIFO_SUFFIX) else ""
+        if not _NAME.fullmatch(stem) or len(name) > 80:
+            raise InvalidParameterValue(
+                "QueueName",
+                name,
+                "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
+                "with .fifo suffix and be 1 to 80 in length",
+            )
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+        fix = "A name with .fifo needs the attribute FifoQueue=true." if str(name).endswith(FIFO_SUFFIX) else ""
         raise InvalidParameterValue(
-            "QueueName", name, "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+            "QueueName", name, "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length", fix
         )
     return name
 
@@ -66,49 +101,86 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
 
     Raises InvalidAttributeName for an unknown one, InvalidAttributeValue for one out of its range or fixed.
     """
-    unknown = sorted(set(given) - set(ATTRIBUTES))
+    texts = {name: _text(value) for name, value in given.items()}
+    fifo = is_fifo(known) if known else texts.get("FifoQueue", "false").lower() != "false"
+    kinds = {**ATTRIBUTES, **FIFO_ATTRIBUTES} if fifo else ATTRIBUTES
+    texts = {name: text for name, text in texts.items() if fifo or (name, text.lower()) != ("FifoQueue", "false")}
+    unknown = sorted(set(texts) - set(kinds), key=str)
     if unknown:
-        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}. Known ones: {', '.join(ATTRIBUTES)}.")
-    values = dict(known) if known else {name: str(kind.default) for name, kind in ATTRIBUTES.items()}
-    values.update({name: _text(value) for name, value in given.items()})
+        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}. Known ones: {', '.join(kinds)}.")
+    values = dict(known) if known else {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
+    values.update({n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text for n, text in texts.items()})
     for name in FIXED_AT_CREATION:
-        if known and values[name] != known[name]:
+        if known and values.get(name) != known.get(name):
             raise InvalidAttributeValue(
                 name, values[name], "It is fixed when the queue is created", "Make a new queue."
             )
     lifted = values["Limits"] == "UNBOUNDED"
+    for name in [name for name, kind in kinds.items() if isinstance(kind, Document) and values.get(name) == ""]:
+        del values[name]
     for name, value in values.items():
-        _check(name, value, ATTRIBUTES[name], lifted)
+        _check(name, value, kinds[name], lifted)
     if int(values["VisibilityTimeout"]) > int(values["MaximumVisibilityTimeout"]):
         raise InvalidAttributeValue(
             "VisibilityTimeout", values["VisibilityTimeout"], "Must be <= the queue's MaximumVisibilityTimeout"
         )
+    if values.get("FifoThroughputLimit") == "perMessageGroupId" and values["DeduplicationScope"] != "messageGroup":
+        raise InvalidAttributeValue(
+            "FifoThroughputLimit", "perMessageGroupId", "It needs DeduplicationScope to be messageGroup"
+        )
+    redrive.policy_of(values)
+    redrive.allow_policy_of(values)
     return values
 
 
 def tags(given: Mapping[str, str]) -> dict[str, str]:
-    """`given` if it can be a queue's tags: text by text."""
+    """`given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
+        if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
+            raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
+    if len(given) > limits.MAXIMUM_TAGS:
+        raise InvalidParameterValue("Tags", len(given), f"Too many tags: a queue has at most {limits.MAXIMUM_TAGS}")
     return dict(given)
+
+
+def is_fifo(attributes: Mapping[str, str]) -> bool:
+    """Whether a queue with these attributes is a FIFO queue."""
+    return attributes.get("FifoQueue") == "true"
+
+
+def retention_of(attributes: Mapping[str, str]) -> int:
+    """Q7: for how many milliseconds from its send a message is kept."""
+    return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 
 def limits_of(attributes: Mapping[str, str]) -> Limits:
     """The bounds a queue with these attributes works under."""
     chosen = SQS if attributes["Limits"] == "SQS" else UNBOUNDED
+    in_flight = chosen.maximum_in_flight and (
+        limits.MAXIMUM_IN_FLIGHT_FIFO if is_fifo(attributes) else limits.MAXIMUM_IN_FLIGHT
+    )
     return Limits(
         maximum_visibility_timeout=int(attributes["MaximumVisibilityTimeout"]),
         maximum_messages_per_receive=chosen.maximum_messages_per_receive,
         maximum_wait=chosen.maximum_wait,
+        maximum_in_flight=in_flight,
     )
 
 
 def _text(value: object) -> str:
-    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else repr(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int)) else repr(value)
 
 
-def _check(name: str, value: str, kind: WholeNumber | Choice, lifted: bool) -> None:
+def _check(name: str, value: str, kind: WholeNumber | Choice | Document, lifted: bool) -> None:
+    if isinstance(kind, Document):
+        _document(name, value)
+        return
     if isinstance(kind, Choice):
         if value not in kind.words:
             raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}")
@@ -116,3 +188,12 @@ def _check(name: str, value: str, kind: WholeNumber | Choice, lifted: bool) -> N
     most = kind.lifted if lifted and kind.lifted is not None else kind.most
     if not re.fullmatch(r"[0-9]{1,12}", value) or not kind.least <= int(value) <= most:
         raise InvalidAttributeValue(name, value, f"Must be a whole number from {kind.least} to {most}")
+
+
+def _document(name: str, value: str) -> None:
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidAttributeValue(name, value, "Must be a JSON object", "The empty text removes the attribute.")

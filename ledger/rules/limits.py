@@ -19,6 +19,17 @@ MAXIMUM_WAIT = 20
 #: Q6, Q7 (botocore's model): delay 0 to 900 s; retention 60 s to 14 days, 4 days by default.
 MAXIMUM_DELAY = 900
 MINIMUM_RETENTION, DEFAULT_RETENTION, MAXIMUM_RETENTION = 60, 345_600, 1_209_600
+#: A queue made in Python may raise its retention to a hundred years.
+LONGEST_RETENTION = 36_525 * 86_400
+#: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue. For FIFO queues, [...] 20,000".
+MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
+#: F1, F3: how long a deduplication id and a receive request attempt id are remembered, in seconds.
+DEDUPLICATION_INTERVAL = 300
+#: Recorded: "Invalid value for maxReceiveCount: ..., valid values are from 1 to 1000 both inclusive".
+MAXIMUM_RECEIVES = 1_000
+#: The API reference of TagQueue; of SendMessage: at most ten message attributes.
+MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
+MAXIMUM_MESSAGE_ATTRIBUTES = 10
 #: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 MILLISECONDS = 1_000
@@ -35,10 +46,11 @@ class Limits:
     maximum_visibility_timeout: int | None = MAXIMUM_VISIBILITY_TIMEOUT
     maximum_messages_per_receive: int | None = None
     maximum_wait: int | None = None
+    maximum_in_flight: int | None = None
 
 
 UNBOUNDED = Limits()
-SQS = Limits(maximum_messages_per_receive=10, maximum_wait=MAXIMUM_WAIT)
+SQS = Limits(maximum_messages_per_receive=10, maximum_wait=MAXIMUM_WAIT, maximum_in_flight=MAXIMUM_IN_FLIGHT)
 
 
 def whole_number(field: str, value: object, least: int, most: int | None, fix: str = "") -> int:

@@ -1,8 +1,72 @@
-"""What a message body may be."""
+"""What a message may be when it is sent: body, delay, group and deduplication ids (Q6, F1, F2)."""
 
 from __future__ import annotations
 
-from ledger.errors import InvalidParameterValue
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.rules import limits
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message_attributes import Attribute, message_attributes, size_of
+
+#: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
+IDENTIFIER = r"^[!-~]{1,128}$"
+_NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
+
+
+class Entry(NamedTuple):
+    """A message to be sent, checked. `delay` is in seconds; a FIFO queue's has both ids."""
+
+    body: str
+    delay: int = 0
+    message_attributes: Mapping[str, Attribute] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
+    message_group_id: str | None = None
+    message_deduplication_id: str | None = None
+    trace_header: str | None = None
+
+
+def entry(
+    text: object,
+    queue: Mapping[str, str],
+    *,
+    delay_seconds: object = None,
+    attributes: object = None,
+    message_group_id: object = None,
+    message_deduplication_id: object = None,
+    trace_header: object = None,
+) -> Entry:
+    """A message as a queue with these attributes takes it. Raises InvalidParameterValue, MissingParameter."""
+    most = int(queue["MaximumMessageSize"])
+    known = message_attributes(attributes)
+    checked = body(text, most)
+    size = len(checked.encode()) + size_of(known)
+    if size > most:
+        raise InvalidParameterValue(
+            "MessageBody", text, f"With its attributes it has {size} bytes; the queue takes {most} (MaximumMessageSize)"
+        )
+    fifo = is_fifo(queue)
+    group = _identifier("MessageGroupId", message_group_id)
+    deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
+    if fifo and group is None:
+        raise MissingParameter("MessageGroupId")
+    if deduplication is not None and not fifo:
+        raise InvalidParameterValue("MessageDeduplicationId", deduplication, _NOT_FOR_THIS_QUEUE)
+    if fifo and deduplication is None:
+        if queue["ContentBasedDeduplication"] != "true":
+            raise InvalidParameterValue("MessageDeduplicationId", None, NO_DEDUPLICATION_ID)
+        deduplication = content_digest(checked)
+    if trace_header is not None and not isinstance(trace_header, str):
+        raise InvalidParameterValue("AWSTraceHeader", trace_header, "Must be a string")
+    return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, trace_header)
+
+
+#: Recorded.
+NO_DEDUPLICATION_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+)
 
 
 def body(text: object, maximum_bytes: int) -> str:
@@ -23,3 +87,36 @@ def body(text: object, maximum_bytes: int) -> str:
             "Raise the queue's MaximumMessageSize, or send a pointer to the data.",
         )
     return text
+
+
+def delay(seconds: object, queue: Mapping[str, str]) -> int:
+    """Q6: a message's own delay, 0 to 900 s, else the queue's. FIFO queues have only the queue's; 0 means that too
+    (recorded: a zero delay "defaults to queue delay")."""
+    default = int(queue["DelaySeconds"])
+    if seconds is None:
+        return default
+    checked = limits.whole_number("DelaySeconds", seconds, 0, limits.MAXIMUM_DELAY)
+    if not is_fifo(queue):
+        return checked
+    if checked:
+        raise InvalidParameterValue("DelaySeconds", seconds, _NOT_FOR_THIS_QUEUE, "Set the queue's DelaySeconds.")
+    return default
+
+
+def content_digest(text: str) -> str:
+    """F1, content-based deduplication: SQS "uses a SHA-256 hash to generate the message deduplication ID using the
+    body of the message (but not the attributes of the message)"."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: str) -> tuple[str, str]:
+    """What makes two messages the same: the id alone, or within its group when that is the DeduplicationScope."""
+    return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
+
+
+def _identifier(field: str, value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not re.fullmatch(IDENTIFIER[1:-1], value)):
+        raise InvalidParameterValue(
+            field, value, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+        )
+    return value

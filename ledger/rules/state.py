@@ -17,27 +17,50 @@ class Record(NamedTuple):
     visible_at: int | None = None
     released_at: int | None = None
     deleted_at: int | None = None
+    #: A dead letter in this queue: the id of the queue it was moved from, and where its body lies.
+    origin_queue: str | None = None
+    #: The id of the queue that it was moved to; here it is no more.
+    moved_to: str | None = None
+    #: Instead of `sent_at`, for what was moved here in a way that restarts its retention.
+    enqueued_at: int | None = None
+    #: The Delta table that its receiver began to write its output to, and under which transaction.
+    writing_to: str | None = None
+    write_id: str | None = None
 
 
 UNTOUCHED = Record()
 
 
 class Status(str, Enum):
-    """S2's three states, told apart further: stored is VISIBLE, DELAYED or LOCKED."""
+    """S2's three states, told apart further: stored is VISIBLE, DELAYED or LOCKED. The last three are gone."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
     LOCKED = "locked"
     IN_FLIGHT = "in flight"
     DELETED = "deleted"
+    EXPIRED = "expired"
+    MOVED = "moved"
 
 
-def status(record: Record, available_at: int, now: int) -> Status:
-    """The state of a message at `now`. A deadline that equals `now` has passed."""
+def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
+    """The state of a message at `now`. A deadline that equals `now` has passed.
+
+    `expires_at` ends it whoever holds it then: Q7, "counted from the send". None: not looked at.
+    """
     if record.deleted_at is not None:
         return Status.DELETED
+    if record.moved_to is not None:
+        return Status.MOVED
+    if expires_at is not None and expires_at <= now:
+        return Status.EXPIRED
     if record.visible_at is not None and record.visible_at > now:
         return Status.IN_FLIGHT if record.receipt_id is not None else Status.LOCKED
     if available_at > now:
         return Status.DELAYED
     return Status.VISIBLE
+
+
+def expires_at(record: Record, sent_at: int, retention: int) -> int:
+    """Q7: `retention` milliseconds from the send, or from the move when that is recorded as `enqueued_at`."""
+    return (sent_at if record.enqueued_at is None else record.enqueued_at) + retention

@@ -41,6 +41,7 @@ class Outcome(str, Enum):
     NOT_IN_FLIGHT = "not in flight"
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
+    EXPIRED = "the receipt handle has expired"
 
 
 #: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE and RELEASED ever change anything.
@@ -58,12 +59,20 @@ TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
 }
+#: V10: where FIFO queues differ. Recorded: "Reason: The receipt handle has expired."
+FIFO_TABLE = {
+    **TABLE,
+    (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
+    (Standing.RELEASED, Verb.DELETE): Outcome.EXPIRED,
+}
 
 
 def standing(record: Record, receipt_id: str, now: int) -> Standing:
     """How `receipt_id` stands to a message of which `record` is recorded."""
     if record.deleted_at is not None:
         return Standing.DELETED
+    if record.moved_to is not None:
+        return Standing.SUPERSEDED
     if record.receipt_id is None and record.visible_at is None:
         return Standing.UNKNOWN
     if record.receipt_id != receipt_id:
@@ -82,6 +91,8 @@ def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: in
         first_received_at=record.first_received_at if record.first_received_at is not None else now,
         received_at=now,
         visible_at=now + timeout * MILLISECONDS,
+        origin_queue=record.origin_queue,
+        enqueued_at=record.enqueued_at,
     )
 
 
@@ -119,12 +130,15 @@ def change(
     return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
 
 
-def delete(record: Record, receipt_id: str, now: int, *, whole_claim: bool = False) -> tuple[Outcome, Record]:
+def delete(
+    record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
+) -> tuple[Outcome, Record]:
     """V8, V10, V13: deletes what this receipt was the last to get; through any other receipt nothing changes."""
+    table = FIFO_TABLE if fifo else TABLE
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
-    outcome = TABLE[stands, Verb.DELETE]
+    outcome = table[stands, Verb.DELETE]
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
 
 
@@ -141,7 +155,7 @@ def lock(record: Record, timeout: int, now: int) -> Record | None:
 
     S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout".
     """
-    if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED):
+    if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
         return None
     return record._replace(receipt_id=None, attempt_id=None, released_at=None, visible_at=now + timeout * MILLISECONDS)
 
@@ -159,6 +173,18 @@ def restart(record: Record, timeout: int, now: int) -> Record:
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
+def restore(record: Record, receipt_id: str, now: int) -> Record | None:
+    """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it.
+
+    None: not deleted under this receipt. The counts stay; a message that another queue has is not touched.
+    """
+    if record.deleted_at is None or record.receipt_id != receipt_id:
+        return None
+    return record._replace(
+        receipt_id=None, attempt_id=None, deleted_at=None, released_at=None, visible_at=now, writing_to=None, write_id=None
+    )
+
+
 #: The error that an outcome is on the wire and in Python, by verb; an outcome that is not here is a success.
 #: V8, V13: "change is an error; delete on a standard queue succeeds and does nothing".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
@@ -168,6 +194,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.BEYOND_CEILING): InvalidParameterValue,
     (Verb.CHANGE, Outcome.INVALID): ReceiptHandleIsInvalid,
     (Verb.DELETE, Outcome.INVALID): ReceiptHandleIsInvalid,
+    (Verb.DELETE, Outcome.EXPIRED): InvalidParameterValue,
 }
 
 
@@ -176,6 +203,8 @@ def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int 
     kind = ERRORS.get((verb, outcome))
     if kind is None:
         return None
+    if outcome is Outcome.EXPIRED:
+        return InvalidParameterValue("ReceiptHandle", handle, "The receipt handle has expired", "Receive it again.")
     if kind is InvalidParameterValue:
         return InvalidParameterValue(
             "VisibilityTimeout",

@@ -8,15 +8,19 @@ All instants are integer milliseconds UTC and all durations seconds; `now` is al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules import visibility
+from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import Limits
+from ledger.rules.message import Entry
+from ledger.rules.message_attributes import Attribute
 from ledger.rules.state import Record, Status
-from ledger.rules.visibility import Verb
+from ledger.rules.visibility import Outcome, Verb
 
 RUN_FIELDS = [
     pa.field("lane", pa.int32()),
@@ -89,7 +93,11 @@ class StoredMessage:
     segment: str
     seq: int
     record: Record
-    message_attributes: Mapping[str, Mapping[str, object]] | None = None
+    message_attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    message_group_id: str | None = None
+    message_deduplication_id: str | None = None
+    sequence_number: int | None = None
+    trace_header: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,11 @@ class Store(Protocol):
     def delete_queue(self, name: str) -> None:
         """Removes the queue and, with it, its messages."""
 
-    def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
-        """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same."""
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+        """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same.
+
+        F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
+        """
 
     def receive(
         self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
@@ -130,6 +141,20 @@ class Store(Protocol):
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
     ) -> list[pa.Table]:
         """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
+
+    def redrive(
+        self,
+        source: QueueRecord,
+        target: QueueRecord | None,
+        maximum: int | None,
+        chosen: pa.Table | None,
+        now: int,
+    ) -> int:
+        """D2: moves visible messages, at most `maximum` and of `chosen` (RUNS) when given, to `target`, or without one
+        to where each came from; answers how many. Messages whose origin is gone stay."""
+
+    def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
+        """Makes what was deleted under a receipt visible again; answers how many messages."""
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
         """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist."""
@@ -151,6 +176,25 @@ class Store(Protocol):
 
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""
+
+
+def decide(
+    queue: QueueRecord, action: Action, record: Record, limits: Limits, accept_late: bool, now: int
+) -> tuple[Outcome, Record]:
+    """What an action does to one message, by the rules."""
+    if action.verb is Verb.DELETE:
+        fifo = is_fifo(queue.attributes)
+        return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
+    return visibility.change(
+        record,
+        action.receipt_id,
+        action.timeout,
+        now,
+        ceiling=limits.maximum_visibility_timeout,
+        accept_late=accept_late,
+        whole_claim=action.whole_claim,
+        only_later=action.only_later,
+    )
 
 
 def named_twice() -> InvalidParameterValue:

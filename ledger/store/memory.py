@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from ledger.errors import MessageDoesNotExist, QueueDoesNotExist
+from ledger.rules import fifo, redrive, visibility
 from ledger.rules import message_id as ids
-from ledger.rules import visibility
-from ledger.rules.limits import Limits
+from ledger.rules.admission import admit
+from ledger.rules.attributes import is_fifo, limits_of, retention_of
+from ledger.rules.limits import MILLISECONDS, Limits
+from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import UNTOUCHED, Record, Status, status
-from ledger.rules.visibility import Outcome, Verb
-from ledger.store import GRANTED_RUNS, OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
+from ledger.rules.state import UNTOUCHED, Record, Status, expires_at, status
+from ledger.rules.visibility import Outcome
+from ledger.store import (
+    GRANTED_RUNS,
+    OUTCOME_RUNS,
+    Action,
+    Counts,
+    Grant,
+    QueueRecord,
+    StoredMessage,
+    decide,
+    named_twice,
+)
 
 LANE = 0
 Place = tuple[str, int]
@@ -23,8 +36,10 @@ Place = tuple[str, int]
 
 @dataclass
 class _Stored:
-    body: str
+    entry: Entry
     sent_at: int
+    available_at: int
+    sequence_number: int
     record: Record = UNTOUCHED
 
 
@@ -68,22 +83,36 @@ class MemoryStore:
             self._queues.pop(name)
             self._commit()
 
-    def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
-        if not bodies:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+        if not entries:
             return []
         with self._lock:
             known = self._sent.get((queue.id, attempt_id)) if attempt_id is not None else None
             if known is not None:
                 return known
-            self._commit()
-            segment = ids.segment(ids.new_send_key(), 0)
+            segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             stored = self._stored(queue)
-            for seq, body in enumerate(bodies):
-                stored[segment, seq] = _Stored(body, now)
-            answer = [ids.message_id(segment, seq) for seq in range(len(bodies))]
+            answer = []
+            for entry in entries:
+                same = self._same(queue, stored, entry, now) if is_fifo(queue.attributes) else None
+                place = same or (segment, len(answer))
+                if same is None:
+                    sequence = fifo.sequence_number(send, place[1])
+                    stored[place] = _Stored(entry, now, now + entry.delay * MILLISECONDS, sequence)
+                answer.append(ids.message_id(*place))
             if attempt_id is not None:
                 self._sent[queue.id, attempt_id] = answer
             return answer
+
+    @staticmethod
+    def _same(queue: QueueRecord, stored: dict[Place, _Stored], entry: Entry, now: int) -> Place | None:
+        key = lambda e: deduplication_key(queue.attributes, e.message_group_id, e.message_deduplication_id)  # noqa: E731
+        for place, message in stored.items():
+            # A dead letter that came from elsewhere was not sent here.
+            if message.record.origin_queue is None and message.entry.message_deduplication_id is not None:
+                if key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
+                    return place
+        return None
 
     def receive(
         self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
@@ -99,12 +128,66 @@ class MemoryStore:
                     for place in same:
                         stored[place].record = visibility.restart(stored[place].record, timeout, now)
                     return self._grant(stored, same, now)
-            visible = [place for place, m in stored.items() if status(m.record, m.sent_at, now) is Status.VISIBLE]
-            chosen = visible if maximum is None else visible[:maximum]
+            states = {place: self._status(queue, m, now) for place, m in stored.items()}
+            in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
+            maximum = admit(maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes))
+            alive = self._bury(queue, stored, self._receivable(queue, stored, states), now)
+            chosen = alive if maximum is None else alive[:maximum]
             receipt_id = new_receipt_id()
             for place in chosen:
                 stored[place].record = visibility.receive(stored[place].record, receipt_id, attempt_id, timeout, now)
             return self._grant(stored, chosen, now) if chosen else None
+
+    @staticmethod
+    def _receivable(queue: QueueRecord, stored: dict[Place, _Stored], states: dict[Place, Status]) -> list[Place]:
+        if not is_fifo(queue.attributes):
+            return [place for place, state in states.items() if state is Status.VISIBLE]
+        # What was moved here came with the move; within one instant the order of the sends decides.
+        came = lambda m: (m.sent_at if m.record.enqueued_at is None else m.record.enqueued_at, m.sequence_number)  # noqa: E731
+        ordered = sorted(stored, key=lambda place: came(stored[place]))
+        return list(
+            fifo.receivable((place, stored[place].entry.message_group_id, states[place]) for place in ordered)
+        )
+
+    def _bury(self, queue: QueueRecord, stored: dict[Place, _Stored], places: list[Place], now: int) -> list[Place]:
+        """D1: moves what was received too often; answers the others."""
+        policy = redrive.policy_of(queue.attributes)
+        target = self._queues.get(policy.target) if policy else None
+        if target is None:
+            return places
+        dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
+        arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=is_fifo(queue.attributes))  # noqa: E731
+        self._move(queue, target, dead, arrives)
+        return [place for place in places if place not in set(dead)]
+
+    def _move(
+        self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
+    ) -> None:
+        here, there = self._stored(source), self._stored(target)
+        for place in places:
+            there[place] = replace(here[place], record=arrives(here[place].record))
+            here[place].record = redrive.moved_away(here[place].record, target.id)
+        if places:
+            self._commit()
+
+    def redrive(
+        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: object, now: int
+    ) -> int:
+        with self._lock:
+            stored = self._stored(source)
+            states = {place: self._status(source, m, now) for place, m in stored.items()}
+            visible = self._receivable(source, stored, states)
+            if chosen is not None:
+                wanted = {(r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)}
+                visible = [place for place in visible if place in wanted]
+            homes = {q.id: q for q in self._queues.values()}
+            moved = 0
+            for place in visible[:maximum]:
+                there = target or homes.get(stored[place].record.origin_queue)
+                if there is not None:
+                    self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
+                    moved += 1
+            return moved
 
     def act(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
@@ -118,8 +201,10 @@ class MemoryStore:
                 for run in action.runs.to_pylist():
                     for seq in range(run["first_seq"], run["last_seq"] + 1):
                         place = run["segment"], seq
-                        outcome, record = self._decide(before.get(place), action, limits, accept_late, now)
-                        if record is not None and record != before.get(place):
+                        outcome, record = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED, None
+                        if place in before:
+                            outcome, record = decide(queue, action, before[place], limits, accept_late, now)
+                        if record is not None and record != before[place]:
                             if changed.setdefault(place, action) is not action:
                                 raise named_twice()
                             records[place] = record
@@ -131,24 +216,16 @@ class MemoryStore:
                 self._commit()
             return answers
 
-    @staticmethod
-    def _decide(
-        record: Record | None, action: Action, limits: Limits, accept_late: bool, now: int
-    ) -> tuple[Outcome, Record | None]:
-        if record is None:
-            return (Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED), None
-        if action.verb is Verb.DELETE:
-            return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim)
-        return visibility.change(
-            record,
-            action.receipt_id,
-            action.timeout,
-            now,
-            ceiling=limits.maximum_visibility_timeout,
-            accept_late=accept_late,
-            whole_claim=action.whole_claim,
-            only_later=action.only_later,
-        )
+    def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
+        with self._lock:
+            restored = 0
+            for message in self._stored(queue).values():
+                record = visibility.restore(message.record, receipt_id, now)
+                if record is not None and expires_at(record, message.sent_at, retention_of(queue.attributes)) > now:
+                    message.record, restored = record, restored + 1
+            if restored:
+                self._commit()
+            return restored
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
         with self._lock:
@@ -169,7 +246,7 @@ class MemoryStore:
             places = [
                 place
                 for place, m in stored.items()
-                if m.record.receipt_id == receipt_id and m.record.deleted_at is None
+                if m.record.receipt_id == receipt_id and m.record.deleted_at is None and m.record.moved_to is None
             ]
             return self._grant(stored, places, stored[places[0]].record.received_at) if places else None
 
@@ -186,18 +263,21 @@ class MemoryStore:
     def purge(self, queue: QueueRecord, now: int) -> int:
         with self._lock:
             self._commit()
-            alive = [m for m in self._stored(queue).values() if m.record.deleted_at is None]
+            gone = (Status.DELETED, Status.MOVED, Status.EXPIRED)
+            alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in gone]
             for message in alive:
                 message.record = message.record._replace(deleted_at=now)
             return len(alive)
 
     def counts(self, queue: QueueRecord, now: int) -> Counts:
         with self._lock:
-            by_status = dict.fromkeys(Status, 0)
-            messages = self._stored(queue).values()
-            for message in messages:
-                by_status[status(message.record, message.sent_at, now)] += 1
-            return Counts(by_status, min((m.sent_at for m in messages if m.record.deleted_at is None), default=None))
+            by_status, oldest = dict.fromkeys(Status, 0), []
+            for message in self._stored(queue).values():
+                state = self._status(queue, message, now)
+                by_status[state] += 1
+                if state not in (Status.DELETED, Status.MOVED, Status.EXPIRED):
+                    oldest.append(message.sent_at)
+            return Counts(by_status, min(oldest, default=None))
 
     def change_token(self) -> object:
         return self._version
@@ -206,6 +286,11 @@ class MemoryStore:
         self._version += 1
         return self._version
 
+    @staticmethod
+    def _status(queue: QueueRecord, message: _Stored, now: int) -> Status:
+        ends = expires_at(message.record, message.sent_at, retention_of(queue.attributes))
+        return status(message.record, message.available_at, now, ends)
+
     def _stored(self, queue: QueueRecord) -> dict[Place, _Stored]:
         if queue.id not in self._messages:
             raise QueueDoesNotExist(queue.name, self._queues)
@@ -213,15 +298,19 @@ class MemoryStore:
 
     def _find(self, queue: QueueRecord, message_id: str) -> _Stored:
         place = ids.place(message_id)
-        if place not in self._stored(queue):
+        message = self._stored(queue).get(place)
+        if message is None or message.record.moved_to is not None:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
-        return self._stored(queue)[place]
+        return message
 
     @staticmethod
     def _answer(place: Place, message: _Stored) -> StoredMessage:
+        entry = message.entry
         return StoredMessage(
-            ids.message_id(*place), message.body, message.sent_at, message.sent_at, LANE, *place, message.record
-        )
+            ids.message_id(*place), entry.body, message.sent_at, message.available_at, LANE, *place, message.record,
+            entry.message_attributes, entry.message_group_id, entry.message_deduplication_id,
+            message.sequence_number if entry.message_group_id else None, entry.trace_header,
+        )  # fmt: skip
 
     def _grant(self, stored: dict[Place, _Stored], places: list[Place], received_at: int) -> Grant:
         version = self._commit()

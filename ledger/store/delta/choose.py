@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ledger.store.delta.axis import Runs
+
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """As few lanes as the claim needs: one that can fill it, at random, else the fullest ones.
@@ -29,17 +31,15 @@ def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int)
     return sorted(chosen)
 
 
-def oldest_up_to(
-    sent_at: np.ndarray, first: np.ndarray, last: np.ndarray, maximum: int | None
-) -> tuple[np.ndarray, ...]:
-    """(which runs, first, last): the oldest sent first, the last one cut so that they hold at most `maximum`."""
-    order = np.lexsort((first, sent_at))
-    first, last = first[order], last[order]
-    if maximum is None:
-        return order, first, last
-    through = np.cumsum(last - first + 1)
-    count = min(int(np.searchsorted(through, maximum)) + 1, len(order))
-    first, last = first[:count], last[:count].copy()
-    if count:
-        last[-1] -= max(0, int(through[count - 1]) - maximum)
-    return order[:count], first, last
+def first_in_order(runs: Runs, order: np.ndarray, maximum: int | None) -> Runs:
+    """The first messages in `order`, at most `maximum`: the last run is cut, at its end. Sorted by place."""
+    sort = np.argsort(order, kind="stable")
+    first, last, code = (column[sort] for column in runs)
+    if maximum is not None:
+        through = np.cumsum(last - first + 1)
+        count = min(int(np.searchsorted(through, maximum)) + 1, len(first)) if maximum else 0
+        first, last, code = first[:count], last[:count].copy(), code[:count]
+        if count:
+            last[-1] -= max(0, int(through[count - 1]) - maximum)
+    sort = np.argsort(first, kind="stable")
+    return Runs(first[sort], last[sort], code[sort])

@@ -108,8 +108,10 @@ class DeltaRsEngine:
             "messages": "num_records",
             "first_seq": "min.seq",
             "last_seq": "max.seq",
-            "sent_at": "min.sent_at",
-            "available_at": "max.available_at",
+            "first_sent_at": "min.sent_at",
+            "last_sent_at": "max.sent_at",
+            "first_available_at": "min.available_at",
+            "last_available_at": "max.available_at",
         }
         columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
         return loaded.version(), pa.table(columns, schema=SEGMENT_FILES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -25,9 +25,13 @@ class Where:
     queue: str | None = None
     lanes: tuple[int, ...] | None = None
     segments: tuple[str, ...] | None = None
+    #: Or these: for a commit that moves messages from one queue to another.
+    also: Where | None = None
 
     def sql(self, alias: str = "") -> str:
         """As a SQL predicate on columns of `alias`."""
+        if self.also is not None:
+            return f"(({replace(self, also=None).sql(alias)}) OR ({self.also.sql(alias)}))"
         prefix = f"{alias}." if alias else ""
         parts = []
         if self.queue is not None:
@@ -119,8 +123,10 @@ SEGMENT_FILES = pa.schema(
         ("messages", pa.int64()),
         ("first_seq", pa.int64()),
         ("last_seq", pa.int64()),
-        ("sent_at", pa.int64()),
-        ("available_at", pa.int64()),
+        ("first_sent_at", pa.int64()),
+        ("last_sent_at", pa.int64()),
+        ("first_available_at", pa.int64()),
+        ("last_available_at", pa.int64()),
     ]
 )
 

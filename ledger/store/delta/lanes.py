@@ -32,6 +32,8 @@ class Lanes:
         is_head = pc.equal(rows["segment"], HEAD)
         heads = rows.filter(is_head)
         self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
+        #: The time of the last commit that is seen here.
+        self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
         first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
         order = np.argsort(first, kind="stable")
@@ -76,15 +78,19 @@ class Lanes:
         seq = first - (place << SEGMENT_SHIFT)
         return [pa.array(self.lanes(first), pa.int32()), names, pa.array(seq), pa.array(seq + last - first)]
 
-    def edits(self, over: Runs) -> pa.Table:
+    def lane_of_segment(self, segment: str) -> int:
+        """The lane of a segment that was met before."""
+        return self.lane_of[self._index[segment]]
+
+    def edits(self, over: Runs, now: int) -> pa.Table:
         """What a MERGE must insert, update and delete so that the recorded runs become `runs` with `over` on top.
 
         Every lane that changes gets its head row counted up, which is what concurrent decisions about it trip over.
         Without a change: no rows.
         """
-        return self.replacing(axis.paint(self.runs, over))
+        return self.replacing(axis.paint(self.runs, over), now)
 
-    def replacing(self, new: Runs) -> pa.Table:
+    def replacing(self, new: Runs, now: int) -> pa.Table:
         """The edits that turn the recorded runs into `new`."""
         old = self.runs
         at = np.searchsorted(old.first, new.first)
@@ -105,10 +111,10 @@ class Lanes:
         changed = np.unique(self.lanes(np.concatenate([new.first[written], gone]))).tolist()
         rows = pa.concat_tables([upserts, deletes])
         rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
-        return pa.concat_tables([self.heads(changed), rows])
+        return pa.concat_tables([self.heads(changed, now), rows])
 
-    def heads(self, lanes: Iterable[int]) -> pa.Table:
-        """The edits that count up the head rows of some lanes."""
+    def heads(self, lanes: Iterable[int], now: int) -> pa.Table:
+        """The edits that count up the head rows of some lanes, and note the time of their last commit."""
         rows = [
             {
                 "queue": self.queue,
@@ -116,6 +122,7 @@ class Lanes:
                 "segment": HEAD,
                 "first_seq": -1,
                 "last_seq": -1,
+                "received_at": now * 1_000,
                 "revision": (self.revisions.get(lane) or 0) + 1,
                 EXPECTED_REVISION: self.revisions.get(lane),
                 OPERATION: "update" if lane in self.revisions else "insert",
@@ -159,9 +166,8 @@ class Lanes:
             kind = VISIBILITY.field(name).type
             column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
             columns[name] = column.take(pa.array(inverse, pa.int64()))
-        for name in ("origin_queue", "revision"):
-            columns[name] = pa.nulls(len(first), VISIBILITY.field(name).type)
-        return pa.table(columns, schema=VISIBILITY)
+        columns["revision"] = pa.nulls(len(first), pa.int64())
+        return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 
 
 def instants(milliseconds: Iterable[int | None]) -> pa.Array:

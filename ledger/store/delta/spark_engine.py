@@ -94,16 +94,17 @@ class SparkEngine:
 
         session, state = self._session(), self._state("messages")
         files = DataFrame(state.allFiles().toDF(), session)
-        statistics = "numRecords BIGINT, minValues STRUCT<seq: BIGINT, sent_at: TIMESTAMP>, " + (
-            "maxValues STRUCT<seq: BIGINT, available_at: TIMESTAMP>"
-        )
+        values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
+        statistics = f"numRecords BIGINT, minValues {values}, maxValues {values}"
         files.createOrReplaceTempView("ledger_files")
         rows = self._rows(f"""
             SELECT partitionValues['queue'] AS queue, CAST(partitionValues['lane'] AS INT) AS lane,
                    partitionValues['segment'] AS segment, known.numRecords AS messages,
                    known.minValues.seq AS first_seq, known.maxValues.seq AS last_seq,
-                   unix_millis(known.minValues.sent_at) AS sent_at,
-                   unix_millis(known.maxValues.available_at) AS available_at
+                   unix_millis(known.minValues.sent_at) AS first_sent_at,
+                   unix_millis(known.maxValues.sent_at) AS last_sent_at,
+                   unix_millis(known.minValues.available_at) AS first_available_at,
+                   unix_millis(known.maxValues.available_at) AS last_available_at
             FROM (SELECT partitionValues, from_json(stats, '{statistics}') AS known FROM ledger_files)
         """)
         return int(state.version()), rows.cast(SEGMENT_FILES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,16 @@ import pyarrow.compute as pc
 
 from ledger.store.delta.engine import Engine, Where, tuple_of
 
+COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
+
 
 @dataclass(frozen=True)
 class Stock:
-    """The messages of one queue as runs. Milliseconds, of each run's file: its first `sent_at`, its last `available_at`."""
+    """The messages of one queue as runs, each of one file. Instants in milliseconds.
+
+    `sent_at` is that of the run's first message. Where the difference between a file's messages matters (some of them
+    delayed or expired, others not) its runs are those of equal instants.
+    """
 
     lane: np.ndarray
     segment: pa.Array
@@ -31,57 +38,107 @@ class Stock:
         """The highest ordinal of a segment."""
         return int(self.last_seq[pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)].max())
 
+    def take(self, chosen: np.ndarray) -> Stock:
+        """The runs where the mask is true."""
+        return Stock(
+            self.lane[chosen],
+            self.segment.filter(pa.array(chosen)),
+            *(getattr(self, name)[chosen] for name in COLUMNS[2:]),
+        )
+
+    def joined(self, other: Stock, lane: np.ndarray) -> Stock:
+        """These runs and behind them those of `other`, in the lanes given."""
+        numbers = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS[2:])
+        return Stock(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
+
 
 class Stocks:
     """Stocks by queue, kept until the version of `messages` moves on."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: tuple[int, pa.Table, dict[str, Stock]] | None = None
+        self._kept: tuple[int, pa.Table, dict[tuple[str, tuple[str, ...]], Stock]] | None = None
 
-    def of(self, queue: str) -> Stock:
-        """The messages that exist in a queue, by its id."""
+    def of(self, queue: str, now: int, retention: int) -> Stock:
+        """The messages that were ever sent to a queue, by its id, and are not dropped."""
+        files = self._files()
+        files = files.filter(pc.equal(files["queue"], queue))
+        inside = _worth_reading(files, now, now - retention)
+        known = self._kept[2]
+        if (queue, inside) not in known:
+            known[queue, inside] = self._read(queue, files, inside)
+        return known[queue, inside]
+
+    def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
+        """Where the messages of segments lie: segments by the queue that they were sent to. Dropped ones nowhere."""
+        if not segments:
+            return {}
+        files = self._files()
+        found = files.filter(pc.is_in(files["segment"], pa.array(segments))).select(["queue", "segment"])
+        homes: dict[str, list[str]] = {}
+        for row in found.group_by(["queue", "segment"]).aggregate([]).to_pylist():
+            homes.setdefault(row["queue"], []).append(row["segment"])
+        return homes
+
+    def home(self, segment: str) -> tuple[str, int, int] | None:
+        """The queue and lane that a segment lies in, and its highest ordinal; None when it was dropped."""
+        files = self._files()
+        rows = files.filter(pc.equal(files["segment"], segment))
+        if not rows.num_rows:
+            return None
+        return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
+
+    def segments(self) -> set[str]:
+        """All segments of all queues."""
+        return set(self._files()["segment"].unique().to_pylist())
+
+    def _files(self) -> pa.Table:
         kept = self._kept
         if kept is None or kept[0] != self._engine.version("messages"):
             kept = self._kept = (*self._engine.files(), {})
-        if queue not in kept[2]:
-            kept[2][queue] = self._read(queue, kept[1].filter(pc.equal(kept[1]["queue"], queue)))
-        return kept[2][queue]
+        return kept[1]
 
-    def _read(self, queue: str, files: pa.Table) -> Stock:
-        span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
-        broken = files["segment"].filter(pc.invert(pc.fill_null(pc.equal(span, files["messages"]), False)))
-        runs = files.select(_COLUMNS)
-        if len(broken):
-            inside = pc.is_in(runs["segment"], broken.combine_chunks())
-            runs = pa.concat_tables([runs.filter(pc.invert(inside)), self._inside(queue, tuple_of(broken.to_pylist()))])
+    def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
+        named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}
+        runs = pa.table([files[named.get(name, name)] for name in COLUMNS], names=COLUMNS)
+        if inside:
+            outside = pc.invert(pc.is_in(runs["segment"], pa.array(inside)))
+            runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside)])
         return Stock(
             runs["lane"].to_numpy().astype(np.int64),
             runs["segment"].combine_chunks(),
-            runs["first_seq"].to_numpy(),
-            runs["last_seq"].to_numpy(),
-            runs["sent_at"].to_numpy(),
-            runs["available_at"].to_numpy(),
+            *(runs[name].to_numpy() for name in COLUMNS[2:]),
         )
 
     def _inside(self, queue: str, segments: tuple[str, ...]) -> pa.Table:
-        """The runs of segments with a file that has gaps: their ordinals have to be read."""
+        """The runs of segments whose files do not tell enough: ordinals and instants have to be read."""
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
         )
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
-        seq = rows["seq"].to_numpy()
-        segment = rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
-        starts = np.flatnonzero(np.concatenate([[True], (np.diff(seq) != 1) | (np.diff(segment) != 0)]))
+        seq, segment = rows["seq"].to_numpy(), rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
+        sent_at, available_at = _milliseconds(rows["sent_at"]), _milliseconds(rows["available_at"])
+        border = (np.diff(seq) != 1) | (np.diff(segment) != 0)
+        border |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
+        starts = np.flatnonzero(np.concatenate([[True], border]))
         ends = np.concatenate([starts[1:] - 1, [len(seq) - 1]])
-        sent_at = np.minimum.reduceat(_milliseconds(rows["sent_at"]), starts)
-        available_at = np.maximum.reduceat(_milliseconds(rows["available_at"]), starts)
         first = rows.take(pa.array(starts))
-        runs = [first["lane"], first["segment"], *map(pa.array, (seq[starts], seq[ends], sent_at, available_at))]
-        return pa.table(runs, names=_COLUMNS)
+        numbers = map(pa.array, (seq[starts], seq[ends], sent_at[starts], available_at[starts]))
+        return pa.table([first["lane"], first["segment"], *numbers], names=COLUMNS)
 
 
-_COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
+def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str, ...]:
+    """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
+    differ in being delayed, or in being expired."""
+    span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
+    told = pc.fill_null(pc.equal(span, files["messages"]), False)
+    for first, last, instant in (
+        ("first_available_at", "last_available_at", now),
+        ("first_sent_at", "last_sent_at", expired_before),
+    ):
+        alike = pc.or_(pc.greater(files[first], instant), pc.less_equal(files[last], instant))
+        told = pc.and_(told, pc.or_(pc.fill_null(alike, False), pc.equal(files[first], files[last])))
+    return tuple_of(files["segment"].filter(pc.invert(told)).to_pylist())
 
 
 def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:

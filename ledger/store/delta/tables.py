@@ -40,9 +40,11 @@ MESSAGES = pa.schema(
         ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
         ("sent_at", INSTANT),
         ("available_at", INSTANT),
+        ("sequence_number", pa.int64()),  # of FIFO queues; grows in the order of the commits
         ("message_group_id", pa.string()),
         ("message_deduplication_id", pa.string()),
         ("message_attributes", pa.map_(pa.string(), MESSAGE_ATTRIBUTE)),
+        ("trace_header", pa.string()),  # the message system attribute AWSTraceHeader
         ("body", pa.string()),
     ]
 )
@@ -62,7 +64,11 @@ VISIBILITY = pa.schema(
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
         ("deleted_at", INSTANT),
-        ("origin_queue", pa.string()),  # where the messages' bodies lie, when not in this queue (moved dead letters)
+        ("origin_queue", pa.string()),  # the queue that dead letters, or redriven ones, were moved from
+        ("moved_to", pa.string()),  # the queue that they were moved to, on the rows of the one they left
+        ("enqueued_at", INSTANT),  # when a move restarted their retention
+        ("writing_to", pa.string()),  # the Delta table that their receiver began to write its output to,
+        ("write_id", pa.string()),  # and the transaction it does that under: what decides whether they are done
         ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
     ]
 )
@@ -73,7 +79,8 @@ RECEIPTS = pa.schema(
         ("day", pa.date32()),
         ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
         ("at", INSTANT),
-        ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged
+        ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged,
+        # moved, arrived, restored, writing
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("messages", pa.int64()),
@@ -116,7 +123,7 @@ class Table:
             "delta.enableDeletionVectors": "false",
             "delta.logRetentionDuration": "interval 30 days",
             "delta.deletedFileRetentionDuration": "interval 7 days",
-            "delta.dataSkippingNumIndexedCols": "7" if self.name == "messages" else "32",
+            "delta.dataSkippingNumIndexedCols": "8" if self.name == "messages" else "32",
         }
 
 

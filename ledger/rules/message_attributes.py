@@ -1,0 +1,118 @@
+"""Message attributes: names, types and values as SQS takes them, their size, and the digests that SQS answers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
+
+_NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_TYPE = re.compile(r"(String|Number|Binary)(\.[^\s]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+LONGEST_NAME = 256
+
+
+class Attribute(NamedTuple):
+    """A message attribute: String and Number have a `string_value`, Binary a `binary_value`."""
+
+    data_type: str
+    string_value: str | None = None
+    binary_value: bytes | None = None
+
+    @property
+    def value(self) -> str | bytes:
+        """The value, whichever it is."""
+        return self.binary_value if self.binary_value is not None else self.string_value or ""
+
+    def as_sqs(self) -> dict[str, object]:
+        """As SQS answers it: DataType, and StringValue or BinaryValue."""
+        name = "StringValue" if self.binary_value is None else "BinaryValue"
+        return {"DataType": self.data_type, name: self.value}
+
+
+def message_attributes(given: object) -> dict[str, Attribute]:
+    """Attributes by name: each a string, a number, bytes, or SQS's {DataType, StringValue or BinaryValue}.
+
+    Raises InvalidParameterValue that names the attribute.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidParameterValue("MessageAttributes", given, "Must be attributes by name")
+    if len(given) > MAXIMUM_MESSAGE_ATTRIBUTES:
+        raise InvalidParameterValue(
+            "MessageAttributes", len(given), f"Number of message attributes exceeds the allowed maximum [{MAXIMUM_MESSAGE_ATTRIBUTES}]"
+        )
+    return {_name(name): _attribute(name, value) for name, value in given.items()}
+
+
+def size_of(attributes: Mapping[str, Attribute]) -> int:
+    """Bytes that count towards the message's size: names, types and values."""
+    return sum(len(text) for name, one in attributes.items() for text in (_bytes(name), _bytes(one.data_type), _bytes(one.value)))
+
+
+def md5_of_body(text: str) -> str:
+    """MD5OfBody: of the body in UTF-8, hexadecimal."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
+    """MD5OfMessageAttributes, as the SQS Developer Guide defines it ("Calculating the MD5 message digest for message
+    attributes"); None without attributes."""
+    if not attributes:
+        return None
+    digest = hashlib.md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        one = attributes[name]
+        for text in (_bytes(name), _bytes(one.data_type)):
+            digest.update(struct.pack("!I", len(text)) + text)
+        value = _bytes(one.value)
+        digest.update((b"\1" if one.binary_value is None else b"\2") + struct.pack("!I", len(value)) + value)
+    return digest.hexdigest()
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise InvalidParameterValue(
+            "MessageAttributes",
+            name,
+            "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or Amazon.",
+        )
+    return name
+
+
+def _attribute(name: str, given: object) -> Attribute:
+    if isinstance(given, Attribute):
+        data_type, text, binary = given
+    elif isinstance(given, Mapping):
+        data_type, text, binary = given.get("DataType"), given.get("StringValue"), given.get("BinaryValue")
+    elif isinstance(given, (bytes, bytearray)):
+        data_type, text, binary = "Binary", None, bytes(given)
+    elif isinstance(given, (int, float)) and not isinstance(given, bool):
+        data_type, text, binary = "Number", repr(given), None
+    else:
+        data_type, text, binary = "String", given, None
+    match = _TYPE.fullmatch(data_type) if isinstance(data_type, str) else None
+    if match is None or len(data_type) > LONGEST_NAME:
+        raise InvalidParameterValue(
+            f"MessageAttributes.{name}.DataType", data_type, "Must be String, Number or Binary, or one of them with a .label"
+        )
+    value = binary if match[1] == "Binary" else text
+    if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
+        raise InvalidParameterValue(
+            f"MessageAttributes.{name}", given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
+        )
+    if match[1] == "Number" and not _NUMBER.fullmatch(value):
+        raise InvalidParameterValue(
+            f"MessageAttributes.{name}", given, f"Can't cast the value of message (user) attribute '{name}' to a number"
+        )
+    return Attribute(data_type, None if match[1] == "Binary" else value, value if match[1] == "Binary" else None)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

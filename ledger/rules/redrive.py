@@ -1,0 +1,110 @@
+"""Dead letters (D1, D2): which queue they go to, from which they may come, and what a move records.
+
+D1: "a message received that often and not deleted goes to the target instead of being received again, with its id,
+body, attributes, sent time". Nothing is copied: the message stays in its segment, and the records say where it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledger.errors import InvalidAttributeValue
+from ledger.rules.limits import MAXIMUM_RECEIVES
+from ledger.rules.state import Record
+
+_ARN = re.compile(r"arn:[a-z0-9-]+:sqs:[a-z0-9-]*:[0-9]*:([A-Za-z0-9_.-]+)")
+_PERMISSIONS = ("allowAll", "denyAll", "byQueue")
+MAXIMUM_SOURCES = 10
+
+
+@dataclass(frozen=True)
+class RedrivePolicy:
+    """Where messages go that were received `maximum_receives` times and not deleted: the name of a queue."""
+
+    target: str
+    maximum_receives: int
+
+
+@dataclass(frozen=True)
+class RedriveAllowPolicy:
+    """Which queues may name this one as their dead-letter queue. `sources` counts only for byQueue."""
+
+    permission: str = "allowAll"
+    sources: tuple[str, ...] = ()
+
+    def allows(self, source: str) -> bool:
+        """Whether the queue of this name may."""
+        return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
+
+
+def queue_of(arn: object) -> str | None:
+    """The queue's name in an ARN of SQS's form; a plain name is taken as it is. None when it is neither."""
+    if not isinstance(arn, str) or not arn:
+        return None
+    match = _ARN.fullmatch(arn)
+    return match[1] if match else (None if ":" in arn else arn)
+
+
+def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
+    """The redrive policy in a queue's attributes; None without one. Raises InvalidAttributeValue."""
+    text = attributes.get("RedrivePolicy")
+    if not text:
+        return None
+    given = json.loads(text)
+    unknown = set(given) - {"deadLetterTargetArn", "maxReceiveCount"}
+    target, count = queue_of(given.get("deadLetterTargetArn")), given.get("maxReceiveCount")
+    if target is None or unknown:
+        raise InvalidAttributeValue(
+            "RedrivePolicy", text, "Must hold deadLetterTargetArn (a queue's ARN or name) and maxReceiveCount"
+        )
+    if isinstance(count, bool) or not re.fullmatch(r"[0-9]{1,4}", str(count)) or not 1 <= int(count) <= MAXIMUM_RECEIVES:
+        raise InvalidAttributeValue(
+            "RedrivePolicy", text, f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
+        )
+    return RedrivePolicy(target, int(count))
+
+
+def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
+    """Which queues may use this one for dead letters; by default all. Raises InvalidAttributeValue."""
+    text = attributes.get("RedriveAllowPolicy")
+    if not text:
+        return RedriveAllowPolicy()
+    given = json.loads(text)
+    sources = given.get("sourceQueueArns", [])
+    names = tuple(queue_of(arn) for arn in sources) if isinstance(sources, list) else (None,)
+    right = given.get("redrivePermission") in _PERMISSIONS and None not in names and len(names) <= MAXIMUM_SOURCES
+    if not right or bool(names) != (given.get("redrivePermission") == "byQueue"):
+        raise InvalidAttributeValue(
+            "RedriveAllowPolicy",
+            text,
+            "Must hold redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns",
+        )
+    return RedriveAllowPolicy(given["redrivePermission"], names)
+
+
+def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
+    """D1: whether a visible message goes to the dead-letter queue instead of being received again."""
+    return policy is not None and record.receive_count >= policy.maximum_receives
+
+
+def moved_away(record: Record, target: str) -> Record:
+    """What the queue that a message leaves records: that it is elsewhere. The last receipt stays on record."""
+    return record._replace(moved_to=target)
+
+
+def dead_letter(record: Record, origin: str, now: int, *, fifo: bool) -> Record:
+    """D1: what the target records. Its counts go on (recorded); on FIFO queues the move restarts the retention."""
+    return Record(
+        receive_count=record.receive_count,
+        first_received_at=record.first_received_at,
+        origin_queue=origin,
+        enqueued_at=now if fifo else record.enqueued_at,
+    )
+
+
+def redriven(now: int, origin: str | None = None) -> Record:
+    """D2: what the destination of a redrive records: received never, kept from now on. The id stays."""
+    return Record(enqueued_at=now, origin_queue=origin)

@@ -1,0 +1,95 @@
+"""What every verb that decides on lanes shares: loading them as of one version, the time, and the plan that results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.rules import time
+from ledger.rules.attributes import retention_of
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta import axis
+from ledger.store.delta.axis import Pieces, Runs
+from ledger.store.delta.engine import Engine, Snapshot, Where, tuple_of
+from ledger.store.delta.events import Events
+from ledger.store.delta.existing import existing, states
+from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.stock import Stock, Stocks
+from ledger.store.delta.transaction import Answer, Plan
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Lanes of a queue, and of those that messages may move to, all as of one version. `now` is never before the last
+    commit there."""
+
+    snapshot: Snapshot
+    queue: QueueRecord
+    lanes: Lanes
+    others: dict[str, Lanes]
+    now: int
+
+    def look(self, stocks: Stocks) -> tuple[Stock, Pieces, np.ndarray]:
+        """Every message of the queue: the stock, the pieces, and the state of each piece (see `existing`)."""
+        retention = retention_of(self.queue.attributes)
+        stock, pieces = existing(self.lanes, stocks, self.now, retention)
+        return stock, pieces, states(self.lanes, stock, pieces, self.now, retention)
+
+    def plan(
+        self,
+        over: Runs,
+        events: Events,
+        answer: Callable[[int], Answer],
+        meeting: Sequence[int] = (),
+        arriving: dict[str, Runs] | None = None,
+    ) -> Plan[Answer]:
+        """The commit that lays `over` on the queue's lanes, and `arriving` on those of the others.
+
+        `meeting`: lanes to count up even though nothing changes there, when anything changes at all.
+        """
+        edits = self.lanes.edits(over, self.now)
+        changed = set(edits["lane"].to_pylist())
+        if changed:
+            extra = [lane for lane in meeting if lane not in changed]
+            edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
+        where = Where(self.queue.id, tuple_of(changed.union(meeting)))
+        for queue, runs in (arriving or {}).items():
+            there = self.others[queue].edits(runs, self.now)
+            if there.num_rows:
+                edits = pa.concat_tables([edits, there])
+                where = Where(queue, tuple_of(there["lane"].to_pylist()), also=where)
+        return Plan(self.snapshot, where, edits, events.entries, answer, self.now)
+
+
+def load(
+    engine: Engine,
+    settings: Settings,
+    queue: QueueRecord,
+    now: int,
+    lanes: tuple[int, ...] | None = None,
+    others: Sequence[QueueRecord] = (),
+) -> Loaded:
+    """Lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree."""
+    where = Where(queue.id, lanes)
+    for other in others:
+        where = Where(other.id, also=where)
+    snapshot = engine.load("visibility", where)
+    by_queue = {record.id: Lanes(record.id, snapshot.rows if not others else _rows_of(snapshot.rows, record.id)) for record in (queue, *others)}
+    latest = max(one.latest for one in by_queue.values())
+    at = time.not_before(now, latest, settings.maximum_clock_skew)
+    mine = by_queue.pop(queue.id)
+    return Loaded(snapshot, queue, mine, by_queue, at)
+
+
+def in_order(runs: Runs) -> Runs:
+    """Sorted, and neighbours of one code joined."""
+    order = np.argsort(runs.first, kind="stable")
+    return axis.join(Runs(*(column[order] for column in runs)))
+
+
+def _rows_of(rows: pa.Table, queue: str) -> pa.Table:
+    return rows.filter(pa.compute.equal(rows["queue"], queue))

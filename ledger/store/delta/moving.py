@@ -1,0 +1,121 @@
+"""Messages that count elsewhere from now on: dead letters (D1) and their way back (D2). No body is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.errors import QueueDoesNotExist
+from ledger.rules import redrive
+from ledger.rules.attributes import is_fifo
+from ledger.rules.state import Record
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta import axis
+from ledger.store.delta.axis import ABSENT, Runs
+from ledger.store.delta.choose import first_in_order
+from ledger.store.delta.deciding import Loaded, in_order, load
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.events import Events
+from ledger.store.delta.groups import Groups
+from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.queues import Queues
+from ledger.store.delta.receivable import receivable
+from ledger.store.delta.transaction import Plan, Transactions
+from ledger.store.delta.stock import Stocks
+
+
+@dataclass(frozen=True)
+class Move:
+    """One move as two sides: what is laid on the lanes that the messages leave, and on those that they come to."""
+
+    leaving: Runs
+    arriving: Runs
+
+
+def move(
+    loaded: Loaded, target: QueueRecord, runs: Runs, arrives: Callable[[Record], Record], events: Events
+) -> Move:
+    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too."""
+    lanes, there = loaded.lanes, loaded.others[target.id]
+    away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
+    arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
+    lane, segment, first_seq, _ = lanes.table(runs.first, runs.last)
+    first = there.positions(pa.array(np.asarray(lane) % int(target.attributes["Lanes"])), segment, np.asarray(first_seq))
+    count = int(axis.lengths(runs.first, runs.last).sum())
+    events.note("moved", loaded.queue.id, count)
+    events.note("arrived", target.id, count)
+    return Move(Runs(runs.first, runs.last, away), in_order(Runs(first, first + runs.last - runs.first, arrived)))
+
+
+class Redriver:
+    """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, stocks: Stocks, groups: Groups, queues: Queues, settings: Settings
+    ) -> None:
+        self._engine, self._transactions, self._stocks = engine, transactions, stocks
+        self._groups, self._queues, self._settings = groups, queues, settings
+
+    def redrive(
+        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: pa.Table | None, now: int
+    ) -> int:
+        """See Store.redrive."""
+
+        def decide(losses: int) -> Plan[int]:
+            known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
+            loaded = load(self._engine, self._settings, source, now, others=self._destinations(source, target, known))
+            stock, pieces, state = loaded.look(self._stocks)
+            runs, order = receivable(source, loaded, stock, pieces, state, self._groups)
+            if chosen is not None:
+                runs, order = _only(loaded.lanes, runs, order, chosen)
+            lanes, events = loaded.lanes, Events()
+            to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
+            runs, order = Runs(*(column[to >= 0] for column in runs)), order[to >= 0]
+            runs = first_in_order(runs, order, maximum)
+            to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
+            leaving, arriving = [axis.empty_runs()], {}
+            for index, queue in enumerate(loaded.others):
+                mine = Runs(*(column[to == index] for column in runs))
+                if len(mine.first):
+                    arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
+                    sides = move(loaded, known[queue], mine, arrives, events)
+                    leaving.append(sides.leaving)
+                    arriving[queue] = sides.arriving
+            count = int(axis.lengths(runs.first, runs.last).sum())
+            over = in_order(Runs(*(np.concatenate(column) for column in zip(*leaving))))
+            return loaded.plan(over, events, lambda version: count, arriving=arriving)
+
+        return self._transactions.run("redrive", "visibility", source.id, now, decide)
+
+    def _destinations(
+        self, source: QueueRecord, target: QueueRecord | None, known: dict[str, QueueRecord]
+    ) -> list[QueueRecord]:
+        if target is not None:
+            if target.id not in known:
+                raise QueueDoesNotExist(target.name)
+            return [target]
+        lanes = load(self._engine, self._settings, source, 0).lanes
+        origins = {record.origin_queue for record in lanes.records}
+        return [known[origin] for origin in sorted(origins - {None}) if origin in known]
+
+
+def _index(record: Record, target: QueueRecord | None, known: dict[str, QueueRecord], loaded: Loaded) -> int:
+    """Which of the other queues a message goes to; -1: nowhere."""
+    queue = target.id if target is not None else record.origin_queue
+    return list(loaded.others).index(queue) if queue in loaded.others else -1
+
+
+def _only(lanes: Lanes, runs: Runs, order: np.ndarray, chosen: pa.Table) -> tuple[Runs, np.ndarray]:
+    """The parts of runs that lie in `chosen` (RUNS), each with its run's place in the order."""
+    first = lanes.positions(chosen["lane"], chosen["segment"], chosen["first_seq"])
+    last = first + chosen["last_seq"].to_numpy() - chosen["first_seq"].to_numpy()
+    sort = np.argsort(first, kind="stable")
+    wanted = Runs(first[sort], last[sort], np.zeros(len(first), dtype=np.int64))
+    pieces = axis.cut(wanted, runs.first, runs.last)
+    inside = pieces.code != ABSENT
+    query = pieces.query[inside]
+    return Runs(pieces.first[inside], pieces.last[inside], runs.code[query]), order[query]

@@ -1,0 +1,152 @@
+"""Receiving: one MERGE that grants messages to a new receipt, and buries what was received too often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.rules import redrive, visibility
+from ledger.rules.admission import admit
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.receipt_handle import new_receipt_id
+from ledger.rules.redrive import RedrivePolicy
+from ledger.rules.state import Status
+from ledger.settings import Settings
+from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store.delta import axis
+from ledger.store.delta.axis import Runs
+from ledger.store.delta.choose import choose_lanes, first_in_order
+from ledger.store.delta.deciding import Loaded, in_order, load
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.events import Events
+from ledger.store.delta.existing import INDEX
+from ledger.store.delta.groups import Groups
+from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.moving import Move, move
+from ledger.store.delta.queues import Queues
+from ledger.store.delta.receivable import receivable
+from ledger.store.delta.stock import Stocks
+from ledger.store.delta.transaction import Plan, Transactions
+
+
+class Receiver:
+    """The receive of a store."""
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, stocks: Stocks, groups: Groups, queues: Queues, settings: Settings
+    ) -> None:
+        self._engine, self._transactions, self._stocks = engine, transactions, stocks
+        self._groups, self._queues, self._settings = groups, queues, settings
+
+    def receive(
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
+    ) -> Grant | None:
+        """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
+        receipt_id = new_receipt_id()
+        fifo, limits = is_fifo(queue.attributes), limits_of(queue.attributes)
+        meeting = _meeting(queue, attempt_id)
+
+        def decide(losses: int) -> Plan[Grant | None]:
+            policy, target = self._redrive(queue)
+            loaded = load(self._engine, self._settings, queue, now, others=[target] if target else [])
+            lanes, events = loaded.lanes, Events()
+            if attempt_id is not None:
+                again = _same_attempt(lanes, attempt_id, timeout, loaded.now)
+                if len(again.first):
+                    record = lanes.record(again.code[0])
+                    events.add("granted again", record, again)
+                    return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id))
+            stock, pieces, state = loaded.look(self._stocks)
+            held = state == INDEX[Status.IN_FLIGHT]
+            in_flight = int(axis.lengths(pieces.first[held], pieces.last[held]).sum())
+            most = admit(maximum, in_flight, limits, fifo=fifo)
+            runs, order = receivable(queue, loaded, stock, pieces, state, self._groups)
+            dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
+            buried = self._bury(loaded, target, _sorted(runs, dead), events)
+            chosen = first_in_order(*_of_few_lanes(lanes, _where(runs, ~dead), order[~dead], most, losses), most)
+            events.expired(lanes, chosen)
+            granted = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
+            over = in_order(chosen._replace(code=lanes.per_code(chosen.code, granted, np.int64)))
+            if len(over.first):
+                events.add("granted", lanes.record(over.code[0]), over)
+            answer = grant_of(lanes, over, receipt_id)
+            both = in_order(Runs(*(np.concatenate(column) for column in zip(over, buried.leaving))))
+            arriving = {target.id: buried.arriving} if target else {}
+            return loaded.plan(both, events, answer, meeting, arriving)
+
+        return self._transactions.run("receive", "visibility", queue.id, now, decide)
+
+    def _redrive(self, queue: QueueRecord) -> tuple[RedrivePolicy | None, QueueRecord | None]:
+        """The queue's redrive policy, if the queue that it names exists."""
+        policy = redrive.policy_of(queue.attributes)
+        known = {record.name: record for record in self._queues.all()} if policy else {}
+        target = known.get(policy.target) if policy else None
+        return (policy, target) if target is not None and target.id != queue.id else (None, None)
+
+    def _bury(self, loaded: Loaded, target: QueueRecord | None, dead: Runs, events: Events) -> Move:
+        if target is None or not len(dead.first):
+            return Move(axis.empty_runs(), axis.empty_runs())
+        fifo = is_fifo(loaded.queue.attributes)
+        return move(
+            loaded, target, dead, lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo), events
+        )
+
+
+def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant | None]:
+    """The answer of a receive, once its version is known; None for no messages."""
+
+    def answer(version: int) -> Grant | None:
+        if not len(runs.first):
+            return None
+        records = [lanes.record(code) for code in runs.code.tolist()]
+        columns = [
+            *lanes.table(runs.first, runs.last),
+            pa.array([r.receive_count for r in records], pa.int32()),
+            pa.array([r.first_received_at for r in records], pa.int64()),
+        ]
+        newest = max(records, key=lambda r: r.visible_at)
+        return Grant(receipt_id, newest.visible_at, newest.received_at, version, pa.table(columns, schema=GRANTED_RUNS))
+
+    return answer
+
+
+def _meeting(queue: QueueRecord, attempt_id: str | None) -> tuple[int, ...]:
+    """Lanes that receives count up although they take nothing there, so that two of them conflict.
+
+    Two receives of one attempt may choose different lanes; on the attempt's own lane they meet. And a quota holds
+    exactly only if every receive has seen the one before it.
+    """
+    lanes = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
+    return lanes if limits_of(queue.attributes).maximum_in_flight is None else (*lanes, 0)
+
+
+def _of_few_lanes(
+    lanes: Lanes, runs: Runs, order: np.ndarray, maximum: int | None, losses: int
+) -> tuple[Runs, np.ndarray]:
+    """The runs in as few lanes as the claim needs, and their order."""
+    lane_of = lanes.lanes(runs.first)
+    messages = np.bincount(lane_of, axis.lengths(runs.first, runs.last)).astype(np.int64)
+    chosen = np.isin(lane_of, choose_lanes(dict(enumerate(messages.tolist())), maximum, losses))
+    return _where(runs, chosen), order[chosen]
+
+
+def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
+    mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
+    if mine.any():
+        # With late changes accepted, an attempt may hold two claims; its last one is meant.
+        last = max((lanes.record(code) for code in lanes.runs.code[mine].tolist()), key=lambda r: r.received_at)
+        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last.receipt_id, bool)
+    runs = _where(lanes.runs, mine)
+    code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
+    return runs._replace(code=code)
+
+
+def _where(runs: Runs, mask: np.ndarray) -> Runs:
+    return Runs(*(column[mask] for column in runs))
+
+
+def _sorted(runs: Runs, mask: np.ndarray) -> Runs:
+    return in_order(_where(runs, mask))
