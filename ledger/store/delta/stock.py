@@ -13,7 +13,7 @@ from ledger.store.delta.engine import Engine, Where, tuple_of
 
 @dataclass(frozen=True)
 class Stock:
-    """The messages of one queue as runs. Milliseconds, of each run's file: its first `sent_at`, its last `available_at`."""
+    """The messages of one queue as runs. Milliseconds, of each run's file: first `sent_at`, last `available_at`."""
 
     lane: np.ndarray
     segment: pa.Array
@@ -29,7 +29,14 @@ class Stock:
 
     def last_of(self, segment: str) -> int:
         """The highest ordinal of a segment."""
-        return int(self.last_seq[pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)].max())
+        return int(self.last_seq[self._runs_of(segment)].max())
+
+    def sent_from(self, segment: str) -> int:
+        """When the first message of a segment was sent."""
+        return int(self.sent_at[self._runs_of(segment)].min())
+
+    def _runs_of(self, segment: str) -> np.ndarray:
+        return pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)
 
 
 class Stocks:

@@ -76,7 +76,7 @@ class DeltaStore:
             over = _sorted(Runs(first, last, lanes.per_code(before, granted, np.int64)))
             if len(first):
                 events.add("granted", lanes.record(over.code[0]), over)
-            # Two receives of one attempt at once may choose different lanes; on the attempt's own lane they always meet.
+            # Two receives of one attempt at once may choose different lanes; on the attempt's own lane they meet.
             meeting = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
             return self._plan(snapshot, lanes, over, events, _grant(lanes, over, receipt_id), meeting)
 

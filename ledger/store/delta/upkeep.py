@@ -59,7 +59,7 @@ class Upkeep:
                     table, lambda t=table, q=queue: self._engine.delete(t, Where(q).sql(), {"verb": "upkeep"})
                 )
         before = now - self._store.settings.keep_deleted_receipts * MILLISECONDS
-        dropped = sum(self._drop_finished(queue, before) for queue in sorted(queues))
+        dropped = sum(self._drop_finished(queue, before, now) for queue in sorted(queues))
         joined = sum(self._join_rows(queue, before, now) for queue in sorted(queues))
         compacted = sum(self._compact(*lane) for lane in compactable if lane[0] in queues)
         for table in TABLES if vacuum else ():
@@ -69,18 +69,23 @@ class Upkeep:
         log.info("%s", report)
         return report
 
-    def _drop_finished(self, queue: str, before: int) -> int:
-        """Removes segments whose every message was deleted before `before`, a commit for all of the queue's."""
+    def _drop_finished(self, queue: str, before: int, now: int) -> int:
+        """Removes segments whose every message was deleted before `before`, a commit for all of the queue's.
+
+        Not one that its sender may still append to: of a segment that lives on, nobody could tell what it once held.
+        """
         lanes = Lanes(queue, self._engine.load("visibility", Where(queue)).rows)
         stock = self._store.stocks.of(queue)
         pieces = pieces_of(lanes, stock)
         alive = ~lanes.per_code(pieces.code, lambda r: r.deleted_at is not None and r.deleted_at < before, bool)
         place = pieces.first >> axis.SEGMENT_SHIFT
         finished = sorted(set(np.unique(place).tolist()) - set(np.unique(place[alive]).tolist()))
+        opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
         names = [lanes.segments[index] for index in finished]
+        names = [name for name in names if not ids.is_open(name) or stock.sent_from(name) <= opened_by]
         if names:
             log.info("dropping %d finished segments of %s", len(names), queue)
-            in_lanes = Where(queue, tuple_of(lanes.lane_of[index] for index in finished))
+            in_lanes = Where(queue, tuple_of(stock.lane_of(name) for name in names))
             where = f"{in_lanes.sql()} AND ({_segments(names, stock)})"
             self._retried("messages", lambda: self._engine.delete("messages", where, {"verb": "upkeep"}))
         return len(names)
