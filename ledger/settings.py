@@ -32,6 +32,7 @@ MOST = {
     "poll_interval": 1,
     "keep_deleted_receipts": YEAR,
     "open_segment_seconds": YEAR,
+    "maximum_clock_skew": YEAR,
 }
 
 
@@ -57,6 +58,8 @@ class Settings:
     keep_deleted_receipts: int = 3_600
     #: An open segment is no longer appended to once it is this old.
     open_segment_seconds: int = 3_600
+    #: How far apart the clocks of drivers may be. Beyond it verbs raise ClocksDisagree.
+    maximum_clock_skew: float = 30.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

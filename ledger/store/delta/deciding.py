@@ -69,18 +69,22 @@ def load(
     engine: Engine,
     settings: Settings,
     queue: QueueRecord,
-    now: int,
+    now: int | None,
     lanes: tuple[int, ...] | None = None,
     others: Sequence[QueueRecord] = (),
 ) -> Loaded:
-    """Lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree."""
+    """Lanes of a queue (None: all) and all lanes of `others`. `now` is None where the time is not asked for.
+
+    Raises ClocksDisagree.
+    """
     where = Where(queue.id, lanes)
     for other in others:
         where = Where(other.id, also=where)
     snapshot = engine.load("visibility", where)
-    by_queue = {record.id: Lanes(record.id, snapshot.rows if not others else _rows_of(snapshot.rows, record.id)) for record in (queue, *others)}
+    rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
+    by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
-    at = time.not_before(now, latest, settings.maximum_clock_skew)
+    at = latest if now is None else time.not_before(now, latest, settings.maximum_clock_skew)
     mine = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, mine, by_queue, at)
 

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as arrow_fs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -36,6 +38,7 @@ class DeltaRsEngine:
     def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
         self._locations = dict(locations)
         self._storage_options = dict(storage_options or {}) or None
+        self._files = {table: _local_files(location) for table, location in self._locations.items()}
         self._loaded = threading.local()
 
     def create(self, table: str) -> None:
@@ -57,7 +60,7 @@ class DeltaRsEngine:
 
     def load(self, table: str, where: Where) -> Snapshot:
         loaded = self._newest(table)
-        rows = loaded.to_pyarrow_table(filters=_filters(where))
+        rows = loaded.to_pyarrow_table(filters=_filters(where), filesystem=self._files[table])
         return Snapshot(loaded.version(), rows, loaded)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
@@ -119,7 +122,9 @@ class DeltaRsEngine:
     def messages(
         self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
     ) -> pa.Table:
-        dataset = self._newest("messages").to_pyarrow_dataset(file_pruning_predicate=_filters(where))
+        dataset = self._newest("messages").to_pyarrow_dataset(
+            filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
+        )
         condition = None
         if first_seq is not None:
             condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
@@ -161,6 +166,19 @@ class DeltaRsEngine:
         else:
             tables[table] = DeltaTable(self._locations[table], storage_options=self._storage_options)
         return tables[table]
+
+
+def _local_files(location: str) -> arrow_fs.FileSystem | None:
+    """Arrow's own way to the files of a table on a local path; None elsewhere, where they are read through delta-rs's.
+
+    delta-rs's is written in Python: Arrow's threads let go of its objects a moment after a read, and a process that
+    ends in that moment is aborted (exit code 134, "terminate called without an active exception").
+    """
+    place = urlsplit(location)
+    if not location.startswith("/") and place.scheme != "file":
+        return None
+    folder = location if location.startswith("/") else unquote(place.path)
+    return arrow_fs.SubTreeFileSystem(folder, arrow_fs.LocalFileSystem())
 
 
 @contextmanager

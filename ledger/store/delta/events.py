@@ -24,6 +24,11 @@ class Events:
         """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
         self._note(event, record, int(axis.lengths(runs.first, runs.last).sum()))
 
+    def note(self, event: str, queue: str, messages: int) -> None:
+        """Notes what happened to messages of a queue, which need not be the one that the commit is about."""
+        if messages:
+            self.entries.append({"event": event, "queue": queue, "messages": messages})
+
     def _note(self, event: str, record: Record, messages: int) -> None:
         if messages:
             self.entries.append(

@@ -55,7 +55,7 @@ class Frames:
         where = Where(
             queue.id,
             tuple_of(runs["lane"].to_pylist()) or (-1,),
-            tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None,
+            (tuple_of(segments) or ("",)) if len(segments) <= SEGMENTS_BY_NAME else None,
         )
         messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
         held = in_blocks(arrow_frame(self._spark, runs), "first_received_at", "receive_count")

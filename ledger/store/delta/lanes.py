@@ -78,6 +78,10 @@ class Lanes:
         seq = first - (place << SEGMENT_SHIFT)
         return [pa.array(self.lanes(first), pa.int32()), names, pa.array(seq), pa.array(seq + last - first)]
 
+    def knows(self, segment: str) -> bool:
+        """Whether the segment was met before."""
+        return segment in self._index
+
     def lane_of_segment(self, segment: str) -> int:
         """The lane of a segment that was met before."""
         return self.lane_of[self._index[segment]]

@@ -89,7 +89,7 @@ class Redriver:
             over = in_order(Runs(*(np.concatenate(column) for column in zip(*leaving))))
             return loaded.plan(over, events, lambda version: count, arriving=arriving)
 
-        return self._transactions.run("redrive", "visibility", source.id, now, decide)
+        return self._transactions.run("redrive", "visibility", source.id, decide)
 
     def _destinations(
         self, source: QueueRecord, target: QueueRecord | None, known: dict[str, QueueRecord]
@@ -98,7 +98,7 @@ class Redriver:
             if target.id not in known:
                 raise QueueDoesNotExist(target.name)
             return [target]
-        lanes = load(self._engine, self._settings, source, 0).lanes
+        lanes = load(self._engine, self._settings, source, None).lanes
         origins = {record.origin_queue for record in lanes.records}
         return [known[origin] for origin in sorted(origins - {None}) if origin in known]
 

@@ -32,11 +32,11 @@ class Queues:
             snapshot = self._engine.load("queues", Where())
             known = _records(snapshot.rows).get(name)
             if known is not None:
-                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known)
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known, now)
             made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
-            return Plan(snapshot, Where(), _edit("insert", made, None), [], lambda version: made)
+            return Plan(snapshot, Where(), _edit("insert", made, None), [], lambda version: made, now)
 
-        return self._transactions.run("create_queue", "queues", name, now, decide)
+        return self._transactions.run("create_queue", "queues", name, decide)
 
     def get(self, name: str) -> QueueRecord:
         """The queue of this name; raises QueueDoesNotExist."""
@@ -59,9 +59,9 @@ class Queues:
             new = replace(
                 known, attributes=dict(attributes), tags=dict(tags), modified_at=now, revision=known.revision + 1
             )
-            return Plan(snapshot, Where(), _edit("update", new, known.revision), [], lambda version: new)
+            return Plan(snapshot, Where(), _edit("update", new, known.revision), [], lambda version: new, now)
 
-        return self._transactions.run("set_attributes", "queues", name, now, decide)
+        return self._transactions.run("set_attributes", "queues", name, decide)
 
     def delete(self, name: str) -> None:
         """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them."""
@@ -69,9 +69,9 @@ class Queues:
         def decide(losses: int) -> Plan[None]:
             snapshot = self._engine.load("queues", Where())
             known = _required(name, _records(snapshot.rows))
-            return Plan(snapshot, Where(), _edit("delete", known, known.revision), [], lambda version: None)
+            return Plan(snapshot, Where(), _edit("delete", known, known.revision), [], lambda version: None, 0)
 
-        self._transactions.run("delete_queue", "queues", name, 0, decide)
+        self._transactions.run("delete_queue", "queues", name, decide)
 
     def _all(self) -> dict[str, QueueRecord]:
         kept = self._kept

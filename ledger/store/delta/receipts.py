@@ -42,8 +42,8 @@ def fill_receipts(engine: Engine, transactions: Transactions) -> int:
 def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
     return [
         {
-            **event,
             "queue": commit.metadata["queue"],
+            **event,
             "version": commit.version,
             "at": commit.metadata["at"],
             "owner": commit.metadata["owner"],

@@ -77,7 +77,7 @@ class Receiver:
             arriving = {target.id: buried.arriving} if target else {}
             return loaded.plan(both, events, answer, meeting, arriving)
 
-        return self._transactions.run("receive", "visibility", queue.id, now, decide)
+        return self._transactions.run("receive", "visibility", queue.id, decide)
 
     def _redrive(self, queue: QueueRecord) -> tuple[RedrivePolicy | None, QueueRecord | None]:
         """The queue's redrive policy, if the queue that it names exists."""

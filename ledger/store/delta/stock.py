@@ -36,7 +36,14 @@ class Stock:
 
     def last_of(self, segment: str) -> int:
         """The highest ordinal of a segment."""
-        return int(self.last_seq[pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)].max())
+        return int(self.last_seq[self._runs_of(segment)].max())
+
+    def sent_from(self, segment: str) -> int:
+        """When the first message of a segment was sent."""
+        return int(self.sent_at[self._runs_of(segment)].min())
+
+    def _runs_of(self, segment: str) -> np.ndarray:
+        return pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)
 
     def take(self, chosen: np.ndarray) -> Stock:
         """The runs where the mask is true."""

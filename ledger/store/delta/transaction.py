@@ -28,6 +28,8 @@ class Plan(Generic[Answer]):
     edits: pa.Table
     events: list[dict[str, Any]]
     answer: Callable[[int], Answer]
+    #: The time of the decision, in milliseconds.
+    at: int
 
 
 class Transactions:
@@ -45,7 +47,7 @@ class Transactions:
         self._engine, self._locks, self._alone, self._settings, self._owner = engine, locks, alone, settings, owner
         self._on_step = on_step or (lambda step: None)
 
-    def run(self, verb: str, table: str, queue: str, now: int, decide: Callable[[int], Plan[Answer]]) -> Answer:
+    def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Tries `decide(losses)` and commits its plan as one MERGE. Raises ContentionOutlastedRetries."""
         operation, started = secrets.token_hex(8), time.monotonic()
         for losses in range(self._settings.maximum_attempts):
@@ -54,7 +56,7 @@ class Transactions:
                 if not plan.edits.num_rows:
                     return plan.answer(plan.snapshot.version)
                 self._on_step("chosen")
-                metadata = self.metadata(operation, verb, queue, now, plan.events)
+                metadata = self.metadata(operation, verb, queue, plan.at, plan.events)
                 try:
                     version = self._engine.merge(plan.snapshot, table, plan.where, plan.edits, metadata)
                 except Conflict:
@@ -65,9 +67,9 @@ class Transactions:
             pause(losses)
         raise ContentionOutlastedRetries(verb, self._settings.maximum_attempts, time.monotonic() - started)
 
-    def metadata(self, operation: str, verb: str, queue: str, now: int, events: list[dict[str, Any]]) -> dict[str, Any]:
+    def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
         """What a commit says of itself; the receipts ledger is filled from it."""
-        return {"operation": operation, "verb": verb, "queue": queue, "at": now, "owner": self._owner, "events": events}
+        return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self._owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
         """A conflict may hide a commit that landed (a lost answer): its version, if the history has it."""

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from ledger.rules import message_id as ids
-from ledger.rules.limits import MILLISECONDS
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.state import Record
+from ledger.store import QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
+from ledger.store.delta.deciding import load
 from ledger.store.delta.engine import Conflict, Where, literal, tuple_of
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.receipts import fill_receipts
 from ledger.store.delta.stock import Stock
-from ledger.store.delta.store import DeltaStore, pieces_of
+from ledger.store.delta.store import GONE, DeltaStore
 from ledger.store.delta.tables import TABLES
 from ledger.store.delta.transaction import Plan, pause
 
@@ -51,16 +55,15 @@ class Upkeep:
         _, files = self._engine.files()
         compactable = _compactable(files)
         queues = {queue.id for queue in self._store.queues()}
+        recorded = self._engine.load("visibility", Where()).rows["queue"].unique().to_pylist()
         gone = sorted(set(files["queue"].unique().to_pylist()) - queues)
-        for queue in gone:
-            log.info("removing the messages of the deleted queue %s", queue)
-            for table in ("messages", "visibility"):
-                self._retried(
-                    table, lambda t=table, q=queue: self._engine.delete(t, Where(q).sql(), {"verb": "upkeep"})
-                )
+        for queue in sorted(set(recorded) - queues):
+            log.info("removing what is recorded about the deleted queue %s", queue)
+            where = Where(queue).sql()
+            self._retried("visibility", lambda w=where: self._engine.delete("visibility", w, {"verb": "upkeep"}))
         before = now - self._store.settings.keep_deleted_receipts * MILLISECONDS
-        dropped = sum(self._drop_finished(queue, before) for queue in sorted(queues))
-        joined = sum(self._join_rows(queue, before, now) for queue in sorted(queues))
+        dropped = self._drop_finished({queue.id: queue for queue in self._store.queues()}, files, before, now)
+        joined = sum(self._join_rows(queue, before) for queue in sorted(queues))
         compacted = sum(self._compact(*lane) for lane in compactable if lane[0] in queues)
         for table in TABLES if vacuum else ():
             with self._store.transactions.turn(table):
@@ -69,36 +72,54 @@ class Upkeep:
         log.info("%s", report)
         return report
 
-    def _drop_finished(self, queue: str, before: int) -> int:
-        """Removes segments whose every message was deleted before `before`, a commit for all of the queue's."""
-        lanes = Lanes(queue, self._engine.load("visibility", Where(queue)).rows)
-        stock = self._store.stocks.of(queue)
-        pieces = pieces_of(lanes, stock)
-        alive = ~lanes.per_code(pieces.code, lambda r: r.deleted_at is not None and r.deleted_at < before, bool)
-        place = pieces.first >> axis.SEGMENT_SHIFT
-        finished = sorted(set(np.unique(place).tolist()) - set(np.unique(place[alive]).tolist()))
-        names = [lanes.segments[index] for index in finished]
-        if names:
-            log.info("dropping %d finished segments of %s", len(names), queue)
-            in_lanes = Where(queue, tuple_of(lanes.lane_of[index] for index in finished))
-            where = f"{in_lanes.sql()} AND ({_segments(names, stock)})"
-            self._retried("messages", lambda: self._engine.delete("messages", where, {"verb": "upkeep"}))
-        return len(names)
+    def _drop_finished(self, queues: dict[str, QueueRecord], files: pa.Table, before: int, now: int) -> int:
+        """Removes segments of which no message counts in any queue any more, a commit for all of a queue's.
 
-    def _join_rows(self, queue: str, before: int, now: int) -> int:
+        Not one that its sender may still append to: of a segment that lives on, nobody could tell what it once held.
+        Nor one that deduplication still looks at.
+        """
+        needed: set[str] = set()
+        for queue in queues.values():
+            needed |= self._needed(queue, before, now)
+        opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
+        remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS
+        dropped = 0
+        for queue in tuple_of(files["queue"].to_pylist()):
+            stock = self._store.stocks.of(queue, now, 0)
+            names = sorted(set(stock.segment.unique().to_pylist()) - needed)
+            until = remembered if queue in queues and is_fifo(queues[queue].attributes) else now
+            names = [n for n in names if stock.sent_from(n) <= (min(opened_by, until) if ids.is_open(n) else until)]
+            if names:
+                log.info("dropping %d finished segments of %s", len(names), queue)
+                in_lanes = Where(queue, tuple_of(stock.lane_of(name) for name in names))
+                where = f"{in_lanes.sql()} AND ({_segments(names, stock)})"
+                self._retried("messages", lambda w=where: self._engine.delete("messages", w, {"verb": "upkeep"}))
+            dropped += len(names) if queue in queues else 0
+        return dropped
+
+    def _needed(self, queue: QueueRecord, before: int, now: int) -> set[str]:
+        """The segments with a message that counts in this queue, or was deleted so recently that it may come back."""
+        loaded = load(self._engine, self._store.settings, queue, now)
+        _, pieces, state = loaded.look(self._store.stocks)
+        lanes = loaded.lanes
+        recent = lanes.per_code(pieces.code, lambda r: r.deleted_at is not None and r.deleted_at >= before, bool)
+        kept = recent | ~np.isin(state, GONE)
+        return {lanes.segments[place] for place in np.unique(pieces.first[kept] >> axis.SEGMENT_SHIFT).tolist()}
+
+    def _join_rows(self, queue: str, before: int) -> int:
         """Removes rows about messages that are gone and joins those of old deletions, a commit per lane."""
         all_lanes = Lanes(queue, self._engine.load("visibility", Where(queue)).rows)
-        return sum(self._join_lane(queue, lane, before, now) for lane in sorted(all_lanes.revisions))
+        return sum(self._join_lane(queue, lane, before) for lane in sorted(all_lanes.revisions))
 
-    def _join_lane(self, queue: str, lane: int, before: int, now: int) -> int:
+    def _join_lane(self, queue: str, lane: int, before: int) -> int:
         def decide(losses: int) -> Plan[int]:
             where = Where(queue, (lane,))
             snapshot = self._engine.load("visibility", where)
             lanes = Lanes(queue, snapshot.rows)
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
-            exists = set(self._store.stocks.of(queue).segment.unique().to_pylist())
+            exists = self._store.stocks.segments()
             old = lanes.runs
-            deleted = lanes.per_code(old.code, lambda r: r.deleted_at is not None, bool)
+            deleted = lanes.per_code(old.code, lambda r: r.deleted_at is not None or r.moved_to is not None, bool)
             known = np.array([name in exists for name in lanes.segments], dtype=bool)
             keep = ~deleted | known[old.first >> axis.SEGMENT_SHIFT] if len(old.first) else deleted
             faded = lanes.code(Record(deleted_at=before))
@@ -106,10 +127,10 @@ class Upkeep:
             code = lanes.per_code(old.code, fade, np.int64)
             new = axis.join(Runs(old.first[keep], old.last[keep], code[keep]))
             fewer = len(old.first) - len(new.first)
-            edits = lanes.replacing(new if fewer else old)
-            return Plan(snapshot, where, edits, [], lambda version: fewer)
+            edits = lanes.replacing(new if fewer else old, lanes.latest)
+            return Plan(snapshot, where, edits, [], lambda version: fewer, lanes.latest)
 
-        return self._store.transactions.run("upkeep", "visibility", queue, now, decide)
+        return self._store.transactions.run("upkeep", "visibility", queue, decide)
 
     def _compact(self, queue: str, lane: int) -> int:
         self._retried("messages", lambda: self._engine.compact("messages", Where(queue, (lane,))))

@@ -1,0 +1,273 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A tour of the ledger
+#
+# A queue of orders, three workers, one of which goes missing. Everything happens in a temporary folder, in about a
+# minute. Open this file in Jupyter or VS Code (it is a notebook in jupytext's percent format), or run it with
+# `python notebooks/tour.py`. The `assert` lines state what to notice; they hold on every run.
+
+# %%
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import functions as F
+
+from ledger import Ledger
+from ledger.errors import LeaseLost, ReceiptHandleIsInvalid
+from ledger.runtime.session import spark_session
+
+spark = spark_session("tour")  # the session that is running already, or a new one that speaks Delta
+folder = tempfile.TemporaryDirectory(prefix="ledger-tour-")
+root = str(Path(folder.name) / "ledger")
+
+# %% [markdown]
+# Deadlines are about time, and nobody likes to wait. So this ledger gets a clock of its own, which stands still until
+# we move it. Leave out `clock=` and it is the machine's.
+
+
+# %%
+class Clock:
+    """Milliseconds since 1970, UTC: noon of the 1st of March 2025 until `advance`."""
+
+    now = 1_740_830_400_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: int) -> None:
+        self.now += seconds * 1_000
+
+
+clock = Clock()
+ledger = Ledger.open(root, spark=spark, clock=clock, owner="tour")
+queue = ledger.create_queue("orders", {"VisibilityTimeout": 60, "Lanes": 2})
+queue.attributes()
+
+# %% [markdown]
+# ## Send
+#
+# Every row of a DataFrame becomes a message. There is no column `body` here, so a message's body is its row as JSON.
+# However many rows: one commit.
+
+# %%
+orders = spark.range(0, 20_000, numPartitions=2).selectExpr(
+    "id AS `order`",
+    "element_at(array('AT', 'CH', 'DE', 'FR'), int(id % 4) + 1) AS country",
+    "IF(id % 100 = 99, -1, id % 250 + 1) AS euros",  # one order in a hundred makes no sense
+)
+sent = queue.send(orders)
+print(f"{sent.count:,} messages sent in {len(sent.segments)} segments")
+queue.counts()
+
+# %%
+assert sent.count == queue.counts().visible == 20_000
+
+# %% [markdown]
+# ## Claim
+#
+# A receive hides messages from everybody else for the queue's 60 seconds. It answers a claim: one receipt, however
+# many messages, which are a DataFrame.
+
+# %%
+claim = queue.receive(5_000)
+print(claim)
+claim.dataframe.select("body", "receive_count", "receipt_handle").limit(3).toPandas()
+
+# %% [markdown]
+# What did it cost to note down 5,000 holds? Neighbouring messages share a row, so a claim is a handful of rows,
+# whether it holds thousands or millions.
+
+# %%
+visibility = spark.read.format("delta").load(f"{root}/visibility")
+rows = visibility.where(F.col("receipt_id") == claim.receipt_id).count()
+print(f"{claim.count:,} messages are held by {rows} row{'s' * (rows != 1)} of the table `visibility`")
+assert claim.count == 5_000 and rows <= 4
+
+# %% [markdown]
+# ## Work, and keep the lease meanwhile
+#
+# 45 of the 60 seconds are over when the work begins. A heartbeat extends the claim in the background, and stops with
+# the `with` block. Watch the deadline: it moves from 12:01:00 to 12:01:45.
+
+# %%
+print("before:", claim.deadline)
+clock.advance(45)
+with claim.heartbeat(every=0.1) as lease:
+    work = claim.dataframe.withColumn("order", F.from_json("body", "order INT, country STRING, euros INT"))
+    good, bad = work.where("order.euros > 0"), work.where("order.euros <= 0")
+    revenue = good.groupBy("order.country").agg(F.sum("order.euros").alias("euros"), F.count("*").alias("orders"))
+    revenue = revenue.toPandas()
+    time.sleep(0.5)
+    lease.check()  # raises LeaseLost when the claim was lost: then others have the messages, and we must stop
+print("after: ", claim.deadline, f"({lease.beats} beats)")
+revenue.sort_values("country")
+
+# %%
+assert lease.beats >= 1 and not lease.lost
+assert f"{claim.deadline:%H:%M:%S}" == "12:01:45"
+assert revenue.orders.sum() == 4_950
+
+# %% [markdown]
+# ## Settle
+#
+# The good orders are acknowledged and the bad ones given back, together in one commit. Every receipt handle is
+# answered with its own outcome.
+
+# %%
+outcomes = claim.settle(delete=good, release=bad)
+settled = outcomes.groupBy("action", "outcome").count().toPandas()
+settled.sort_values("action")
+
+# %% [markdown]
+# The bad ones are visible again at once, for somebody who can handle them. They are told from the others by their
+# `receive_count`: this will be the second time.
+
+# %%
+print(queue.counts())
+assert settled.set_index("action")["count"].to_dict() == {"delete": 4_950, "release": 50}
+assert queue.counts().visible == 15_050 and queue.counts().deleted == 4_950
+
+# %% [markdown]
+# ## Look, now and back then
+#
+# Views are for analysts: plain DataFrames, which take no lock. A claim's `version` is the commit that granted it, and
+# any version can be looked at. Back then 5,000 messages were in flight, and none was deleted.
+
+# %%
+now = ledger.view("queue_depth").toPandas()
+then = ledger.view("queue_depth", version=claim.version).toPandas()
+pd.concat([then, now], keys=["as the claim was granted", "now"])
+
+# %%
+assert (then.in_flight[0], then.deleted[0]) == (5_000, 0)
+assert (now.in_flight[0], now.deleted[0]) == (0, 4_950)
+
+# %% [markdown]
+# That is Delta's time travel, `VERSION AS OF`, which works on the tables themselves, too.
+
+# %%
+spark.sql(f"""
+    SELECT sum(last_seq - first_seq + 1) AS messages, count(*) AS `rows`, first(timestamp(visible_at)) AS until
+    FROM delta.`{root}/visibility` VERSION AS OF {claim.version}
+    WHERE receipt_id = '{claim.receipt_id}'
+""").toPandas()
+
+# %% [markdown]
+# ## A worker goes missing
+#
+# Worker A claims 2,000 messages and is not heard of again. Nobody has to notice that it is gone: 60 seconds later the
+# messages are visible again, and B receives them. No failure detector, no clean-up, just the clock.
+
+# %%
+worker_a = queue.receive(2_000)
+ledger.view("in_flight").select("queue", "messages", "earliest_deadline").toPandas()
+
+# %%
+clock.advance(61)
+before = queue.counts()
+worker_b = queue.receive(None, attempt_id="nightly run 7")  # None: all there are
+print(f"{before.visible:,} were visible, {before.in_flight} in flight; B has {worker_b.count:,} messages now")
+assert before.in_flight == 0 and worker_b.count == before.visible == 15_050
+
+# %% [markdown]
+# B's own process may be restarted, too. It receives with the id of its run, and a receive with the same id while that
+# claim is held answers the very same claim: the retry of a task does not wait for its own timeout.
+
+# %%
+again = queue.receive(None, attempt_id="nightly run 7")
+print(again)
+assert again.receipt_id == worker_b.receipt_id and again.count == worker_b.count
+
+# %% [markdown]
+# ## A stale receipt changes nothing
+#
+# Now A wakes up, believes that its work is done, and wants to acknowledge it. But in every one of the 2,000 messages
+# another receipt has replaced its own.
+
+# %%
+try:
+    worker_a.delete()
+    raise AssertionError("a stale claim was settled")
+except LeaseLost as error:
+    print(f"{type(error).__name__}: {error}")
+
+# %% [markdown]
+# Message by message it is the same. Extending through a stale handle is an error. Deleting is none, as in SQS, but the
+# outcome says `stale`, and B still holds all that it held.
+
+# %%
+stale = worker_a.messages()[0].receipt_handle
+try:
+    queue.change_visibility(stale, 300)
+    raise AssertionError("a stale handle was extended")
+except ReceiptHandleIsInvalid as error:
+    print(f"{type(error).__name__}: {error}")
+
+# %%
+(outcome,) = queue.delete([stale])
+print(outcome.outcome, queue.counts())
+assert outcome.outcome == "stale"
+assert queue.counts().in_flight == 15_050 and queue.counts().deleted == 4_950
+
+# %% [markdown]
+# B finishes. Acknowledging 15,050 messages costs what acknowledging ten does: one commit over a few rows.
+
+# %%
+print(worker_b.delete())
+assert queue.counts().deleted == 20_000 and queue.counts().stored == 0
+
+# %% [markdown]
+# ## The receipts ledger
+#
+# What happened under each receipt, in the order of the commits. It is filled from the commits themselves, so it can
+# neither miss anything nor tell of anything that did not happen. Read it from above: the first claim with its
+# extension and its settling; A's grant, which expired the moment that B was granted its own (B's retry was no second
+# one); B's end. Of A's attempts to use its stale receipt there is no trace: they changed nothing.
+
+# %%
+receipts = ledger.view("receipts").orderBy("version", "event").toPandas()
+receipts.assign(receipt=receipts.receipt_id.str[:6])[["version", "at", "event", "receipt", "messages", "visible_at"]]
+
+# %%
+assert receipts.event.iloc[0] == "granted" and receipts.event.iloc[-1] == "deleted"
+of_a = receipts[receipts.receipt_id == worker_a.receipt_id].groupby("event").messages.sum()
+assert of_a.to_dict() == {"granted": 2_000, "expired": 2_000}
+of_b = receipts[receipts.attempt_id == "nightly run 7"].groupby("event").messages.sum()
+assert of_b.to_dict() == {"granted": 15_050, "deleted": 15_050}
+
+# %% [markdown]
+# ## Upkeep
+#
+# Deleted messages keep their receipts for an hour (the setting `keep_deleted_receipts`), so that a late retry is still
+# told what became of them. Then upkeep drops finished segments and the rows about them. Nothing depends on it for
+# being right, only for staying small: `jobs/upkeep.py` once an hour is plenty.
+
+# %%
+clock.advance(2 * 60 * 60)
+report = ledger.upkeep()
+print(report)
+left = {table: spark.read.format("delta").load(f"{root}/{table}").count() for table in ("messages", "visibility")}
+print("rows left:", left)
+
+# %% [markdown]
+# The segments of 20,000 messages are gone. What is left in `visibility` is a head row per lane, which counts its
+# commits. The receipts ledger stays, and so does the queue.
+
+# %%
+assert report.segments_dropped == len(sent.segments) and left["messages"] == 0 and left["visibility"] <= 2
+assert len(ledger.view("receipts").head(20)) == len(receipts)
+assert queue.counts().stored == queue.counts().deleted == 0
+folder.cleanup()

@@ -1,0 +1,147 @@
+"""DataFrames in and out: sending them, and a claim's messages as one."""
+
+import itertools
+import json
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import InvalidParameterValue, SparkIsNeeded
+
+CLAIM_COLUMNS = [
+    ("message_id", "string"),
+    ("body", "string"),
+    ("message_attributes", "map<string,struct<data_type:string,string_value:string,binary_value:binary>>"),
+    ("sent_at", "timestamp"),
+    ("first_received_at", "timestamp"),
+    ("receive_count", "int"),
+    ("receipt_handle", "string"),
+]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def ledger(frames_ledger):
+    return frames_ledger
+
+
+@pytest.fixture
+def clock(ledger):
+    return ledger._clock
+
+
+@pytest.fixture
+def queue(ledger):
+    return ledger.create_queue(f"frames-{next(_numbers)}", {"Lanes": 1, "MaximumMessageSize": 1_024})
+
+
+@pytest.fixture
+def commits(ledger):
+    """The commits of sends since the test began."""
+    engine = ledger._opened.engine
+    since = engine.version("messages")
+    return lambda: engine.history("messages", since)
+
+
+def bodies(claim):
+    return sorted(message.body for message in claim)
+
+
+def test_the_body_column_is_sent_and_the_others_are_not(queue, spark):
+    sent = queue.send(spark.createDataFrame([(1, "a"), (2, "ü"), (3, "a")], "n INT, body STRING"))
+    assert (sent.count, bodies(queue.receive(None))) == (3, ["a", "a", "ü"])
+
+
+def test_another_column_is_sent_when_it_is_named(queue, spark):
+    queue.send(spark.createDataFrame([("a", "x"), ("b", "y")], "`the text` STRING, body STRING"), body="the text")
+    assert bodies(queue.receive(None)) == ["a", "b"]
+
+
+def test_without_a_body_column_whole_rows_are_sent_as_json(queue, spark):
+    queue.send(spark.createDataFrame([(7, 'say "ü"', [1, 2])], "n INT, text STRING, list ARRAY<INT>"))
+    assert json.loads(queue.receive().messages()[0].body) == {"n": 7, "text": 'say "ü"', "list": [1, 2]}
+
+
+def test_every_row_of_many_partitions_is_sent_once_and_answered_with_its_own_id(queue, spark, commits):
+    rows = [str(n) for n in range(300)]
+    frame = spark.createDataFrame([(row,) for row in rows], "body STRING").repartitionByRange(7, "body")
+    sent = queue.send(frame.unionAll(frame.limit(0)))
+    assert (sent.count, len(commits())) == (300, 1)
+    assert len(sent.segments) >= 5, "no segment holds more than 64"
+    known = {row.message_id: row.body for row in sent.ids().collect()}
+    assert sorted(known.values()) == sorted(rows)
+    assert {message.message_id: message.body for message in queue.receive(None)} == known
+
+
+def test_an_empty_dataframe_sends_nothing(queue, spark):
+    sent = queue.send(spark.createDataFrame([], "body STRING"))
+    assert (sent.count, sent.segments, sent.ids().count()) == (0, (), 0)
+    assert queue.counts().stored == 0
+    assert not queue.receive()
+
+
+@pytest.mark.parametrize("bad", [None, "", "é" * 513], ids=["null", "empty", "over the bytes"])
+def test_a_bad_body_refuses_the_whole_send(queue, spark, bad, commits):
+    frame = spark.createDataFrame([("good",), ("é" * 512,), (bad,)], "body STRING")
+    with pytest.raises(InvalidParameterValue, match=r"null, empty or over 1024 bytes.*Nothing was sent"):
+        queue.send(frame)
+    assert queue.counts().stored == len(commits()) == 0
+
+
+def test_a_column_that_is_missing_or_no_text_is_refused_with_the_fix(queue, spark):
+    frame = spark.createDataFrame([(1, b"x")], "n INT, body BINARY")
+    for call, said in {
+        lambda: queue.send(frame): "'body'.*binary and must be string.*Cast it",
+        lambda: queue.send(frame, body="n"): "'n'.*int and must be string.*Cast it",
+        lambda: queue.send(frame, body="text"): "'text'.*no such column; it has n, body",
+        lambda: queue.send(frame.select()): "no columns",
+    }.items():
+        with pytest.raises(InvalidParameterValue, match=said):
+            call()
+
+
+def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again(queue, spark):
+    first, again = (
+        queue.send(spark.createDataFrame([(text,)], "body STRING"), attempt_id="run-1") for text in ("a", "again")
+    )
+    assert (again.count, again.segments) == (1, first.segments)
+    assert [row.asDict() for row in again.ids().collect()] == [row.asDict() for row in first.ids().collect()]
+    assert bodies(queue.receive(None)) == ["a"]
+
+
+def test_a_claim_as_a_dataframe_has_the_columns_and_the_rows_of_its_messages(queue, spark, clock):
+    queue.send(spark.range(100).selectExpr("'bulk ' || id AS body"))
+    queue.receive(10, visibility_timeout=1)
+    clock.advance(2)
+    queue.send(["small 1", "small 2", "small 3"])
+    queue.receive(1, visibility_timeout=100)
+    claim = queue.receive(101)
+    frame = claim.dataframe
+    assert frame.dtypes == CLAIM_COLUMNS
+    names = [name for name, _ in CLAIM_COLUMNS if name != "message_attributes"]
+    found = frame.select(names).toArrow().to_pylist()
+    expected = [{name: getattr(message, name) for name in names} for message in claim]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert {row["receive_count"] for row in found} == {1, 2}
+    assert len(found) == claim.count == 101
+
+
+def test_an_empty_claim_is_a_dataframe_of_the_same_columns_without_rows(queue):
+    frame = queue.receive().dataframe
+    assert frame.dtypes == CLAIM_COLUMNS
+    assert frame.count() == 0
+
+
+def test_dataframes_without_spark_say_how_to_get_it(queue, clock, spark):
+    root = queue._store.engine._locations["queues"].removesuffix("/queues")
+    bare, frame = Ledger.open(root, clock=clock).queue(queue.name), spark.sql("SELECT 'a' AS receipt_handle")
+    bare.send("a")
+    claim = bare.receive()
+    for call in (
+        lambda: bare.send(frame, body="receipt_handle"),
+        lambda: bare.delete(frame),
+        lambda: bare.change_visibility(frame, 60),
+        lambda: claim.dataframe,
+    ):
+        with pytest.raises(SparkIsNeeded, match=r"Ledger\.open\(root, spark=spark\)"):
+            call()

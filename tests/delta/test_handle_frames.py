@@ -1,0 +1,206 @@
+"""DataFrames of receipt handles: delete, change and settle, with an outcome for every row."""
+
+import itertools
+
+import pytest
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.receipt_handle import decode, encode
+
+INVALID = "ReceiptHandleIsInvalid"
+#: A bitmap of handles ends here, and so does a block of ordinals.
+BORDER = 32_768
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def ledger(frames_ledger):
+    return frames_ledger
+
+
+@pytest.fixture
+def clock(ledger):
+    return ledger._clock
+
+
+@pytest.fixture
+def queue(ledger):
+    return ledger.create_queue(f"handles-{next(_numbers)}", {"Lanes": 1})
+
+
+@pytest.fixture
+def commits(ledger):
+    """The commits of verbs since the test began."""
+    engine = ledger._opened.engine
+    since = engine.version("visibility")
+    return lambda: engine.history("visibility", since)
+
+
+@pytest.fixture
+def handles(spark):
+    """A DataFrame of receipt handles."""
+    return lambda *given: spark.createDataFrame([(handle,) for handle in given], "receipt_handle STRING")
+
+
+def bodies(claim):
+    return sorted(message.body for message in claim)
+
+
+def outcomes(frame):
+    """Handle -> (action, outcome, error code)."""
+    assert frame.dtypes == [(name, "string") for name in ("receipt_handle", "action", "outcome", "error_code")]
+    rows = frame.collect()
+    found = {row.receipt_handle: (row.action, row.outcome, row.error_code) for row in rows}
+    assert len(found) == len(rows), "a row per distinct handle"
+    return found
+
+
+@pytest.fixture
+def kinds(queue, ledger, clock):
+    """A handle of each kind. Of six messages one was deleted, and two were received a second time."""
+    queue.send([f"message {n}" for n in range(6)])
+    old = [message.receipt_handle for message in queue.receive(6, visibility_timeout=30)]
+    queue.delete(old[0])
+    clock.advance(30)
+    new = [message.receipt_handle for message in queue.receive(2, visibility_timeout=30)]
+    other = ledger.create_queue("other")
+    other.send("foreign")
+    read = decode(new[1], queue._made.id)
+    return {
+        "good": new[0],
+        "stale": old[1],
+        "late": old[3],
+        "deleted": old[0],
+        "foreign": other.receive().messages()[0].receipt_handle,
+        "of another receipt": encode(read._replace(receipt_id="f" * 32)),
+        "never sent": encode(read._replace(seq=60)),
+        "changed by hand": new[1][:-1] + ("0" if new[1][-1] != "0" else "1"),
+        "no handle": "handle",
+        "null": None,
+    }
+
+
+def test_delete_answers_an_outcome_for_every_handle_and_once_for_a_handle_given_twice(queue, ledger, kinds, handles):
+    found = outcomes(queue.delete(handles(*kinds.values(), kinds["good"], kinds["foreign"], None)))
+    assert {kind: found.pop(handle) for kind, handle in kinds.items()} == {
+        "good": ("delete", "deleted", None),
+        "stale": ("delete", "stale", None),
+        "late": ("delete", "deleted", None),
+        "deleted": ("delete", "already deleted", None),
+        "foreign": ("delete", "invalid", INVALID),
+        "of another receipt": ("delete", "stale", None),
+        "never sent": ("delete", "invalid", INVALID),
+        "changed by hand": ("delete", "invalid", INVALID),
+        "no handle": ("delete", "invalid", INVALID),
+        "null": ("delete", "invalid", INVALID),
+    }
+    assert found == {}
+    assert queue.counts().deleted == 3, "the one before, the good one and the late one"
+    assert queue.counts().in_flight == 1, "the stale handle's message is held by another receipt"
+    assert ledger.queue("other").counts().deleted == 0
+
+
+def test_a_change_answers_what_a_list_of_the_same_handles_is_answered(queue, kinds, handles):
+    frame = outcomes(queue.change_visibility(handles(*kinds.values()), 60))
+    listed = queue.change_visibility(list(kinds.values()), 60)
+    assert frame == {one.receipt_handle: ("extend", one.outcome, one.error_code) for one in listed}
+    assert {kind: frame[handle][1:] for kind, handle in kinds.items() if kind in ("good", "stale", "late")} == {
+        "good": ("changed", None),
+        "stale": ("stale", INVALID),
+        "late": ("not in flight", "MessageNotInflight"),
+    }
+
+
+def test_a_column_of_timeouts_is_for_each_row_its_own(queue, spark, clock, commits):
+    queue.send([f"{n}" for n in range(7)])
+    messages = queue.receive(7, visibility_timeout=100).messages()
+    clock.advance(10)
+    # The last one is in range, but beyond twelve hours from the receive.
+    asked = [200, 0, None, -1, 43_201, 43_190, 43_191]
+    rows = [(message.receipt_handle, seconds) for message, seconds in zip(messages, asked)]
+    frame = spark.createDataFrame(rows, "receipt_handle STRING, `how long` INT")
+    found = outcomes(queue.change_visibility(frame, "how long"))
+    refused = ("extend", "beyond the ceiling", "InvalidParameterValue")
+    changed = ("extend", "changed", None)
+    expected = [changed, ("release", "changed", None), refused, refused, refused, changed, refused]
+    assert [found[message.receipt_handle] for message in messages] == expected
+    left = [(queue.peek(m.message_id).visible_at.timestamp() - clock() / 1_000) for m in messages]
+    assert left == [200, 0, 90, 90, 90, 43_190, 90]
+    assert len(commits()) == 2, "the receive and the change"
+
+
+def test_a_column_that_is_missing_or_of_another_type_is_refused_with_the_fix(queue, spark):
+    frame = spark.sql("SELECT 'h' AS receipt_handle, 1.5 AS half, '1' AS text")
+    whole = "tinyint or smallint or int or bigint"
+    for call, said in {
+        lambda: queue.delete(frame.select("text")): "'receipt_handle'.*no such column; it has text",
+        lambda: queue.delete(frame.selectExpr("1 AS receipt_handle")): "int and must be string.*Cast it",
+        lambda: queue.change_visibility(
+            frame, "seconds"
+        ): "'seconds'.*no such column; it has receipt_handle, half, text",
+        lambda: queue.change_visibility(frame, "half"): rf"'half'.*decimal\(2,1\) and must be {whole}",
+        lambda: queue.change_visibility(frame, "text"): f"'text'.*string and must be {whole}",
+    }.items():
+        with pytest.raises(InvalidParameterValue, match=said):
+            call()
+
+
+def test_three_frames_are_settled_in_one_commit(queue, handles, clock, commits):
+    queue.send([f"{n}" for n in range(8)])
+    claim = queue.receive(8, visibility_timeout=30)
+    before = len(commits())
+    by_body = {message.body: message for message in claim}
+    done, failed, longer = ([by_body[body].receipt_handle for body in part] for part in ("012", "34", "56"))
+    answer = claim.settle(
+        delete=handles(*done), release=handles(*failed), extend=handles(*longer), visibility_timeout=90
+    )
+    (commit,) = commits()[before:]
+    assert sorted((event["event"], event["messages"]) for event in commit.metadata["events"]) == [
+        ("deleted", 3),
+        ("extended", 2),
+        ("released", 2),
+    ]
+    assert outcomes(answer) == {
+        **dict.fromkeys(done, ("delete", "deleted", None)),
+        **dict.fromkeys(failed, ("release", "changed", None)),
+        **dict.fromkeys(longer, ("extend", "changed", None)),
+    }
+    clock.advance(30)
+    assert bodies(queue.receive(None)) == ["3", "4", "7"], "released, and what was not named ran out"
+    clock.advance(59.999)
+    assert not set(bodies(queue.receive(None))) & {"5", "6"}
+    clock.advance(0.001)
+    assert bodies(queue.receive(None)) == ["5", "6"]
+
+
+def test_a_handle_named_for_two_different_ends_refuses_the_whole_call(queue, handles, spark, commits):
+    queue.send(["a", "b"])
+    one, two = (message.receipt_handle for message in queue.receive(2))
+    before = len(commits())
+    twice = spark.createDataFrame([(one, 60), (one, 70), (two, 60)], "receipt_handle STRING, seconds INT")
+    for call in (
+        lambda: queue.settle(delete=handles(one, two), release=handles(two)),
+        lambda: queue.change_visibility(twice, "seconds"),
+    ):
+        with pytest.raises(InvalidParameterValue, match="two different actions of one call"):
+            call()
+    assert len(commits()) == before
+    assert queue.counts().in_flight == 2
+
+
+def test_a_frame_without_rows_settles_nothing_and_commits_nothing(queue, handles, commits):
+    queue.send("a")
+    assert outcomes(queue.delete(handles().limit(0))) == {}
+    assert commits() == []
+
+
+def test_handles_on_both_sides_of_the_border_between_bitmaps_each_find_their_message(queue):
+    queue.send([str(n) for n in range(BORDER + 100)])
+    claim = queue.receive(None)
+    near = claim.dataframe.where(f"int(body) BETWEEN {BORDER - 5} AND {BORDER + 4} AND int(body) % 4 <> 0")
+    found = outcomes(queue.delete(near))
+    deleted = [n for n in range(BORDER - 5, BORDER + 5) if n % 4]
+    assert list(found.values()) == [("delete", "deleted", None)] * len(deleted)
+    claim.release()
+    left = queue.receive(None, visibility_timeout=0).messages()
+    assert sorted(set(range(BORDER + 100)) - {int(message.body) for message in left}) == deleted
