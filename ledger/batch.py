@@ -143,7 +143,7 @@ class Claim:
             )
         done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
         # Already deleted, and not under this receipt: by another receiver.
-        lost_outcomes = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID)
+        lost_outcomes = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
         lost = sum(by_outcome[outcome] for outcome in lost_outcomes)
         if lost and not done:
             raise LeaseLost(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from ledger.errors import ReceiptHandleIsInvalid
+from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.message import HandleOutcome
+from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import ReceiptHandle, decode
 from ledger.rules.visibility import ERRORS, Outcome, Verb
 from ledger.store import RUNS, Action, QueueRecord
@@ -52,6 +54,19 @@ class HandleList:
             error = ERRORS.get((wish.verb, Outcome(outcome)))
             answered.append(HandleOutcome(wish.handle, outcome, error.code if error else None))
         return answered
+
+
+def listed(field: str, value: Any) -> list[Any]:
+    """`value` as a list; raises InvalidParameterValue for a single text and for what is no list."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidParameterValue(field, value, "Must be a list or a DataFrame", "Put one value into a list.")
+    return list(value)
+
+
+def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
+    """Message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
+    places = {ids.place(identifier) for identifier in message_ids}
+    return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
 
 
 def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:

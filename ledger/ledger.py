@@ -9,6 +9,8 @@ from ledger.clock import Clock, system_clock
 from ledger.errors import LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
+from ledger.rules import redrive
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
@@ -65,14 +67,15 @@ class Ledger:
     ) -> Queue:
         """The queue of this name, made if there is none (idempotent). Raises QueueNameExists when it exists with a
         different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
-        attribute_rules.queue_name(name)
+        attribute_rules.queue_name(name, attributes)
         complete = attribute_rules.complete(attributes or {})
+        redrive.require_target(self.store.queues(), name, complete, attributes or {})
         record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock())
         for attribute in attributes or {}:
-            if record.attributes[attribute] != complete[attribute]:
+            if record.attributes.get(attribute) != complete.get(attribute):
                 raise QueueNameExists(
                     f"A queue already exists with the same name and a different value for attribute {attribute}: "
-                    f"{name} has {record.attributes[attribute]}, asked was {complete[attribute]}; use set_attributes"
+                    f"{name} has {record.attributes.get(attribute)}, asked was {complete.get(attribute)}; use set_attributes"
                 )
         return self._queue(record)
 
@@ -80,9 +83,11 @@ class Ledger:
         """The queue of this name; raises QueueDoesNotExist."""
         return self._queue(self.store.queue(name))
 
-    def list_queues(self, prefix: str = "") -> list[Queue]:
-        """All queues whose names begin with `prefix`, by name."""
-        return [self._queue(record) for record in self.store.queues() if record.name.startswith(prefix)]
+    def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
+        """The queues whose names begin with `prefix`, by name; for paging, at most `max_results` behind the name
+        `after` (SQS's NextToken: the last name of the page before)."""
+        found = [record for record in self.store.queues() if record.name.startswith(prefix) and record.name > after]
+        return [self._queue(record) for record in found[: bounds.maximum_messages(max_results, bounds.UNBOUNDED)]]
 
     def delete_queue(self, name: str) -> None:
         """Deletes the queue and all its messages; a queue made anew under the name is another one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from ledger.clock import instant
+from ledger.rules.attributes import queue_arn, queue_name_of, retention_of
+from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
 from ledger.rules.receipt_handle import ReceiptHandle, encode
-from ledger.rules.state import Status, status
+from ledger.rules.state import Status, expires_at, status
 from ledger.store import QueueRecord, StoredMessage
 
 
@@ -24,7 +26,38 @@ class Message:
     sent_at: datetime
     visible_at: datetime | None
     status: Status
-    message_attributes: Mapping[str, Mapping[str, object]]
+    message_attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    message_group_id: str | None = None
+    message_deduplication_id: str | None = None
+    sequence_number: int | None = None
+    trace_header: str | None = None
+    #: The name of the queue that a dead letter, or a redriven message, was moved from.
+    dead_letter_source: str | None = None
+
+    @property
+    def md5_of_body(self) -> str:
+        """SQS's MD5OfBody."""
+        return md5_of_body(self.body)
+
+    @property
+    def md5_of_message_attributes(self) -> str | None:
+        """SQS's MD5OfMessageAttributes; None without attributes."""
+        return md5_of_attributes(self.message_attributes)
+
+    def attributes(self) -> dict[str, str]:
+        """SQS's system attributes, as text; those that the message has. Timestamps are in milliseconds."""
+        known = {
+            "SentTimestamp": _timestamp(self.sent_at),
+            "ApproximateReceiveCount": str(self.receive_count),
+            "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
+            "MessageGroupId": self.message_group_id,
+            "MessageDeduplicationId": self.message_deduplication_id,
+            # S1's order as SQS writes it: 20 digits.
+            "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
+            "AWSTraceHeader": self.trace_header,
+            "DeadLetterQueueSourceArn": self.dead_letter_source and queue_arn(self.dead_letter_source),
+        }
+        return {name: text for name, text in known.items() if text is not None}
 
 
 @dataclass(frozen=True)
@@ -43,13 +76,18 @@ class HandleOutcome:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many messages a queue has (Q1), and the age in seconds of the oldest one not deleted (None: none)."""
+    """How many messages a queue has (Q1), and the age in seconds of the oldest one still there (None: none).
+
+    `deleted`, `expired` and `moved` (to a dead-letter queue, or back) are those that upkeep has not removed yet.
+    """
 
     visible: int
     delayed: int
     locked: int
     in_flight: int
     deleted: int
+    expired: int
+    moved: int
     age_of_oldest: float | None
 
     @property
@@ -70,6 +108,15 @@ def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_
         first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
         sent_at=instant(stored.sent_at),
         visible_at=None if record.visible_at is None else instant(record.visible_at),
-        status=status(record, stored.available_at, now),
-        message_attributes=stored.message_attributes or {},
+        status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, retention_of(queue.attributes))),
+        message_attributes=stored.message_attributes,
+        message_group_id=stored.message_group_id,
+        message_deduplication_id=stored.message_deduplication_id,
+        sequence_number=stored.sequence_number,
+        trace_header=stored.trace_header,
+        dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
     )
+
+
+def _timestamp(at: datetime | None) -> str | None:
+    return None if at is None else str(round(at.timestamp() * 1_000))

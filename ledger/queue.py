@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.batch import Claim
 from ledger.clock import Clock
+from ledger.dead_letters import DeadLetters
 from ledger.errors import (
     InvalidParameterValue,
     LedgerError,
-    QueueDoesNotExist,
-    SparkIsNeeded,
+    OverLimit,
 )
-from ledger.handles import HandleList, Wish
-from ledger.message import Counts, HandleOutcome, Message, public_message
+from ledger.handles import HandleList, Wish, listed
+from ledger.message import HandleOutcome, Message, public_message
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.rules import visibility
 from ledger.rules.receipt_handle import decode
-from ledger.rules.state import Status
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import QueueRecord, Store
 
@@ -31,64 +30,58 @@ if TYPE_CHECKING:
     from ledger.store.delta.frames import Frames, Sent
 
 
-class Queue:
+class Queue(DeadLetters):
     """A queue of a ledger. Threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
 
     def __init__(
         self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, poll_interval: float
     ) -> None:
-        self._store, self._made, self._clock, self._frames = store, record, clock, frames
+        super().__init__(store, record, clock, frames)
         self._poll_interval = poll_interval
-        self.name = record.name
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
 
-    def attributes(self) -> dict[str, str]:
-        """All attributes as text, as SQS answers them, with CreatedTimestamp and LastModifiedTimestamp (seconds)."""
-        record = self._record()
-        return {
-            **record.attributes,
-            "CreatedTimestamp": str(record.created_at // 1_000),
-            "LastModifiedTimestamp": str(record.modified_at // 1_000),
-        }
-
-    def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Changes attributes, for receives from now on. Raises InvalidAttributeName, InvalidAttributeValue."""
-        record = self._record()
-        complete = attribute_rules.complete(attributes, record.attributes)
-        self._store.change_queue(self.name, complete, record.tags, self._clock())
-
-    def tags(self) -> dict[str, str]:
-        """The queue's tags."""
-        return dict(self._record().tags)
-
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Replaces the queue's tags."""
-        record = self._record()
-        self._store.change_queue(self.name, record.attributes, attribute_rules.tags(tags), self._clock())
-
     def send(
-        self, messages: DataFrame | Sequence[str] | str, *, body: str | None = None, attempt_id: str | None = None
+        self,
+        messages: DataFrame | Sequence[str | Mapping[str, object]] | str,
+        *,
+        body: str | None = None,
+        attempt_id: str | None = None,
+        delay_seconds: int | None = None,
+        message_attributes: Mapping[str, object] | None = None,
+        message_group_id: str | None = None,
+        message_deduplication_id: str | None = None,
     ) -> Sent | list[str]:
         """Sends messages in one commit.
 
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
-        row as JSON when there is no such column; any number of rows. Answers a `Sent`: count, and `ids()`, a DataFrame.
-        A list of strings (or one string): answers their message ids in order.
+        row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
+        message_attributes, message_group_id and message_deduplication_id count. Answers a `Sent`: count, and `ids()`.
+        A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds", "MessageAttributes",
+        "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their message ids in order.
+        The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
+        FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
         Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and
-        for a missing column; then nothing was sent.
+        for a missing column, MissingParameter for a missing group; then nothing was sent.
         """
         _attempt_id(attempt_id, "attempt_id")
         record = self._record()
-        most = int(record.attributes["MaximumMessageSize"])
+        common = {
+            "delay_seconds": delay_seconds,
+            "attributes": message_attributes,
+            "message_group_id": message_group_id,
+            "message_deduplication_id": message_deduplication_id,
+        }
         if _is_dataframe(messages):
-            return self._spark().send(record, messages, body, most, self._clock(), attempt_id)
-        if isinstance(messages, str):
-            messages = [messages]
-        bodies = [message_rules.body(text, most) for text in _list("messages", messages)]
-        return self._store.send(record, bodies, self._clock(), attempt_id)
+            given = [name for name, value in common.items() if value is not None]
+            if given:
+                raise InvalidParameterValue(given[0], common[given[0]], "A DataFrame has it as a column", "Add the column.")
+            return self._spark().send(record, messages, body, self._clock(), attempt_id)
+        given = [messages] if isinstance(messages, (str, Mapping)) else listed("messages", messages)
+        entries = [message_rules.entry_of(one, record.attributes, common) for one in given]
+        return self._store.send(record, entries, self._clock(), attempt_id)
 
     def receive(
         self,
@@ -102,6 +95,9 @@ class Queue:
         `visibility_timeout` (seconds) is for this claim; without it the queue's VisibilityTimeout. `wait` (seconds)
         waits for a message when there is none; without it the queue's ReceiveMessageWaitTimeSeconds. The same
         `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted.
+        On FIFO queues (F2) a claim has the first messages of every group of which none is in flight, in order.
+        D1: what was received as often as the queue's RedrivePolicy allows goes to the dead-letter queue instead.
+        Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
         Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
         record = self._record()
@@ -116,7 +112,13 @@ class Queue:
         while True:
             seen = self._store.change_token() if wait else None
             now = self._clock()
-            grant = self._store.receive(record, maximum, visibility_timeout, attempt, now)
+            try:
+                grant = self._store.receive(record, maximum, visibility_timeout, attempt, now)
+            except OverLimit:
+                # Q2: "with long polling, no new messages are returned until the count drops".
+                if not wait:
+                    raise
+                grant = None
             if grant is not None or time.monotonic() >= give_up:
                 return Claim(self, grant, visibility_timeout)
             self._wait_for_change(seen, give_up)
@@ -138,7 +140,7 @@ class Queue:
             self._act_on_one(Wish(receipt_handles, Verb.DELETE))
             return None
         return self.settle(
-            delete=receipt_handles if _is_dataframe(receipt_handles) else _list("ReceiptHandle", receipt_handles)
+            delete=receipt_handles if _is_dataframe(receipt_handles) else listed("ReceiptHandle", receipt_handles)
         )
 
     def change_visibility(
@@ -157,7 +159,7 @@ class Queue:
             return None
         if _is_dataframe(receipt_handles):
             return self.settle(extend=receipt_handles, visibility_timeout=visibility_timeout)
-        receipt_handles = _list("ReceiptHandle", receipt_handles)
+        receipt_handles = listed("ReceiptHandle", receipt_handles)
         each = isinstance(visibility_timeout, Sequence) and not isinstance(visibility_timeout, str)
         timeouts = list(visibility_timeout) if each else [visibility_timeout] * len(receipt_handles)
         if not each:
@@ -200,7 +202,7 @@ class Queue:
             actions = asked.actions()
             return asked.outcomes(self._act(actions), actions)
         given = [
-            (verb, _list("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None
+            (verb, listed("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None
         ]
         return self._act_on_list(
             [Wish(handle, verb, timeout) for verb, handles, timeout in given for handle in handles]
@@ -225,25 +227,16 @@ class Queue:
         """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays."""
         return self._store.purge(self._record(), self._clock())
 
-    def counts(self) -> Counts:
-        """How many messages are in each state, and the oldest one's age, without reading a message."""
-        now = self._clock()
-        counted = self._store.counts(self._record(), now)
-        return Counts(
-            *(
-                counted.by_status[s]
-                for s in (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED)
-            ),
-            age_of_oldest=None if counted.oldest_sent_at is None else (now - counted.oldest_sent_at) / 1_000,
-        )
+    def restore(self, receipt_id: str) -> int:
+        """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
+        messages. Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring.
+
+        Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
+        setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten.
+        """
+        return self._store.restore(self._record(), receipt_id, self._clock())
 
     # What claims use.
-
-    def _record(self) -> QueueRecord:
-        record = self._store.queue(self.name)
-        if record.id != self._made.id:
-            raise QueueDoesNotExist(self.name)
-        return record
 
     def _act(self, actions: Sequence[Any]) -> list[Any]:
         record = self._record()
@@ -263,11 +256,6 @@ class Queue:
         if error is not None:
             raise error
 
-    def _spark(self) -> Frames:
-        if self._frames is None:
-            raise SparkIsNeeded("A DataFrame needs Spark: open the ledger with Ledger.open(root, spark=spark)")
-        return self._frames
-
     def _wait_for_change(self, seen: object, give_up: float) -> None:
         """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
         look_again = min(give_up, time.monotonic() + 1.0)
@@ -279,12 +267,6 @@ class Queue:
 
 def _is_dataframe(value: object) -> bool:
     return hasattr(value, "sparkSession") and hasattr(value, "select")
-
-
-def _list(field: str, value: Any) -> list[Any]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidParameterValue(field, value, "Must be a list or a DataFrame", "Put one value into a list.")
-    return list(value)
 
 
 def _attempt_id(value: object, field: str = "ReceiveRequestAttemptId") -> str | None:

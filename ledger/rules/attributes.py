@@ -150,6 +150,16 @@ def is_fifo(attributes: Mapping[str, str]) -> bool:
     return attributes.get("FifoQueue") == "true"
 
 
+def queue_arn(name: str) -> str:
+    """A queue's ARN, in SQS's form; a ledger has neither regions nor accounts."""
+    return f"arn:aws:sqs:ledger:000000000000:{name}"
+
+
+def queue_name_of(queue_id: str) -> str:
+    """The name in a queue's id, which is the name, - and 8 digits."""
+    return queue_id.rpartition("-")[0]
+
+
 def retention_of(attributes: Mapping[str, str]) -> int:
     """Q7: for how many milliseconds from its send a message is kept."""
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS

@@ -7,11 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.rules.state import Status
+from ledger.rules.state import GONE, Status
 
 Message = TypeVar("Message", bound=Hashable)
-#: What is no member of its group any more. F4: "A deleted or expired member frees the group".
-GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
 #: A send's ordinal takes this many bits of a sequence number; the count of sends has the bits above.
 ORDINAL_BITS = 32
 
@@ -21,6 +19,7 @@ def receivable(messages: Iterable[tuple[Message, str, Status]]) -> Iterator[Mess
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are
     returned unless you delete the message or it becomes visible." A member that is not visible holds back what follows.
+    F4: one that is gone, deleted or expired, is no member any more.
     """
     members = [member for member in messages if member[2] not in GONE]
     held = {group for _, group, status in members if status is Status.IN_FLIGHT}

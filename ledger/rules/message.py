@@ -28,6 +28,28 @@ class Entry(NamedTuple):
     trace_header: str | None = None
 
 
+_FIELDS = {
+    "DelaySeconds": "delay_seconds",
+    "MessageAttributes": "attributes",
+    "MessageGroupId": "message_group_id",
+    "MessageDeduplicationId": "message_deduplication_id",
+    "AWSTraceHeader": "trace_header",
+}
+
+
+def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object]) -> Entry:
+    """An entry from a body, or from a mapping with SQS's names; what it does not say is as in `common`."""
+    if not isinstance(given, Mapping):
+        return entry(given, queue, **common)
+    unknown = sorted(set(given) - {"MessageBody", *_FIELDS}, key=str)
+    if unknown:
+        raise InvalidParameterValue("messages", unknown[0], f"An entry has MessageBody, {', '.join(_FIELDS)}")
+    if "MessageBody" not in given:
+        raise MissingParameter("MessageBody")
+    own = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
+    return entry(given["MessageBody"], queue, **{**common, **own})
+
+
 def entry(
     text: object,
     queue: Mapping[str, str],

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ledger.errors import InvalidAttributeValue
 from ledger.rules.limits import MAXIMUM_RECEIVES
@@ -83,6 +84,29 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
             "Must hold redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns",
         )
     return RedriveAllowPolicy(given["redrivePermission"], names)
+
+
+def require_target(
+    queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
+) -> None:
+    """Raises InvalidAttributeValue when a RedrivePolicy that is being set names a queue that cannot be its target."""
+    wanted = policy_of(attributes) if "RedrivePolicy" in given else None
+    if wanted is None:
+        return
+    text = attributes["RedrivePolicy"]
+    target = {queue.name: queue for queue in queues}.get(wanted.target)
+    if target is None or target.name == name:
+        raise InvalidAttributeValue("RedrivePolicy", text, "Dead letter target does not exist", "Create that queue first.")
+    if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
+        raise InvalidAttributeValue("RedrivePolicy", text, "Dead-letter queue must be same type of queue as the source")
+    if attributes.get("FifoQueue") and target.attributes["Lanes"] != attributes["Lanes"]:
+        raise InvalidAttributeValue(
+            "RedrivePolicy", text, f"FIFO queues need equal Lanes; the target has {target.attributes['Lanes']}"
+        )
+    if not allow_policy_of(target.attributes).allows(name):
+        raise InvalidAttributeValue(
+            "RedrivePolicy", text, f"The RedriveAllowPolicy of {target.name} does not allow {name} as a source"
+        )
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:

@@ -43,6 +43,10 @@ class Status(str, Enum):
     MOVED = "moved"
 
 
+#: What a queue no longer has.
+GONE = (Status.DELETED, Status.EXPIRED, Status.MOVED)
+
+
 def status(record: Record, available_at: int, now: int, expires_at: int | None = None) -> Status:
     """The state of a message at `now`. A deadline that equals `now` has passed.
 

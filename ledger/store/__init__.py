@@ -30,7 +30,12 @@ RUN_FIELDS = [
 ]
 #: The messages of a grant: where they are and what was recorded about them before.
 GRANTED_RUNS = pa.schema(
-    [*RUN_FIELDS, pa.field("receive_count", pa.int32()), pa.field("first_received_at", pa.int64())]
+    [
+        *RUN_FIELDS,
+        pa.field("receive_count", pa.int32()),
+        pa.field("first_received_at", pa.int64()),
+        pa.field("origin_queue", pa.string()),
+    ]
 )
 RUNS = pa.schema(RUN_FIELDS)
 #: What became of the messages of an action.

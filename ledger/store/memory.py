@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from ledger.errors import MessageDoesNotExist, QueueDoesNotExist
+from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.admission import admit
@@ -16,7 +15,7 @@ from ledger.rules.attributes import is_fifo, limits_of, retention_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import UNTOUCHED, Record, Status, expires_at, status
+from ledger.rules.state import GONE, Record, Status, expires_at, status
 from ledger.rules.visibility import Outcome
 from ledger.store import (
     GRANTED_RUNS,
@@ -29,59 +28,17 @@ from ledger.store import (
     decide,
     named_twice,
 )
+from ledger.store.memory_queues import MemoryQueues, Place, Stored
 
 LANE = 0
-Place = tuple[str, int]
 
 
-@dataclass
-class _Stored:
-    entry: Entry
-    sent_at: int
-    available_at: int
-    sequence_number: int
-    record: Record = UNTOUCHED
-
-
-class MemoryStore:
-    """A Store of one process, gone with it. One lock makes every verb atomic."""
+class MemoryStore(MemoryQueues):
+    """A Store of one process, gone with it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._queues: dict[str, QueueRecord] = {}
-        self._messages: dict[str, dict[Place, _Stored]] = {}
+        super().__init__()
         self._sent: dict[tuple[str, str], list[str]] = {}
-        self._version = 0
-
-    def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        with self._lock:
-            known = self._queues.get(name)
-            if known is None:
-                known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
-                self._queues[name], self._messages[known.id] = known, {}
-            return known
-
-    def queue(self, name: str) -> QueueRecord:
-        with self._lock:
-            if name not in self._queues:
-                raise QueueDoesNotExist(name, self._queues)
-            return self._queues[name]
-
-    def queues(self) -> list[QueueRecord]:
-        with self._lock:
-            return [self._queues[name] for name in sorted(self._queues)]
-
-    def change_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        with self._lock:
-            self._commit()
-            self._queues[name] = replace(self.queue(name), attributes=attributes, tags=tags, modified_at=now)
-            return self._queues[name]
-
-    def delete_queue(self, name: str) -> None:
-        with self._lock:
-            self._messages.pop(self.queue(name).id)
-            self._queues.pop(name)
-            self._commit()
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
         if not entries:
@@ -98,14 +55,14 @@ class MemoryStore:
                 place = same or (segment, len(answer))
                 if same is None:
                     sequence = fifo.sequence_number(send, place[1])
-                    stored[place] = _Stored(entry, now, now + entry.delay * MILLISECONDS, sequence)
+                    stored[place] = Stored(entry, now, now + entry.delay * MILLISECONDS, sequence)
                 answer.append(ids.message_id(*place))
             if attempt_id is not None:
                 self._sent[queue.id, attempt_id] = answer
             return answer
 
     @staticmethod
-    def _same(queue: QueueRecord, stored: dict[Place, _Stored], entry: Entry, now: int) -> Place | None:
+    def _same(queue: QueueRecord, stored: dict[Place, Stored], entry: Entry, now: int) -> Place | None:
         key = lambda e: deduplication_key(queue.attributes, e.message_group_id, e.message_deduplication_id)  # noqa: E731
         for place, message in stored.items():
             # A dead letter that came from elsewhere was not sent here.
@@ -139,7 +96,7 @@ class MemoryStore:
             return self._grant(stored, chosen, now) if chosen else None
 
     @staticmethod
-    def _receivable(queue: QueueRecord, stored: dict[Place, _Stored], states: dict[Place, Status]) -> list[Place]:
+    def _receivable(queue: QueueRecord, stored: dict[Place, Stored], states: dict[Place, Status]) -> list[Place]:
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
         # What was moved here came with the move; within one instant the order of the sends decides.
@@ -149,7 +106,7 @@ class MemoryStore:
             fifo.receivable((place, stored[place].entry.message_group_id, states[place]) for place in ordered)
         )
 
-    def _bury(self, queue: QueueRecord, stored: dict[Place, _Stored], places: list[Place], now: int) -> list[Place]:
+    def _bury(self, queue: QueueRecord, stored: dict[Place, Stored], places: list[Place], now: int) -> list[Place]:
         """D1: moves what was received too often; answers the others."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
@@ -263,8 +220,7 @@ class MemoryStore:
     def purge(self, queue: QueueRecord, now: int) -> int:
         with self._lock:
             self._commit()
-            gone = (Status.DELETED, Status.MOVED, Status.EXPIRED)
-            alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in gone]
+            alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in GONE]
             for message in alive:
                 message.record = message.record._replace(deleted_at=now)
             return len(alive)
@@ -275,28 +231,16 @@ class MemoryStore:
             for message in self._stored(queue).values():
                 state = self._status(queue, message, now)
                 by_status[state] += 1
-                if state not in (Status.DELETED, Status.MOVED, Status.EXPIRED):
+                if state not in GONE:
                     oldest.append(message.sent_at)
             return Counts(by_status, min(oldest, default=None))
 
-    def change_token(self) -> object:
-        return self._version
-
-    def _commit(self) -> int:
-        self._version += 1
-        return self._version
-
     @staticmethod
-    def _status(queue: QueueRecord, message: _Stored, now: int) -> Status:
+    def _status(queue: QueueRecord, message: Stored, now: int) -> Status:
         ends = expires_at(message.record, message.sent_at, retention_of(queue.attributes))
         return status(message.record, message.available_at, now, ends)
 
-    def _stored(self, queue: QueueRecord) -> dict[Place, _Stored]:
-        if queue.id not in self._messages:
-            raise QueueDoesNotExist(queue.name, self._queues)
-        return self._messages[queue.id]
-
-    def _find(self, queue: QueueRecord, message_id: str) -> _Stored:
+    def _find(self, queue: QueueRecord, message_id: str) -> Stored:
         place = ids.place(message_id)
         message = self._stored(queue).get(place)
         if message is None or message.record.moved_to is not None:
@@ -304,7 +248,7 @@ class MemoryStore:
         return message
 
     @staticmethod
-    def _answer(place: Place, message: _Stored) -> StoredMessage:
+    def _answer(place: Place, message: Stored) -> StoredMessage:
         entry = message.entry
         return StoredMessage(
             ids.message_id(*place), entry.body, message.sent_at, message.available_at, LANE, *place, message.record,
@@ -312,7 +256,7 @@ class MemoryStore:
             message.sequence_number if entry.message_group_id else None, entry.trace_header,
         )  # fmt: skip
 
-    def _grant(self, stored: dict[Place, _Stored], places: list[Place], received_at: int) -> Grant:
+    def _grant(self, stored: dict[Place, Stored], places: list[Place], received_at: int) -> Grant:
         version = self._commit()
         record = stored[places[0]].record
         rows = [
@@ -323,6 +267,7 @@ class MemoryStore:
                 "last_seq": place[1],
                 "receive_count": stored[place].record.receive_count,
                 "first_received_at": stored[place].record.first_received_at,
+                "origin_queue": stored[place].record.origin_queue,
             }
             for place in places
         ]

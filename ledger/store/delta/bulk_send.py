@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
+from ledger.rules import fifo
 from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
+from ledger.store.delta.bulk_rows import message_columns, refusal
 from ledger.store.delta.engine import Where
 from ledger.store.delta.tables import MESSAGES
+from ledger.store.delta.transaction import pause
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
 #: monotonically_increasing_id counts the rows of a task from 0 in its lower bits, the task in those above.
 TASK_SHIFT = 33
-REFUSED = "ledger: a message body is refused"
 TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
 
 
@@ -50,112 +53,132 @@ class BulkSender:
         self._spark, self._store, self._path = spark, store, locations["messages"]
 
     def send(
-        self, queue: QueueRecord, frame: DataFrame, body: str | None, most: int, now: int, attempt_id: str | None
+        self, queue: QueueRecord, frame: DataFrame, body: str | None, now: int, attempt_id: str | None
     ) -> Sent:
         """Sends every row; see Queue.send."""
-        text = _body(frame, body)
-        key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)
-        transactions = self._store.transactions
-        metadata = transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
-        writer = (
-            self._rows(queue, frame, text, key, most, now)
-            .write.format("delta")
-            .mode("append")
-            .option("userMetadata", json.dumps(metadata))
-            .option("maxRecordsPerFile", str(self._store.settings.messages_per_file))
-        )
-        if attempt_id is not None:
-            # Delta commits a transaction of this application and version once, however often it is tried.
-            writer = writer.option("txnAppId", f"send/{queue.id}/{attempt_id}").option("txnVersion", "1")
-        with transactions.spark_turn("messages"):
-            try:
-                writer.save(self._path)
-            except Exception as error:
-                if REFUSED in str(error):
-                    raise InvalidParameterValue(
-                        "MessageBody",
-                        body or "body",
-                        f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)",
-                        "Nothing was sent. Filter such rows, or raise the queue's MaximumMessageSize.",
-                    ) from None
-                if TOO_MANY_SEGMENTS in str(error):
-                    raise InvalidParameterValue(
-                        "messages_per_segment",
-                        self._store.settings.messages_per_segment,
-                        f"The send would have more than {ids.ORDINAL_BOUND} segments",
-                        "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
-                    ) from None
-                raise
-        return self._sent(queue, key)
-
-    def _rows(self, queue: QueueRecord, frame: DataFrame, text: Column, key: str, most: int, now: int) -> DataFrame:
         from pyspark.sql import functions as F
 
+        rows = frame.select(*(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items()))
+        if is_fifo(queue.attributes):
+            if attempt_id is not None:
+                raise InvalidParameterValue(
+                    "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its MessageDeduplicationId", "Leave it out."
+                )
+            return self._send_in_order(queue, rows, now)
+        key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)
+        # Delta commits a transaction of this application and version once, however often it is tried.
+        transaction = None if attempt_id is None else (f"send/{queue.id}/{attempt_id}", 1)
         lanes, per_segment = int(queue.attributes["Lanes"]), self._store.settings.messages_per_segment
         tasks = max(1, min(self._spark.sparkContext.defaultParallelism, 4_096))
         position = F.shiftrightunsigned(F.col("place"), TASK_SHIFT)
         row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
         ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + position
-        size = F.octet_length("body")
-        checked = F.when((size >= 1) & (size <= most), F.col("body")).otherwise(
-            F.raise_error(F.lit(REFUSED)).cast("string")
+        placed = (
+            rows.coalesce(tasks)
+            .select("*", F.monotonically_increasing_id().alias("place"))
+            .withColumn("ordinal", ordinal)
+            .withColumn("lane", ((F.col("ordinal") + F.lit(int(key[:6], 16))) % F.lit(lanes)).cast("int"))
+            .withColumn("seq", row % F.lit(per_segment))
         )
+        with self._store.transactions.spark_turn("messages"):
+            self._write(queue, placed, key, now, transaction)
+        return self._sent(queue, key)
+
+    def _send_in_order(self, queue: QueueRecord, rows: DataFrame, now: int) -> Sent:
+        """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
+        commit. Bodies are shuffled once, to their groups' lanes."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        from ledger.store.delta.spark_engine import arrow_frame
+
+        lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
+        scope = F.col("message_group_id") if queue.attributes["DeduplicationScope"] == "messageGroup" else F.lit("")
+        keyed = rows.select("*", scope.alias("scope"), F.monotonically_increasing_id().alias("place"))
+        same = Window.partitionBy("scope", "message_deduplication_id").orderBy("place")
+        in_lane = Window.partitionBy("lane").orderBy("place")
+        first = keyed.withColumn("copy", F.row_number().over(same)).where("copy = 1")
+        for losses in range(settings.maximum_attempts):
+            key = ids.new_send_key()
+            with self._store.transactions.spark_turn("messages"):
+                count = engine.transaction_version("messages", f"fifo/{queue.id}") or 0
+                known, at = self._store.remembered(queue, now)
+                table = pa.table(
+                    {"scope": [k[0] for k in known], "message_deduplication_id": [k[1] for k in known]},
+                    schema=pa.schema([("scope", pa.string()), ("message_deduplication_id", pa.string())]),
+                )
+                fresh = first.join(F.broadcast(arrow_frame(self._spark, table)), ["scope", "message_deduplication_id"], "left_anti")
+                lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("int")
+                placed = (
+                    fresh.withColumn("lane", lane)
+                    .withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
+                    .withColumn("ordinal", F.col("lane").cast("bigint"))
+                )
+                number = F.lit(fifo.sequence_number(count + 1, 0)) + F.col("seq") * F.lit(lanes) + F.col("lane")
+                if self._write(queue, placed, key, at, (f"fifo/{queue.id}", count + 1), number):
+                    return self._sent(queue, key)
+            pause(losses)
+        raise ContentionOutlastedRetries("send", settings.maximum_attempts, 0.0)
+
+    def _write(
+        self,
+        queue: QueueRecord,
+        placed: DataFrame,
+        key: str,
+        now: int,
+        transaction: tuple[str, int] | None,
+        sequence_number: Column | None = None,
+    ) -> bool:
+        """One append of rows that have lane, ordinal and seq; False when another writer was first."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import from_arrow_type
+
+        from ledger.store.delta.spark_engine import CONFLICTS
+
         # Beyond the bound names would run into those of other sends.
         name = F.when(F.col("ordinal") < ids.ORDINAL_BOUND, columns.segment_of_send(key, F.col("ordinal"))).otherwise(
             F.raise_error(F.lit(TOO_MANY_SEGMENTS)).cast("string")
         )
         values = {
             "queue": F.lit(queue.id),
-            "lane": ((F.col("ordinal") + F.lit(int(key[:6], 16))) % F.lit(lanes)).cast("int"),
             "segment": name,
-            "seq": row % F.lit(per_segment),
             "sent_at": F.expr(columns.instant_literal(now)),
-            "available_at": F.expr(columns.instant_literal(now)),
-            "body": checked,
+            "available_at": F.expr(f"timestamp_millis({now} + delay * 1000)"),
+            "sequence_number": sequence_number,
         }
-        from pyspark.sql.pandas.types import from_arrow_type
-
-        return (
-            frame.select(text.alias("body"))
-            .coalesce(tasks)
-            .select("body", F.monotonically_increasing_id().alias("place"))
-            .withColumn("ordinal", ordinal)
-            .select(*(values.get(f.name, F.lit(None).cast(from_arrow_type(f.type))).alias(f.name) for f in MESSAGES))
+        for field in MESSAGES:
+            if values.get(field.name) is None:
+                there = field.name in placed.columns
+                values[field.name] = F.col(field.name) if there else F.lit(None).cast(from_arrow_type(field.type))
+        rows = placed.select(*(values[field.name].alias(field.name) for field in MESSAGES))
+        transactions, operation = self._store.transactions, secrets.token_hex(8)
+        since = self._store.engine.version("messages")
+        writer = (
+            rows.write.format("delta")
+            .mode("append")
+            .option("userMetadata", json.dumps(transactions.metadata(operation, "send", queue.id, now, [])))
+            .option("maxRecordsPerFile", str(self._store.settings.messages_per_file))
         )
+        if transaction is not None:
+            writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
+        try:
+            writer.save(self._path)
+        except CONFLICTS:
+            # A blind append meets no other writer; one that counts the sends may, and looks whether it landed.
+            if sequence_number is None:
+                raise
+        except Exception as error:
+            if TOO_MANY_SEGMENTS in str(error):
+                raise InvalidParameterValue(
+                    "messages_per_segment",
+                    self._store.settings.messages_per_segment,
+                    f"The send would have more than {ids.ORDINAL_BOUND} segments",
+                    "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
+                ) from None
+            raise refusal(error) or error from None
+        return transactions.landed("messages", operation, since) is not None
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
-        stock = self._store.stocks.of(queue.id)
-        names = np.array(stock.segment.to_pylist(), dtype=object)
-        first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
-        mine = np.array([first <= name <= last for name in names], dtype=bool)
-        count = int((stock.last_seq[mine] - stock.first_seq[mine] + 1).sum()) if len(names) else 0
-        segments = tuple(sorted(set(names[mine].tolist()))) if len(names) else ()
+        count, segments = self._store.stocks.sent(ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1))
         where = Where(queue.id, None, segments or ("",))
         return Sent(count, segments, self._spark.read.format("delta").load(self._path).where(where.sql()))
-
-
-def _body(frame: DataFrame, body: str | None) -> Column:
-    """The column of bodies: the one named, `body`, or the whole row as JSON."""
-    from pyspark.sql import functions as F
-
-    kinds = dict(frame.dtypes)
-    if body is None and "body" not in kinds:
-        if not kinds:
-            raise InvalidParameterValue("column", "body", "The DataFrame has no columns")
-        return F.to_json(F.struct("*"))
-    name = body or "body"
-    if name not in kinds:
-        raise InvalidParameterValue(
-            "column",
-            name,
-            f"The DataFrame has no such column; it has {', '.join(kinds)}",
-            "Name another one with body=.",
-        )
-    if kinds[name] != "string":
-        raise InvalidParameterValue(
-            "column",
-            name,
-            f"It is {kinds[name]} and must be string",
-            "Cast it, or drop the column to send rows as JSON.",
-        )
-    return F.col(f"`{name}`")

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 #: Messages and runs are joined by blocks of this many ordinals (two to the power of), so that each meets few others.
 BLOCK_SHIFT = 10
 
-#: Twin of rules.state.status: columns of a message, joined with what is recorded about it, and `{now}`.
+#: Twin of rules.state.status: columns of a message, joined with what is recorded about it, its `expires_at` (null: not
+#: looked at), and `{now}`.
 STATUS = """CASE
     WHEN deleted_at IS NOT NULL THEN 'deleted'
+    WHEN moved_to IS NOT NULL THEN 'moved'
+    WHEN expires_at <= {now} THEN 'expired'
     WHEN visible_at > {now} AND receipt_id IS NOT NULL THEN 'in flight'
     WHEN visible_at > {now} THEN 'locked'
     WHEN available_at > {now} THEN 'delayed'

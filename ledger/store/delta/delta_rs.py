@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +25,7 @@ from ledger.store.delta.engine import (
     Snapshot,
     Where,
 )
-from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
+from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_readable
 
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
@@ -120,7 +121,12 @@ class DeltaRsEngine:
         return loaded.version(), pa.table(columns, schema=SEGMENT_FILES)
 
     def messages(
-        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
     ) -> pa.Table:
         dataset = self._newest("messages").to_pyarrow_dataset(
             filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
@@ -128,6 +134,9 @@ class DeltaRsEngine:
         condition = None
         if first_seq is not None:
             condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
+        if sent_after is not None:
+            after = pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT)
+            condition = after if condition is None else condition & after
         return dataset.to_table(columns=list(columns), filter=condition)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
@@ -202,7 +211,9 @@ def _properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     )
 
 
-def _filters(where: Where) -> list[tuple[str, str, Any]] | None:
+def _filters(where: Where) -> list[Any] | None:
+    if where.also is not None:
+        return [*_alternatives(replace(where, also=None)), *_alternatives(where.also)]
     filters: list[tuple[str, str, Any]] = []
     if where.queue is not None:
         filters.append(("queue", "=", where.queue))
@@ -211,6 +222,10 @@ def _filters(where: Where) -> list[tuple[str, str, Any]] | None:
     if where.segments is not None:
         filters.append(("segment", "in", list(where.segments)))
     return filters or None
+
+
+def _alternatives(where: Where) -> list[Any]:
+    return _filters(where) if where.also is not None else [_filters(where)]
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

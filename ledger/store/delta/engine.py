@@ -91,9 +91,15 @@ class Engine(Protocol):
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
 
     def messages(
-        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
     ) -> pa.Table:
-        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq."""
+        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, and of
+        those sent after an instant."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.state import Status, status
+from ledger.rules.state import GONE, Status, status
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces
 from ledger.store.delta.lanes import Lanes
@@ -14,6 +14,7 @@ from ledger.store.delta.stock import Stock, Stocks
 
 STATES = list(Status)
 INDEX = {state: index for index, state in enumerate(STATES)}
+GONE_STATES = [INDEX[state] for state in GONE]
 
 
 def existing(lanes: Lanes, stocks: Stocks, now: int, retention: int) -> tuple[Stock, Pieces]:

@@ -31,6 +31,9 @@ MESSAGE_COLUMNS = (
     "message_id",
     "body",
     "message_attributes",
+    "message_group_id",
+    "message_deduplication_id",
+    "sequence_number",
     "sent_at",
     "first_received_at",
     "receive_count",
@@ -51,31 +54,38 @@ class Frames:
         from pyspark.sql import functions as F
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
-        segments = runs["segment"].unique().to_pylist()
-        where = Where(
-            queue.id,
-            tuple_of(runs["lane"].to_pylist()) or (-1,),
-            (tuple_of(segments) or ("",)) if len(segments) <= SEGMENTS_BY_NAME else None,
-        )
-        messages = self._spark.read.format("delta").load(self._locations["messages"]).where(where.sql())
-        held = in_blocks(arrow_frame(self._spark, runs), "first_received_at", "receive_count")
+        messages = self._spark.read.format("delta").load(self._locations["messages"]).where(self._homes(runs).sql())
+        held = in_blocks(arrow_frame(self._spark, runs), "lane AS held_lane", "first_received_at", "receive_count")
         receipt = F.lit(grant.receipt_id if grant else None).cast("string")
+        handle = columns.receipt_handle(F.lit(queue.id), F.col("held_lane"), F.col("segment"), F.col("seq"), receipt)
         return (
             messages.withColumn("block", F.expr(columns.block("seq")))
             .join(F.broadcast(held), ["segment", "block"], "inner")
             .where("seq BETWEEN first_seq AND last_seq")
-            .select(
-                columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"),
-                "body",
-                "message_attributes",
-                "sent_at",
-                F.expr("timestamp_millis(first_received_at)").alias("first_received_at"),
-                "receive_count",
-                columns.receipt_handle(F.col("queue"), F.col("lane"), F.col("segment"), F.col("seq"), receipt).alias(
-                    "receipt_handle"
-                ),
-            )
+            .withColumn("message_id", columns.message_id(F.col("segment"), F.col("seq")))
+            .withColumn("first_received_at", F.expr("timestamp_millis(first_received_at)"))
+            .withColumn("receipt_handle", handle)
+            .select(*MESSAGE_COLUMNS)
         )
+
+    def _homes(self, runs: pa.Table) -> Where:
+        """Where the messages of runs lie: by segment, or when those are too many by the queues that they were sent to."""
+        where = None
+        for queue, segments in self._store.stocks.homes(runs["segment"].unique().to_pylist()).items():
+            named = tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None
+            where = Where(queue, None, named, also=where)
+        return where or Where(None, (-1,))
+
+    def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
+        """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS."""
+        from pyspark.sql import functions as F
+
+        from ledger.store.delta.views import view_statement
+
+        tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
+        rows = self._spark.sql(view_statement("messages", tables, columns.instant_literal(now)))
+        named = rows.where(F.col("queue") == queue.name).where(where)
+        return runs_of_bits(named.select("lane", "segment", "seq"))
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
         """What DataFrames of receipt handles ask for: (verb, frame, timeout or column of timeouts) each."""
@@ -111,15 +121,7 @@ class HandleFrame:
 
     def actions(self) -> list[Action]:
         """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
-        from pyspark.sql import functions as F
-
-        bitmaps = (
-            self._read()
-            .where("valid")
-            .groupBy("verb", "timeout", "receipt_id", "lane", "segment", F.expr(f"seq div {BITMAP}").alias("bucket"))
-            .agg(F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap"))
-            .toArrow()
-        )
+        bitmaps = _bitmaps(self._read().where("valid"), "verb", "timeout", "receipt_id")
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in bitmaps.to_pylist():
             verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
@@ -185,6 +187,24 @@ class HandleFrame:
             .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
             .withColumn("valid", F.expr("right AND NOT refused"))
         )
+
+
+def runs_of_bits(places: DataFrame) -> pa.Table:
+    """Places (lane, segment, seq) as RUNS. The driver gets a bit per message."""
+    parts = []
+    for row in _bitmaps(places).to_pylist():
+        first, last = _ones(row["bitmap"])
+        start = row["bucket"] * BITMAP
+        parts.append((row["lane"], row["segment"], first + start, last + start))
+    return _table(parts) if parts else RUNS.empty_table()
+
+
+def _bitmaps(places: DataFrame, *keys: str) -> pa.Table:
+    from pyspark.sql import functions as F
+
+    bucket = F.expr(f"seq div {BITMAP}").alias("bucket")
+    bits = F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap")
+    return places.groupBy(*keys, "lane", "segment", bucket).agg(bits).toArrow()
 
 
 def in_blocks(runs: DataFrame, *others: str) -> DataFrame:

@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.fifo import GONE
 from ledger.rules.state import Status
 from ledger.store import QueueRecord
 from ledger.store.delta.axis import Pieces, Runs
 from ledger.store.delta.deciding import Loaded
 from ledger.store.delta.engine import Engine, Where, tuple_of
-from ledger.store.delta.existing import INDEX
+from ledger.store.delta.existing import GONE_STATES, INDEX
 from ledger.store.delta.stock import Stock, Stocks
 
 _COLUMNS = ["lane", "segment", "seq", "message_group_id", "sequence_number"]
@@ -67,7 +66,7 @@ def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.n
     """Which messages may be received: visible, in a group without a member in flight, before any that is not visible."""
     if not len(order):
         return np.empty(0, dtype=np.int64)
-    gone = np.isin(status, [INDEX[state] for state in GONE])
+    gone = np.isin(status, GONE_STATES)
     held = np.zeros(groups, dtype=bool)
     held[group[status == INDEX[Status.IN_FLIGHT]]] = True
     barrier = np.full(groups, np.iinfo(np.int64).max)

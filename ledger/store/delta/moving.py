@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
-from ledger.rules.attributes import is_fifo
 from ledger.rules.state import Record
 from ledger.settings import Settings
 from ledger.store import QueueRecord
@@ -24,8 +23,8 @@ from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
-from ledger.store.delta.transaction import Plan, Transactions
 from ledger.store.delta.stock import Stocks
+from ledger.store.delta.transaction import Plan, Transactions
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant
             *lanes.table(runs.first, runs.last),
             pa.array([r.receive_count for r in records], pa.int32()),
             pa.array([r.first_received_at for r in records], pa.int64()),
+            pa.array([r.origin_queue for r in records], pa.string()),
         ]
         newest = max(records, key=lambda r: r.visible_at)
         return Grant(receipt_id, newest.visible_at, newest.received_at, version, pa.table(columns, schema=GRANTED_RUNS))

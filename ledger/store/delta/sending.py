@@ -1,4 +1,4 @@
-"""Sending a few messages: appended to this writer's own open segment of a lane, one blind append a call."""
+"""Sending a few messages: appended to this writer's own open segment of a lane, one append a call."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ledger.errors import ContentionOutlastedRetries
+from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
+from ledger.rules import fifo
 from ledger.rules import message_id as ids
-from ledger.rules.limits import MILLISECONDS
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.rules.message import Entry, deduplication_key
 from ledger.settings import Settings
 from ledger.store import QueueRecord
-from ledger.store.delta.engine import Conflict, Engine
-from ledger.store.delta.lanes import instants
+from ledger.store.delta.engine import Conflict, Engine, Where
+from ledger.store.delta.rows import message_rows
 from ledger.store.delta.stock import Stocks
-from ledger.store.delta.tables import MESSAGES
 from ledger.store.delta.transaction import Transactions, pause
+
+_REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id"]
 
 
 class Sender:
@@ -29,62 +33,96 @@ class Sender:
         self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._turn = secrets.randbelow(1 << 16)
 
-    def send(self, queue: QueueRecord, bodies: Sequence[str], now: int, attempt_id: str | None) -> list[str]:
-        """Ids in the order of `bodies`. Under an attempt id committed before, sends nothing: the ids of then."""
-        if not bodies:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+        """Ids in the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
+        if not entries:
             return []
+        if is_fifo(queue.attributes):
+            if attempt_id is not None:
+                raise InvalidParameterValue(
+                    "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its MessageDeduplicationId", "Leave it out."
+                )
+            return self._send_in_order(queue, entries, now)
         if attempt_id is None:
-            lane, segment, first = self._next(queue, len(bodies), now)
+            self._turn += 1
+            lane = self._turn % int(queue.attributes["Lanes"])
+            segment, first = self._next(queue, lane, len(entries), now)
             transaction = None
         else:
             key = ids.send_key("send", queue.id, attempt_id)
             lane, segment, first = int(key[:8], 16) % int(queue.attributes["Lanes"]), ids.segment(key, 0), 0
             transaction = f"send/{queue.id}/{attempt_id}", 1
-        rows = message_rows(queue, lane, segment, first, bodies, now)
-        operation = secrets.token_hex(8)
-        metadata = self._transactions.metadata(operation, "send", queue.id, now, [])
+        rows = message_rows(queue, lane, segment, first, entries, now)
         for losses in range(self._settings.maximum_attempts):
             with self._transactions.turn("messages"):
-                since = self._engine.version("messages")
                 if transaction and self._engine.transaction_version("messages", transaction[0]) is not None:
-                    stock = self._stocks.of(queue.id)
+                    home = self._stocks.home(segment)
                     # Finished long ago, upkeep dropped them; then the retry itself says how many there were.
-                    count = len(bodies) if stock.lane_of(segment) is None else stock.last_of(segment) + 1
+                    count = len(entries) if home is None else home[2] + 1
                     return [ids.message_id(segment, seq) for seq in range(count)]
-                try:
-                    self._engine.append("messages", rows, metadata, transaction)
-                    sent = True
-                except Conflict:
-                    sent = self._transactions.landed("messages", operation, since) is not None
-            if sent:
-                return [ids.message_id(segment, first + n) for n in range(len(bodies))]
+                if self._append(queue, rows, now, transaction):
+                    return [ids.message_id(segment, first + n) for n in range(len(entries))]
             pause(losses)
         raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
 
-    def _next(self, queue: QueueRecord, count: int, now: int) -> tuple[int, str, int]:
-        """The lane, the open segment and the first of `count` ordinals in it, never given out again."""
+    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], now: int) -> list[str]:
+        """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
+        send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
+        application = f"fifo/{queue.id}"
+        for losses in range(self._settings.maximum_attempts):
+            with self._transactions.turn("messages"):
+                count = self._engine.transaction_version("messages", application) or 0
+                known, at = self.remembered(queue, now)
+                answer, fresh = [], {}
+                for entry in entries:
+                    key = deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)
+                    if key not in known:
+                        lane = fifo.lane(entry.message_group_id, int(queue.attributes["Lanes"]))
+                        fresh.setdefault(lane, []).append((len(answer), entry, key))
+                        known[key] = ""
+                    answer.append(key)
+                tables = []
+                for lane, mine in fresh.items():
+                    segment, first = self._next(queue, lane, len(mine), at)
+                    numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
+                    tables.append(message_rows(queue, lane, segment, first, [e for _, e, _ in mine], at, numbers))
+                    known.update({key: ids.message_id(segment, first + n) for n, (*_, key) in enumerate(mine)})
+                if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1)):
+                    return [known[key] for key in answer]
+            pause(losses)
+        raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
+
+    def remembered(self, queue: QueueRecord, now: int) -> tuple[dict[tuple[str, str], str], int]:
+        """The ids of what was sent within the deduplication interval, by deduplication key, and the time: never before
+        the last send."""
+        since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
+        rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since).to_pylist()
+        sent_at = [round(row["sent_at"].timestamp() * MILLISECONDS) for row in rows]
+        at = max([now, *sent_at])
+        known = {
+            deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"]): ids.message_id(
+                row["segment"], row["seq"]
+            )
+            for row, sent in zip(rows, sent_at)
+            if fifo.is_duplicate(sent, at)
+        }
+        return known, at
+
+    def _append(self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None) -> bool:
+        """One append; False when another writer was first."""
+        operation, since = secrets.token_hex(8), self._engine.version("messages")
+        metadata = self._transactions.metadata(operation, "send", queue.id, now, [])
+        try:
+            self._engine.append("messages", rows, metadata, transaction)
+            return True
+        except Conflict:
+            return self._transactions.landed("messages", operation, since) is not None
+
+    def _next(self, queue: QueueRecord, lane: int, count: int, now: int) -> tuple[str, int]:
+        """The open segment of a lane and the first of `count` ordinals in it, never given out again."""
         with self._lock:
-            self._turn += 1
-            lane = self._turn % int(queue.attributes["Lanes"])
             segment, following, opened_at = self._open.get((queue.id, lane), ("", 0, 0))
             if not segment or not 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS:
                 segment, following, opened_at = ids.segment(ids.new_send_key(), 0, is_open=True), 0, now
             self._open[queue.id, lane] = segment, following + count, opened_at
-            return lane, segment, following
-
-
-def message_rows(queue: QueueRecord, lane: int, segment: str, first: int, bodies: Sequence[str], now: int) -> pa.Table:
-    """Rows of `messages` for bodies that take the ordinals from `first` on."""
-    count = len(bodies)
-    columns = {
-        "queue": pa.array([queue.id] * count),
-        "lane": pa.array([lane] * count, pa.int32()),
-        "segment": pa.array([segment] * count),
-        "seq": pa.array(range(first, first + count), pa.int64()),
-        "sent_at": instants([now] * count),
-        "available_at": instants([now] * count),
-        "body": pa.array(list(bodies), pa.string()),
-    }
-    for field in MESSAGES:
-        columns.setdefault(field.name, pa.nulls(count, field.type))
-    return pa.table({name: columns[name] for name in MESSAGES.names}, schema=MESSAGES)
+            return segment, following

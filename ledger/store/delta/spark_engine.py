@@ -110,11 +110,18 @@ class SparkEngine:
         return int(state.version()), rows.cast(SEGMENT_FILES)
 
     def messages(
-        self, where: Where, columns: Sequence[str], first_seq: int | None = None, last_seq: int | None = None
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
     ) -> pa.Table:
         ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
+        recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
         return self._rows(
-            f"SELECT {', '.join(columns)} FROM {self._named('messages')} WHERE {where.sql()} AND {ordinals}"
+            f"SELECT {', '.join(columns)} FROM {self._named('messages')} "
+            f"WHERE {where.sql()} AND {ordinals} AND {recent}"
         )
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:

@@ -95,6 +95,12 @@ class Stocks:
             return None
         return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
 
+    def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
+        """How many messages there are in the segments named from `first` to `last`, and which those are."""
+        files = self._files()
+        mine = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
+        return pc.sum(mine["messages"]).as_py() or 0, tuple_of(mine["segment"].to_pylist())
+
     def segments(self) -> set[str]:
         """All segments of all queues."""
         return set(self._files()["segment"].unique().to_pylist())

@@ -12,6 +12,7 @@ from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of, retention_of
 from ledger.rules.limits import Limits
+from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome
 from ledger.settings import Settings
 from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
@@ -21,7 +22,7 @@ from ledger.store.delta.axis import ABSENT, Pieces, Runs
 from ledger.store.delta.deciding import Loaded, in_order, load
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
-from ledger.store.delta.existing import INDEX, STATES
+from ledger.store.delta.existing import GONE_STATES, STATES
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Redriver
@@ -31,9 +32,6 @@ from ledger.store.delta.receiving import Receiver, grant_of
 from ledger.store.delta.sending import Sender
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.transaction import Plan, Transactions
-
-#: What a queue no longer has.
-GONE = [INDEX[state] for state in (Status.DELETED, Status.EXPIRED, Status.MOVED)]
 
 
 class DeltaStore:
@@ -45,7 +43,8 @@ class DeltaStore:
         queues, groups = Queues(engine, transactions), Groups(engine, self.stocks)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue = queues.change, queues.delete
-        self.send = Sender(engine, transactions, self.stocks, settings).send
+        sender = Sender(engine, transactions, self.stocks, settings)
+        self.send, self.remembered = sender.send, sender.remembered
         self.receive = Receiver(engine, transactions, self.stocks, groups, queues, settings).receive
         self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, settings).redrive
         self.read = Reader(engine, self.stocks).messages
@@ -81,7 +80,7 @@ class DeltaStore:
                 raise named_twice()
             return loaded.plan(over, events, lambda version: answers, (0,) if counted else ())
 
-        return self.transactions.run("act", "visibility", queue.id, now, decide)
+        return self.transactions.run("act", "visibility", queue.id, decide)
 
     def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""
@@ -102,7 +101,7 @@ class DeltaStore:
             count = int(axis.lengths(over.first, over.last).sum())
             return loaded.plan(over, events, lambda version: count)
 
-        return self.transactions.run("restore", "visibility", queue.id, now, decide)
+        return self.transactions.run("restore", "visibility", queue.id, decide)
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
         """One MERGE over the message's lane."""
@@ -117,7 +116,7 @@ class DeltaStore:
                 events.add("locked", record, over)
             return loaded.plan(over, events, lambda version: record is not None)
 
-        return self.transactions.run("lock", "visibility", queue.id, now, decide)
+        return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """Two small reads, no commit."""
@@ -144,20 +143,20 @@ class DeltaStore:
         def decide(losses: int) -> Plan[int]:
             loaded, events = self._load(queue, now), Events()
             _, pieces, state = loaded.look(self.stocks)
-            alive, lanes = ~np.isin(state, GONE), loaded.lanes
+            alive, lanes = ~np.isin(state, GONE_STATES), loaded.lanes
             code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(r._replace(deleted_at=loaded.now)), np.int64)
             over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
             events.add("purged", UNTOUCHED, over)
             count = int(axis.lengths(over.first, over.last).sum())
             return loaded.plan(over, events, lambda version: count)
 
-        return self.transactions.run("purge", "visibility", queue.id, now, decide)
+        return self.transactions.run("purge", "visibility", queue.id, decide)
 
     def counts(self, queue: QueueRecord, now: int) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
         stock, pieces, state = self._load(queue, now).look(self.stocks)
         counted = np.bincount(state, axis.lengths(pieces.first, pieces.last), len(STATES)).astype(np.int64)
-        sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE)]]
+        sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
         return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
     def change_token(self) -> object:

@@ -18,10 +18,11 @@ from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
 from ledger.store.delta.deciding import load
 from ledger.store.delta.engine import Conflict, Where, literal, tuple_of
+from ledger.store.delta.existing import GONE_STATES
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.receipts import fill_receipts
 from ledger.store.delta.stock import Stock
-from ledger.store.delta.store import GONE, DeltaStore
+from ledger.store.delta.store import DeltaStore
 from ledger.store.delta.tables import TABLES
 from ledger.store.delta.transaction import Plan, pause
 
@@ -103,7 +104,7 @@ class Upkeep:
         _, pieces, state = loaded.look(self._store.stocks)
         lanes = loaded.lanes
         recent = lanes.per_code(pieces.code, lambda r: r.deleted_at is not None and r.deleted_at >= before, bool)
-        kept = recent | ~np.isin(state, GONE)
+        kept = recent | ~np.isin(state, GONE_STATES)
         return {lanes.segments[place] for place in np.unique(pieces.first[kept] >> axis.SEGMENT_SHIFT).tolist()}
 
     def _join_rows(self, queue: str, before: int) -> int:

@@ -20,8 +20,14 @@ def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
     """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
-    text = (files(__package__) / "views" / f"{name}.sql").read_text()
-    return text.format(**tables, now=now, status=STATUS.format(now=now), block_shift=BLOCK_SHIFT)
+    known = {**tables, "now": now, "status": STATUS.format(now=now), "block_shift": BLOCK_SHIFT}
+    if name == "queue_depth":
+        known["every_message"] = _text("messages").format(**known)
+    return _text(name).format(**known)
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / "views" / f"{name}.sql").read_text()
 
 
 def open_view(

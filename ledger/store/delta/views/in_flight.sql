@@ -1,4 +1,4 @@
--- Who holds what right now: a row per receipt. Reads no message.
+-- Who holds what right now: a row per receipt. Reads no message, so what expired while it was held still counts here.
 SELECT
     queues.name AS queue,
     recorded.receipt_id,
@@ -10,5 +10,5 @@ SELECT
     max(recorded.receive_count) AS greatest_receive_count
 FROM {visibility} AS recorded
 JOIN {queues} AS queues ON queues.queue = recorded.queue
-WHERE recorded.receipt_id IS NOT NULL AND recorded.deleted_at IS NULL AND recorded.visible_at > {now}
+WHERE recorded.receipt_id IS NOT NULL AND recorded.deleted_at IS NULL AND recorded.moved_to IS NULL AND recorded.visible_at > {now}
 GROUP BY queues.name, recorded.receipt_id, recorded.attempt_id

@@ -1,27 +1,56 @@
--- Every message with the state that follows from what is recorded about it: a row per message.
+-- Every message with the state that follows from what is recorded about it: a row per message. A message that was moved
+-- (to a dead-letter queue, or back) counts in the queue that has it, and stands there.
+WITH stored AS (
+    SELECT *, shiftright(seq, {block_shift}) AS block FROM {messages}
+),
+recorded AS (
+    SELECT *, explode(sequence(shiftright(first_seq, {block_shift}), shiftright(last_seq, {block_shift}))) AS block
+    FROM {visibility}
+    WHERE segment <> ''
+),
+placed AS (
+    SELECT stored.queue AS queue_id, stored.lane AS lane_here, stored.* EXCEPT (queue, lane, block),
+        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq)
+    FROM stored
+    LEFT JOIN recorded
+        ON recorded.queue = stored.queue AND recorded.segment = stored.segment AND recorded.block = stored.block
+        AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
+    UNION ALL
+    SELECT recorded.queue, recorded.lane, stored.* EXCEPT (queue, lane, block),
+        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq)
+    FROM stored
+    JOIN recorded
+        ON recorded.queue <> stored.queue AND recorded.segment = stored.segment AND recorded.block = stored.block
+        AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
+),
+kept AS (
+    SELECT placed.*, queues.name, timestamp_millis(
+        unix_millis(coalesce(enqueued_at, sent_at)) + 1000 * CAST(queues.attributes['MessageRetentionPeriod'] AS BIGINT)
+    ) AS expires_at
+    FROM placed
+    JOIN {queues} AS queues ON queues.queue = placed.queue_id
+    WHERE moved_to IS NULL
+)
 SELECT
-    queues.name AS queue,
-    concat(stored.segment, lpad(lower(hex(stored.seq)), 8, '0')) AS message_id,
+    name AS queue,
+    concat(segment, lpad(lower(hex(seq)), 8, '0')) AS message_id,
     {status} AS status,
     coalesce(receive_count, 0) AS receive_count,
-    stored.sent_at,
+    sent_at,
     first_received_at,
     received_at,
     visible_at,
     released_at,
     deleted_at,
+    expires_at,
     receipt_id,
-    stored.body,
-    stored.message_attributes,
-    stored.lane,
-    stored.segment,
-    stored.seq
-FROM (SELECT *, shiftright(seq, {block_shift}) AS block FROM {messages}) AS stored
-JOIN {queues} AS queues ON queues.queue = stored.queue
-LEFT JOIN (
-    SELECT *, explode(sequence(shiftright(first_seq, {block_shift}), shiftright(last_seq, {block_shift}))) AS block
-    FROM {visibility}
-    WHERE segment <> ''
-) AS recorded
-    ON recorded.queue = stored.queue AND recorded.lane = stored.lane AND recorded.segment = stored.segment
-    AND recorded.block = stored.block AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
+    left(origin_queue, length(origin_queue) - 9) AS dead_letter_source,
+    body,
+    message_attributes,
+    message_group_id,
+    message_deduplication_id,
+    sequence_number,
+    lane_here AS lane,
+    segment,
+    seq
+FROM kept

@@ -1,0 +1,87 @@
+"""What a queue is set to: attributes, tags, the policy; and how many messages it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ledger.clock import Clock
+from ledger.errors import QueueDoesNotExist, SparkIsNeeded
+from ledger.message import Counts
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import policy, redrive
+from ledger.rules.state import Status
+from ledger.store import QueueRecord, Store
+
+if TYPE_CHECKING:
+    from ledger.store.delta.frames import Frames
+
+
+class QueueSettings:
+    """The part of a Queue that is about the queue and not about messages."""
+
+    def __init__(self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None) -> None:
+        self._store, self._made, self._clock, self._frames = store, record, clock, frames
+        self.name = record.name
+
+    @property
+    def arn(self) -> str:
+        """The queue's ARN, which policies name it by; its account and region mean nothing here."""
+        return attribute_rules.queue_arn(self.name)
+
+    def attributes(self) -> dict[str, str]:
+        """All attributes as text, as SQS answers them, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
+        (seconds)."""
+        record = self._record()
+        return {
+            **record.attributes,
+            "QueueArn": self.arn,
+            "CreatedTimestamp": str(record.created_at // 1_000),
+            "LastModifiedTimestamp": str(record.modified_at // 1_000),
+        }
+
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Changes attributes, for receives from now on. Raises InvalidAttributeName, InvalidAttributeValue."""
+        record = self._record()
+        complete = attribute_rules.complete(attributes, record.attributes)
+        redrive.require_target(self._store.queues(), self.name, complete, attributes)
+        self._store.change_queue(self.name, complete, record.tags, self._clock())
+
+    def tags(self) -> dict[str, str]:
+        """The queue's tags."""
+        return dict(self._record().tags)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Replaces the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
+        record = self._record()
+        self._store.change_queue(self.name, record.attributes, attribute_rules.tags(tags), self._clock())
+
+    def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
+        """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
+        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label that is taken.
+        """
+        text = policy.with_permission(self.attributes().get("Policy"), self.arn, label, account_ids, actions)
+        self.set_attributes({"Policy": text})
+
+    def remove_permission(self, label: str) -> None:
+        """Removes the statement of this label from the queue's Policy; raises InvalidParameterValue without one."""
+        self.set_attributes({"Policy": policy.without_permission(self.attributes().get("Policy"), label)})
+
+    def counts(self) -> Counts:
+        """How many messages are in each state, and the oldest one's age, without reading a message."""
+        now = self._clock()
+        counted = self._store.counts(self._record(), now)
+        by_status = {status.name.lower(): counted.by_status.get(status, 0) for status in Status}
+        oldest = counted.oldest_sent_at
+        return Counts(**by_status, age_of_oldest=None if oldest is None else (now - oldest) / 1_000)
+
+    def _record(self) -> QueueRecord:
+        record = self._store.queue(self.name)
+        if record.id != self._made.id:
+            raise QueueDoesNotExist(self.name)
+        return record
+
+    def _spark(self) -> Frames:
+        if self._frames is None:
+            raise SparkIsNeeded("A DataFrame needs Spark: open the ledger with Ledger.open(root, spark=spark)")
+        return self._frames

@@ -1,0 +1,52 @@
+"""The statements that AddPermission and RemovePermission keep in a queue's Policy attribute. Stored, not enforced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ledger.errors import InvalidParameterValue, MissingParameter
+
+
+def with_permission(
+    policy: str | None, arn: str, label: str, account_ids: Sequence[str], actions: Sequence[str]
+) -> str:
+    """The policy with a statement more. Recorded: a label that is taken "Already exists"."""
+    for field, values in (("AWSAccountIds", account_ids), ("Actions", actions)):
+        if isinstance(values, str) or not all(isinstance(value, str) and value for value in values):
+            raise InvalidParameterValue(field, values, "Must be a list of strings")
+        if not values:
+            raise MissingParameter(field)
+    known = _read(policy, arn)
+    if any(statement.get("Sid") == label for statement in known["Statement"]):
+        raise InvalidParameterValue("Label", label, "Already exists")
+    known["Statement"].append(
+        {
+            "Sid": label,
+            "Effect": "Allow",
+            "Principal": {"AWS": _one_or_all([f"arn:aws:iam::{account}:root" for account in account_ids])},
+            "Action": _one_or_all([f"SQS:{action}" for action in actions]),
+            "Resource": arn,
+        }
+    )
+    return json.dumps(known)
+
+
+def without_permission(policy: str | None, label: str) -> str:
+    """The policy without a statement; the empty text, which removes it, when none is left."""
+    known = _read(policy, "")
+    left = [statement for statement in known["Statement"] if statement.get("Sid") != label]
+    if len(left) == len(known["Statement"]):
+        raise InvalidParameterValue("Label", label, "can't find label")
+    return json.dumps({**known, "Statement": left}) if left else ""
+
+
+def _read(policy: str | None, arn: str) -> dict[str, Any]:
+    known = json.loads(policy) if policy else {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy"}
+    statements = known.get("Statement", [])
+    return {**known, "Statement": statements if isinstance(statements, list) else [statements]}
+
+
+def _one_or_all(values: list[str]) -> Any:
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,124 @@
+"""A DataFrame to be sent, read into columns of messages: bodies, and what else its rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import MAXIMUM_DELAY
+from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID
+from ledger.store.delta.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: How a task says that a row cannot be sent: the field and the bound stand behind it.
+REFUSED = "ledger refuses a row:"
+#: Beside the body: the columns that mean something when a DataFrame has them, and their types.
+MEANINGFUL = {
+    "delay_seconds": ("int", "bigint", "smallint", "tinyint"),
+    "message_group_id": ("string",),
+    "message_deduplication_id": ("string",),
+    "message_attributes": (
+        "map<string,string>",
+        "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
+    ),
+}
+
+
+def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None) -> dict[str, Column]:
+    """The columns body, delay (seconds), message_group_id, message_deduplication_id and message_attributes of a
+    DataFrame's rows, each failing its task when a row's value is refused."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    fifo, kinds = is_fifo(queue), dict(frame.dtypes)
+    text = _body(frame, body)
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
+    named = {name for name in MEANINGFUL if name in kinds and (body is not None or "body" in kinds or fifo)}
+    for name in sorted(named):
+        if kinds[name] not in MEANINGFUL[name]:
+            raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(MEANINGFUL[name])}", "Cast it.")
+    most = int(queue["MaximumMessageSize"])
+    size = F.octet_length(text)
+    found = {"body": _checked(text, (size >= 1) & (size <= most), "MessageBody", f"must have 1 to {most} bytes (MaximumMessageSize)")}
+    delay = F.lit(int(queue["DelaySeconds"])).cast("bigint")
+    if "delay_seconds" in named and not fifo:
+        given = F.coalesce(F.col("delay_seconds").cast("bigint"), delay)
+        delay = _checked(given, given.between(0, MAXIMUM_DELAY), "DelaySeconds", f"must be from 0 to {MAXIMUM_DELAY}")
+    found["delay"] = delay
+    nothing = F.lit(None).cast("string")
+    group = F.col("message_group_id") if "message_group_id" in named else nothing
+    if fifo and "message_group_id" not in named:
+        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
+    found["message_group_id"] = _identifier(group, "MessageGroupId", required=fifo)
+    given = F.col("message_deduplication_id") if "message_deduplication_id" in named else nothing
+    if fifo and queue["ContentBasedDeduplication"] == "true":
+        given = F.coalesce(given, F.sha2(text, 256))
+    elif fifo and "message_deduplication_id" not in named:
+        raise InvalidParameterValue("column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame.")
+    elif not fifo:
+        given = nothing
+    found["message_deduplication_id"] = _identifier(given, "MessageDeduplicationId", required=fifo)
+    kind = from_arrow_type(MESSAGES.field("message_attributes").type)
+    attributes = F.lit(None).cast(kind)
+    if "message_attributes" in named:
+        attributes = F.col("message_attributes")
+        if kinds["message_attributes"] == "map<string,string>":
+            as_text = F.expr("transform_values(message_attributes, (name, value) -> named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY)))")
+            attributes = as_text
+        attributes = attributes.cast(kind)
+    found["message_attributes"] = attributes
+    return found
+
+
+def refusal(error: Exception) -> InvalidParameterValue | None:
+    """What a failed send was refused for; None when it failed otherwise."""
+    said = str(error)
+    at = said.find(REFUSED)
+    if at < 0:
+        return None
+    field, bound = said[at + len(REFUSED) :].split("|")[:2]
+    return InvalidParameterValue(field.strip(), "of a row", bound, "Nothing was sent. Filter such rows.")
+
+
+def _checked(value: Column, right: Column, field: str, bound: str) -> Column:
+    from pyspark.sql import functions as F
+
+    refused = F.raise_error(F.lit(f"{REFUSED}{field}|It {bound}|"))
+    return F.when(right, value).otherwise(refused.cast("string" if field != "DelaySeconds" else "bigint"))
+
+
+def _identifier(value: Column, field: str, *, required: bool) -> Column:
+    right = value.rlike(IDENTIFIER)
+    right = right & value.isNotNull() if required else right | value.isNull()
+    return _checked(value, right, field, "can only include alphanumeric and punctuation characters. 1 to 128 in length")
+
+
+def _body(frame: DataFrame, body: str | None) -> Column:
+    """The column of bodies: the one named, `body`, or the whole row as JSON."""
+    from pyspark.sql import functions as F
+
+    kinds = dict(frame.dtypes)
+    if body is None and "body" not in kinds:
+        if not kinds:
+            raise InvalidParameterValue("column", "body", "The DataFrame has no columns")
+        return F.to_json(F.struct("*"))
+    name = body or "body"
+    if name not in kinds:
+        raise InvalidParameterValue(
+            "column",
+            name,
+            f"The DataFrame has no such column; it has {', '.join(kinds)}",
+            "Name another one with body=.",
+        )
+    if kinds[name] != "string":
+        raise InvalidParameterValue(
+            "column",
+            name,
+            f"It is {kinds[name]} and must be string",
+            "Cast it, or drop the column to send rows as JSON.",
+        )
+    return F.col(f"`{name}`")
