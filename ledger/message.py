@@ -86,9 +86,9 @@ class Counts:
     locked: int
     in_flight: int
     deleted: int
-    expired: int
-    moved: int
     age_of_oldest: float | None
+    expired: int = 0
+    moved: int = 0
 
     @property
     def stored(self) -> int:
