@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from ledger.store.delta.choose import choose_lanes, oldest_up_to
+from ledger.store.delta.axis import Runs
+from ledger.store.delta.choose import choose_lanes, first_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -41,29 +42,42 @@ def test_every_second_loss_halves_the_lanes_until_one_is_left():
     assert len(choose_lanes(full, None, 60)) == 1
 
 
-def test_the_oldest_are_taken_first_and_the_last_run_is_cut():
-    which, first, last = oldest_up_to(np.array([30, 10, 20]), np.array([0, 100, 200]), np.array([4, 104, 204]), 7)
-    assert which.tolist() == [1, 2] and first.tolist() == [100, 200] and last.tolist() == [104, 201]
+def runs(*rows):
+    """Runs from (first, last, code)."""
+    return Runs(*(np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)))
 
 
-def test_everything_is_every_run_oldest_first():
-    which, first, _ = oldest_up_to(np.array([30, 10]), np.array([0, 100]), np.array([4, 104]), None)
-    assert which.tolist() == [1, 0] and first.tolist() == [100, 0]
+def taken(given, order, maximum):
+    """What is taken of `given`, as (first, last, code)."""
+    return list(zip(*(column.tolist() for column in first_in_order(given, np.array(order), maximum))))
 
 
-@pytest.mark.parametrize("maximum", [1, 4, 5, 6, 10, 14, 15, 16, 100])
+THREE = runs((0, 4, 7), (100, 104, 8), (200, 204, 9))
+
+
+def test_the_first_in_order_are_taken_and_the_last_run_is_cut_at_its_end():
+    assert taken(THREE, [30, 10, 20], 7) == [(100, 104, 8), (200, 201, 9)]
+    assert taken(THREE, [30, 20, 10], 7) == [(100, 101, 8), (200, 204, 9)]
+    assert taken(THREE, [10, 20, 30], 5) == [(0, 4, 7)]
+
+
+def test_everything_is_every_run_sorted_by_place_whatever_the_order():
+    assert taken(THREE, [30, 10, 20], None) == [(0, 4, 7), (100, 104, 8), (200, 204, 9)]
+
+
+@pytest.mark.parametrize("maximum", [0, 1, 4, 5, 6, 10, 14, 15, 16, 100])
 def test_never_more_than_asked_and_never_fewer_than_there_are(maximum):
-    _, first, last = oldest_up_to(np.array([1, 1, 1]), np.array([0, 10, 20]), np.array([4, 14, 24]), maximum)
-    assert int((last - first + 1).sum()) == min(maximum, 15)
-    assert (first <= last).all()
+    found = taken(THREE, [2, 3, 1], maximum)
+    assert sum(last - first + 1 for first, last, _ in found) == min(maximum, 15)
+    assert all(first <= last for first, last, _ in found) and found == sorted(found)
 
 
 def test_the_given_runs_stay_as_they_were():
-    last = np.array([4, 14])
-    oldest_up_to(np.array([1, 2]), np.array([0, 10]), last, 2)
-    assert last.tolist() == [4, 14]
+    given = runs((0, 4, 0), (10, 14, 0))
+    first_in_order(given, np.array([1, 2]), 2)
+    first_in_order(given, np.array([1, 2]), 7)
+    assert given.last.tolist() == [4, 14]
 
 
 def test_of_no_runs_nothing_is_taken():
-    nothing = np.empty(0, dtype=np.int64)
-    assert [column.tolist() for column in oldest_up_to(nothing, nothing, nothing, 5)] == [[], [], []]
+    assert taken(runs(), [], 5) == taken(runs(), [], 0) == taken(runs(), [], None) == []

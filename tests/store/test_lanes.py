@@ -17,7 +17,12 @@ RECORDS = [
     Record("r2", "job", 2, 1_000, 5_000, 35_000, released_at=5_500),
     Record(visible_at=9_000),
     Record("r1", None, 1, 1_000, 1_000, 31_000, deleted_at=7_000),
+    Record("r1", None, 1, 1_000, 1_000, 31_000, moved_to="q2-00000000"),
+    Record(receive_count=3, first_received_at=1_000, origin_queue="q1-00000000", enqueued_at=8_000),
+    Record(receive_count=3, first_received_at=1_000, origin_queue="q1-00000000"),
+    Record("r3", None, 1, 1_000, 1_000, 31_000, writing_to="s3://table", write_id="w"),
 ]
+NOW = 1_700_000_000_000
 SEGMENTS = {"s0": 0, "s1": 0, "s2": 2}
 
 
@@ -71,7 +76,7 @@ def test_edits_applied_to_the_old_rows_give_the_painted_ones(seed):
         columns = lanes.table(over.first, over.last)
         for lane, segment, first, last, code in zip(*(c.to_pylist() for c in columns), over.code.tolist()):
             expected.update({(lane, segment, seq): lanes.record(code) for seq in range(first, last + 1)})
-        rows = applied(rows, lanes.edits(over))
+        rows = applied(rows, lanes.edits(over, NOW))
     assert content(Lanes("q", rows)) == expected
 
 
@@ -81,7 +86,7 @@ def test_every_lane_that_changes_has_its_head_counted_up_once_and_no_other(seed)
     rows = VISIBILITY.empty_table()
     for _ in range(5):
         lanes = Lanes("q", rows)
-        edits = lanes.edits(random_runs(lanes, dice, 3))
+        edits = lanes.edits(random_runs(lanes, dice, 3), NOW)
         heads = [e for e in edits.to_pylist() if e["segment"] == HEAD]
         others = {e["lane"] for e in edits.to_pylist() if e["segment"] != HEAD}
         assert sorted(h["lane"] for h in heads) == sorted(others)
@@ -89,28 +94,47 @@ def test_every_lane_that_changes_has_its_head_counted_up_once_and_no_other(seed)
             before = lanes.revisions.get(head["lane"])
             assert head["revision"] == (before or 0) + 1 and head[EXPECTED_REVISION] == before
             assert head[OPERATION] == ("insert" if before is None else "update")
+            assert round(head["received_at"].timestamp() * 1_000) == NOW
         rows = applied(rows, edits)
 
 
 def test_what_changes_nothing_has_no_edits():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    assert lanes.edits(Runs(*[np.empty(0, dtype=np.int64)] * 3)).num_rows == 0
+    assert lanes.edits(Runs(*[np.empty(0, dtype=np.int64)] * 3), NOW).num_rows == 0
     at = lanes.positions([0], pa.array(["s0"]), [0])
     over = Runs(at, at + 9, np.array([lanes.code(RECORDS[0])]))
-    again = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over)))
-    assert again.edits(again.runs).num_rows == 0
+    again = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over, NOW)))
+    assert again.edits(again.runs, NOW).num_rows == 0
 
 
 def test_a_run_that_shrinks_writes_as_few_rows_as_it_can():
     lanes = Lanes("q", VISIBILITY.empty_table())
     at = lanes.positions([0], pa.array(["s0"]), [0])
-    rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])]))))
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])])), NOW))
     assert rows.num_rows == 2
     lanes = Lanes("q", rows)
     at = lanes.positions([0], pa.array(["s0"]), [500])
-    edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[3])])))
+    edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[3])])), NOW)
     operations = [(e["first_seq"], e["last_seq"], e[OPERATION]) for e in edits.to_pylist() if e["segment"] != HEAD]
     assert operations == [(0, 499, "update"), (500, 500, "insert"), (501, 999_999, "insert")]
+
+
+def test_the_latest_commit_of_the_lanes_is_known_and_that_of_no_commit_is_the_beginning():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    assert lanes.latest == 0
+    rows = VISIBILITY.empty_table()
+    for lane, at in ((0, NOW), (1, NOW + 7), (2, NOW - 7)):
+        rows = applied(rows, Lanes("q", rows).heads([lane], at))
+    assert Lanes("q", rows).latest == NOW + 7
+    assert Lanes("q", rows).revisions == {0: 1, 1: 1, 2: 1}
+    assert len(Lanes("q", rows).runs.first) == 0
+
+
+def test_heads_of_lanes_that_are_only_met_are_counted_up_too():
+    rows = applied(VISIBILITY.empty_table(), Lanes("q", VISIBILITY.empty_table()).heads([0], NOW))
+    lanes = Lanes("q", applied(rows, Lanes("q", rows).heads([0, 3], NOW + 1)))
+    assert lanes.revisions == {0: 2, 3: 1}
+    assert lanes.heads([], NOW).num_rows == 0
 
 
 def test_equal_records_share_a_code():
@@ -124,7 +148,7 @@ def test_rows_with_equal_records_are_read_as_one_code_whatever_is_null():
     base = lanes.positions([0] * 5, pa.array(["s0"] * 5), [0, 2, 4, 6, 8])
     records = [RECORDS[0], RECORDS[2], RECORDS[0], RECORDS[3], RECORDS[2]]
     over = Runs(base, base, np.array([lanes.code(record) for record in records]))
-    read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over)))
+    read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over, NOW)))
     assert [read.record(code) for code in read.runs.code.tolist()] == records
     assert len(read.records) == 3
 
