@@ -14,6 +14,7 @@ import pyarrow as pa
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
 from ledger.message import Message, public_message
+from ledger.output import write_output
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
@@ -96,6 +97,25 @@ class Claim:
         Raises LeaseLost when others hold or deleted all of it: its work was, or will be, done by somebody else.
         """
         return self._settle(Verb.DELETE, 0)
+
+    def write(self, rows: Any, table: str, *, messages: Any = None) -> Settled:
+        """Appends `rows` to the Delta table `table` and acknowledges the claim's messages, effectively once.
+
+        A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
+        next finds out from the table whether the rows are in, and gets only those whose rows are not
+        (`ledger.rules.output` has the argument). `rows`: a DataFrame, or without Spark a pyarrow.Table. `table`: a path,
+        a URI or a table of Spark's catalog; it is made when there is none. `messages`: the receipt handles (a list, or a
+        DataFrame with the column) that the rows are about, when they are not about the whole claim; the others stay held.
+        Safe to retry: rows that an earlier call wrote for the same messages are not written again.
+        Raises LeaseLost when not all of these messages are held any more; then nothing was written. Keep a heartbeat
+        running while Spark computes the rows.
+        """
+        if self._grant is None:
+            return Settled(0, 0)
+        runs = self._grant.runs.select(RUNS.names) if messages is None else self._queue._runs_of(messages, self.receipt_id)
+        if runs.num_rows:
+            write_output(self._queue, self.receipt_id, runs, rows, table)
+        return Settled(count_messages(runs), 0)
 
     def settle(
         self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None

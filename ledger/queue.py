@@ -22,7 +22,7 @@ from ledger.rules import message as message_rules
 from ledger.rules import visibility
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import QueueRecord, Store
+from ledger.store import RUNS, QueueRecord, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -243,6 +243,27 @@ class Queue(DeadLetters):
         limits = attribute_rules.limits_of(record.attributes)
         accept_late = record.attributes["LateChange"] == "accept"
         return self._store.act(record, actions, limits, accept_late, self._clock())
+
+    def _outputs(self) -> Any:
+        outputs = getattr(self._store, "outputs", None)
+        if outputs is None:
+            raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
+        return outputs
+
+    def _runs_of(self, receipt_handles: Any, receipt_id: str) -> Any:
+        """The messages of handles, all of one receipt, as RUNS."""
+        record = self._record()
+        if _is_dataframe(receipt_handles):
+            limits = attribute_rules.limits_of(record.attributes)
+            actions = self._spark().wishes(record, [(Verb.DELETE, receipt_handles, 0)], limits).actions()
+        else:
+            given = listed("messages", receipt_handles)
+            for handle in given:
+                decode(handle, record.id)
+            actions = HandleList(record, [Wish(handle, Verb.DELETE) for handle in given]).actions
+        if {action.receipt_id for action in actions} - {receipt_id}:
+            raise InvalidParameterValue("messages", "receipt handles", f"Must be handles of the claim {receipt_id}")
+        return actions[0].runs if actions else RUNS.empty_table()
 
     def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
         asked = HandleList(self._made, wishes)

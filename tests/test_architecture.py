@@ -32,6 +32,7 @@ LAYERS = {
     "ledger.store.delta": 3,
     "ledger.message": 4,
     "ledger.handles": 5,
+    "ledger.output": 5,
     "ledger.batch": 6,
     "ledger.queue_settings": 6,
     "ledger.dead_letters": 7,

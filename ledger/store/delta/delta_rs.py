@@ -161,6 +161,33 @@ class DeltaRsEngine:
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._newest(table).transaction_version(application)
 
+    def output_version(self, location: str, application: str) -> int | None:
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            return None
+        return DeltaTable(location, storage_options=self._storage_options).transaction_version(application)
+
+    def fence_output(self, location: str, application: str, version: int) -> bool:
+        return self.append_output(location, None, application, version, {"verb": "fence"}) is not None
+
+    def create_output(self, location: str, schema: pa.Schema) -> None:
+        """Makes such a table, empty, if there is none."""
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
+
+    def append_output(
+        self, location: str, rows: pa.Table | None, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> int | None:
+        """Appends rows (None: none) to a table that is none of the ledger's; None when there is no such table."""
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            return None
+        loaded = DeltaTable(location, storage_options=self._storage_options)
+        if loaded.transaction_version(application) is not None:
+            raise Conflict(f"{application} was committed before")
+        rows = pa.schema(loaded.schema().to_arrow()).empty_table() if rows is None else rows
+        with _conflicts():
+            write_deltalake(loaded, rows, mode="append", commit_properties=_properties(metadata, (application, version)))
+        return version
+
     def compact(self, table: str, where: Where) -> None:
         with _conflicts():
             self._newest(table).optimize.compact(partition_filters=_filters(where))

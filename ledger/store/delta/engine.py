@@ -113,6 +113,13 @@ class Engine(Protocol):
     def transaction_version(self, table: str, application: str) -> int | None:
         """The newest version committed under an application id."""
 
+    def output_version(self, location: str, application: str) -> int | None:
+        """The version committed under an application id to a table that is none of the ledger's; None without one."""
+
+    def fence_output(self, location: str, application: str, version: int) -> bool:
+        """Commits a transaction and no rows to such a table. False when there is no table. Raises Conflict when
+        another version was committed meanwhile."""
+
     def compact(self, table: str, where: Where) -> None:
         """Rewrites the small files of some partitions into large ones, without changing a row."""
 

@@ -38,7 +38,8 @@ class Lanes:
         first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
         order = np.argsort(first, kind="stable")
         last = first + rows["last_seq"].to_numpy() - rows["first_seq"].to_numpy()
-        self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
+        #: The runs as they are recorded, and as they are taken to be: the same, until `supersede`.
+        self.recorded = self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
 
     def positions(self, lanes: Any, segments: Any, seqs: Any) -> np.ndarray:
         """Places on the axis; segments not met before get the next place. Arrow columns or arrays of equal length."""
@@ -86,6 +87,10 @@ class Lanes:
         """The lane of a segment that was met before."""
         return self.lane_of[self._index[segment]]
 
+    def supersede(self, over: Runs) -> None:
+        """Takes `over` for what is recorded from now on; it will be with the next edits."""
+        self.runs = axis.paint(self.runs, over)
+
     def edits(self, over: Runs, now: int) -> pa.Table:
         """What a MERGE must insert, update and delete so that the recorded runs become `runs` with `over` on top.
 
@@ -96,7 +101,7 @@ class Lanes:
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
         """The edits that turn the recorded runs into `new`."""
-        old = self.runs
+        old = self.recorded
         at = np.searchsorted(old.first, new.first)
         inside = at < len(old.first)
         known = inside.copy()

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 if sys.platform != "win32":
     import fcntl
@@ -39,6 +40,15 @@ class TableLock:
         """Alone."""
         with _locked(self._gate, fcntl.LOCK_EX), _locked(self._turn, fcntl.LOCK_EX):
             yield
+
+
+def table_lock(location: str) -> TableLock | NoLock:
+    """The lock of a Delta table that is none of the ledger's own, by where it lies; the folder has to exist."""
+    place = urlsplit(location)
+    if not location.startswith("/") and place.scheme not in ("", "file"):
+        return NoLock()
+    folder = location if place.scheme == "" else unquote(place.path)
+    return TableLock(Path(folder) / "_ledger_locks", "table")
 
 
 class NoLock:

@@ -21,6 +21,7 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.events import Events
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
 from ledger.store.delta.stock import Stocks
@@ -54,10 +55,17 @@ class Redriver:
     """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
 
     def __init__(
-        self, engine: Engine, transactions: Transactions, stocks: Stocks, groups: Groups, queues: Queues, settings: Settings
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        stocks: Stocks,
+        groups: Groups,
+        queues: Queues,
+        outputs: Outputs,
+        settings: Settings,
     ) -> None:
         self._engine, self._transactions, self._stocks = engine, transactions, stocks
-        self._groups, self._queues, self._settings = groups, queues, settings
+        self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
 
     def redrive(
         self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: pa.Table | None, now: int
@@ -67,11 +75,12 @@ class Redriver:
         def decide(losses: int) -> Plan[int]:
             known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
             loaded = load(self._engine, self._settings, source, now, others=self._destinations(source, target, known))
+            lanes, events = loaded.lanes, Events()
+            self._outputs.decide_doubts(loaded, events)
             stock, pieces, state = loaded.look(self._stocks)
             runs, order = receivable(source, loaded, stock, pieces, state, self._groups)
             if chosen is not None:
                 runs, order = _only(loaded.lanes, runs, order, chosen)
-            lanes, events = loaded.lanes, Events()
             to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
             runs, order = Runs(*(column[to >= 0] for column in runs)), order[to >= 0]
             runs = first_in_order(runs, order, maximum)

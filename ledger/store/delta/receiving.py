@@ -26,6 +26,7 @@ from ledger.store.delta.existing import INDEX
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Move, move
+from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
 from ledger.store.delta.stock import Stocks
@@ -36,10 +37,17 @@ class Receiver:
     """The receive of a store."""
 
     def __init__(
-        self, engine: Engine, transactions: Transactions, stocks: Stocks, groups: Groups, queues: Queues, settings: Settings
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        stocks: Stocks,
+        groups: Groups,
+        queues: Queues,
+        outputs: Outputs,
+        settings: Settings,
     ) -> None:
         self._engine, self._transactions, self._stocks = engine, transactions, stocks
-        self._groups, self._queues, self._settings = groups, queues, settings
+        self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
 
     def receive(
         self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
@@ -53,6 +61,7 @@ class Receiver:
             policy, target = self._redrive(queue)
             loaded = load(self._engine, self._settings, queue, now, others=[target] if target else [])
             lanes, events = loaded.lanes, Events()
+            self._outputs.decide_doubts(loaded, events, attempt_id)
             if attempt_id is not None:
                 again = _same_attempt(lanes, attempt_id, timeout, loaded.now)
                 if len(again.first):

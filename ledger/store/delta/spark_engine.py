@@ -147,6 +147,22 @@ class SparkEngine:
         found = self._state(table).transactions().get(application)
         return int(found.get()) if found.isDefined() else None
 
+    def output_version(self, location: str, application: str) -> int | None:
+        state = self._state_at(location)
+        found = state.transactions().get(application)
+        return int(found.get()) if state.version() >= 0 and found.isDefined() else None
+
+    def fence_output(self, location: str, application: str, version: int) -> bool:
+        if self._state_at(location).version() < 0:
+            return False
+        with self._committing({"verb": "fence"}) as session:
+            nothing = session.read.format("delta").load(location).limit(0)
+            writer = nothing.write.format("delta").mode("append")
+            writer.option("txnAppId", application).option("txnVersion", version).save(location)
+        if self.output_version(location, application) != version:
+            raise Conflict(f"{application} was committed before")
+        return True
+
     def compact(self, table: str, where: Where) -> None:
         with self._committing({}) as session:
             session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
@@ -166,9 +182,12 @@ class SparkEngine:
 
     def _state(self, table: str) -> Any:
         """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
+        return self._state_at(self._locations[table])
+
+    def _state_at(self, location: str) -> Any:
         session = self._session()
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
-        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._locations[table])
+        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         nothing = session._jvm.scala.Option.empty()
         return log.update(False, nothing, nothing)
 

@@ -26,6 +26,7 @@ from ledger.store.delta.existing import GONE_STATES, STATES
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Redriver
+from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.reading import Reader
 from ledger.store.delta.receiving import Receiver, grant_of
@@ -45,8 +46,9 @@ class DeltaStore:
         self.change_queue, self.delete_queue = queues.change, queues.delete
         sender = Sender(engine, transactions, self.stocks, settings)
         self.send, self.remembered = sender.send, sender.remembered
-        self.receive = Receiver(engine, transactions, self.stocks, groups, queues, settings).receive
-        self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, settings).redrive
+        self.outputs = Outputs(engine, transactions, settings)
+        self.receive = Receiver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).receive
+        self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).redrive
         self.read = Reader(engine, self.stocks).messages
 
     def act(

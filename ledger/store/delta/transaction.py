@@ -55,17 +55,21 @@ class Transactions:
                 plan = decide(losses)
                 if not plan.edits.num_rows:
                     return plan.answer(plan.snapshot.version)
-                self._on_step("chosen")
+                self.step("chosen")
                 metadata = self.metadata(operation, verb, queue, plan.at, plan.events)
                 try:
                     version = self._engine.merge(plan.snapshot, table, plan.where, plan.edits, metadata)
                 except Conflict:
                     version = self.landed(table, operation, plan.snapshot.version)
                 if version is not None:
-                    self._on_step("committed")
+                    self.step("committed")
                     return plan.answer(version)
             pause(losses)
         raise ContentionOutlastedRetries(verb, self._settings.maximum_attempts, time.monotonic() - started)
+
+    def step(self, name: str) -> None:
+        """Tells whoever listens that a verb has come so far."""
+        self._on_step(name)
 
     def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
         """What a commit says of itself; the receipts ledger is filled from it."""

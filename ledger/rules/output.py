@@ -1,0 +1,73 @@
+"""Effectively-once output: how a claim's rows get into a Delta table and its messages out of the queue, as if at once.
+
+No commit spans two tables. So before a receiver writes, it records in the queue where it will write and under which
+transaction id (`begin`). Delta commits a transaction id and version at most once, which makes the output table itself
+the one place that decides: version WRITTEN says that the rows are in, version FENCED that they never will be. After it
+wrote, the receiver deletes the messages. Whoever meets such messages later, because the receiver died in between or
+lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it commits
+FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two versions
+exactly one is committed, so every message's rows are written by exactly one receipt, and every message is either deleted
+with its rows written, or received again without.
+"""
+
+from __future__ import annotations
+
+import secrets
+from enum import Enum
+
+from ledger.rules.state import Record
+from ledger.rules.visibility import Standing, standing
+
+#: The versions of a write's transaction id in the output table.
+WRITTEN, FENCED = 1, 2
+
+
+def new_write_id() -> str:
+    """Every write that is begun has an id of its own."""
+    return secrets.token_hex(16)
+
+
+def application(write_id: str) -> str:
+    """The transaction id (Delta's application id) of a write."""
+    return f"ledger/{write_id}"
+
+
+class Part(Enum):
+    """How a message stands to a write that its receiver wants to begin."""
+
+    HELD = "held"
+    WRITTEN = "written by an earlier call"
+    LOST = "held no longer"
+
+
+def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
+    """How a message stands to a write under `receipt_id`. `written`: whether the table of a write in doubt has it."""
+    mine = record.receipt_id == receipt_id and record.write_id is not None
+    if mine and record.moved_to is None and (written or record.deleted_at is not None):
+        return Part.WRITTEN
+    return Part.HELD if standing(record, receipt_id, now) is Standing.HELD else Part.LOST
+
+
+def begin(record: Record, table: str, identifier: str) -> Record:
+    """What the receiver of a held message records before it writes."""
+    return record._replace(writing_to=table, write_id=identifier)
+
+
+def finish(record: Record, identifier: str | None, now: int) -> Record | None:
+    """What is recorded once the write is in: deleted, even when the deadline has passed meanwhile. None: somebody has
+    recorded it already."""
+    if not in_doubt(record) or record.write_id != identifier:
+        return None
+    return record._replace(deleted_at=now)
+
+
+def in_doubt(record: Record) -> bool:
+    """Whether a write was begun, of which nothing says how it ended."""
+    return record.write_id is not None and record.deleted_at is None and record.moved_to is None
+
+
+def decided(record: Record, *, written: bool, now: int) -> Record:
+    """What follows for a message in doubt once its table was asked."""
+    if written:
+        return record._replace(deleted_at=now)
+    return record._replace(writing_to=None, write_id=None)
