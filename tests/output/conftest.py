@@ -1,0 +1,58 @@
+"""A queue on delta-rs with a clock that stands still, and a place for its output."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ledger import Ledger
+from tests.clock import FrozenClock
+
+
+class Place:
+    """A ledger, its queue `work`, and the table that its output goes to."""
+
+    def __init__(self, folder, clock, **opening):
+        self.root, self.table, self.clock, self._opening = str(folder / "ledger"), str(folder / "output"), clock, opening
+        self.ledger = self.another()
+        self.queue = self.ledger.create_queue("work", {"VisibilityTimeout": 30})
+
+    def another(self, **opening):
+        """The same ledger, as another process would open it."""
+        return Ledger.open(self.root, clock=self.clock, **{"engine": "delta-rs", **self._opening, **opening})
+
+    def written(self):
+        """How often each message is in the output, and under how many receipts."""
+        if not DeltaTable.is_deltatable(self.table):
+            return Counter()
+        return Counter(DeltaTable(self.table).to_pyarrow_table()["message_id"].to_pylist())
+
+
+def rows_of(claim):
+    """A row per message, as a job would compute it."""
+    return pa.table({"message_id": [m.message_id for m in claim], "receipt_id": [claim.receipt_id] * len(claim)})
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path, FrozenClock())
+
+
+@pytest.fixture
+def at_step(place, monkeypatch):
+    """Runs something once, when a verb of `place.ledger` comes to a step for the n-th time (from 1)."""
+
+    def register(step, call, times=1):
+        seen = Counter()
+
+        def on_step(name):
+            seen[name] += 1
+            if name == step and seen[name] == times:
+                call()
+
+        monkeypatch.setattr(place.ledger.store.transactions, "_on_step", on_step)
+
+    return register

@@ -1,0 +1,194 @@
+"""claim.write: a claim's rows are in the output exactly as often as its messages are acknowledged, once."""
+
+import pyarrow as pa
+import pytest
+
+from ledger import Ledger
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, SparkIsNeeded
+from tests.output.conftest import rows_of
+
+
+class Crash(Exception):
+    """The process is gone, as far as the ledger can tell."""
+
+
+def crash():
+    raise Crash
+
+
+#: Every step of a write: which step, for the how-many-th time, and whether the rows are in by then.
+STEPS = [
+    ("chosen", 1, False), ("committed", 1, False), ("begun", 1, False),
+    ("written", 1, True), ("chosen", 2, True), ("committed", 2, True),
+]  # fmt: skip
+
+
+def test_a_write_stores_the_rows_and_deletes_the_messages(place):
+    ids = place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    settled = claim.write(rows_of(claim), place.table)
+    assert (settled.messages, settled.lost) == (3, 0)
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 3
+
+
+@pytest.mark.parametrize(("step", "times", "rows_are_in"), STEPS)
+def test_after_a_crash_at_any_step_others_do_exactly_what_is_missing(place, at_step, step, times, rows_are_in):
+    ids = place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    at_step(step, crash, times)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    taken = queue.receive(None)
+    assert taken.count == (0 if rows_are_in else 3)
+    taken.write(rows_of(taken), place.table)
+    assert place.written() == dict.fromkeys(ids, 1) and queue.counts().deleted == 3
+
+
+@pytest.mark.parametrize(("step", "times", "rows_are_in"), STEPS)
+def test_a_retry_with_the_same_attempt_does_exactly_what_is_missing(place, at_step, step, times, rows_are_in):
+    ids = place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None, attempt_id="job")
+    at_step(step, crash, times)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    again = place.another().queue("work").receive(None, attempt_id="job")
+    assert again.count == (0 if rows_are_in else 3)
+    again.write(rows_of(again), place.table)
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 3
+
+
+@pytest.mark.parametrize(("step", "times", "rows_are_in"), STEPS)
+def test_the_same_write_again_writes_nothing_twice(place, at_step, step, times, rows_are_in):
+    ids = place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    rows = rows_of(claim)
+    at_step(step, crash, times)
+    with pytest.raises(Crash):
+        claim.write(rows, place.table)
+    assert claim.write(rows, place.table).messages == 3
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 3
+
+
+def test_one_that_lost_its_lease_before_it_wrote_writes_nothing(place, at_step):
+    ids = place.queue.send(["a", "b"])
+    slow = place.queue.receive(None)
+    rows, takers = rows_of(slow), []
+
+    def taken_over():
+        place.clock.advance(31)
+        takers.append(place.another().queue("work").receive(None))
+
+    at_step("begun", taken_over)
+    with pytest.raises(LeaseLost, match="nothing of this write"):
+        slow.write(rows, place.table)
+    (taker,) = takers
+    assert not place.written() and taker.count == 2
+    taker.write(rows_of(taker), place.table)
+    assert place.written() == dict.fromkeys(ids, 1)
+
+
+def test_one_that_wrote_before_it_lost_its_lease_is_done(place, at_step):
+    ids = place.queue.send(["a", "b"])
+    slow = place.queue.receive(None)
+    takers = []
+
+    def too_late():
+        place.clock.advance(31)
+        takers.append(place.another().queue("work").receive(None))
+
+    at_step("written", too_late)
+    assert slow.write(rows_of(slow), place.table).messages == 2
+    assert not takers[0] and place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+
+
+def test_a_part_of_a_claim_is_written_and_the_rest_stays_held(place):
+    place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    first, *rest = list(claim)
+    assert claim.write(rows_of(claim).slice(0, 1), place.table, messages=[first.receipt_handle]).messages == 1
+    assert place.written() == {first.message_id: 1}
+    assert (place.queue.counts().deleted, place.queue.counts().in_flight) == (1, 2)
+    with pytest.raises(LeaseLost, match="written by an earlier call"):
+        claim.write(rows_of(claim), place.table)
+    claim.write(rows_of(claim).slice(1), place.table, messages=[m.receipt_handle for m in rest])
+    assert sum(place.written().values()) == 3 and place.queue.counts().deleted == 3
+
+
+def test_after_a_crash_in_a_part_only_the_other_messages_come_back(place, at_step):
+    place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    done = [m.receipt_handle for m in claim][:2]
+    at_step("written", crash)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim).slice(0, 2), place.table, messages=done)
+    place.clock.advance(31)
+    assert place.queue.receive(None).count == 1 and place.queue.counts().deleted == 2
+
+
+def test_what_was_acknowledged_without_its_rows_is_not_written_afterwards(place):
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    place.queue.delete(next(iter(claim)).receipt_handle)
+    with pytest.raises(LeaseLost):
+        claim.write(rows_of(claim), place.table)
+    assert not place.written() and place.queue.counts().in_flight == 1
+
+
+def test_a_write_in_doubt_is_decided_before_a_dead_letter_is_moved_or_redriven(place, at_step):
+    dead = place.ledger.create_queue("dead")
+    place.queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}})
+    place.queue.send("a")
+    claim = place.queue.receive()
+    at_step("written", crash)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    place.clock.advance(31)
+    assert not place.queue.receive() and dead.counts().stored == 0 and place.queue.counts().deleted == 1
+
+
+def test_restored_messages_are_received_and_may_be_written_anew(place):
+    (message_id,) = place.queue.send("a")
+    claim = place.queue.receive()
+    claim.write(rows_of(claim), place.table)
+    assert place.queue.restore(claim.receipt_id) == 1
+    again = place.queue.receive()
+    again.write(rows_of(again), place.table)
+    assert place.written() == {message_id: 2}, "its owner asked for it"
+
+
+def test_a_write_that_fails_leaves_the_claim_as_it_was(place):
+    place.queue.send("a")
+    claim = place.queue.receive()
+    claim.write(rows_of(claim).slice(0, 0), place.table)
+    place.queue.send("b")
+    claim = place.queue.receive()
+    with pytest.raises(Exception, match="(?i)schema|field|cast"):
+        claim.write(pa.table({"something": [1], "else": ["x"]}), place.table)
+    assert place.queue.counts().in_flight == 1
+    assert claim.write(rows_of(claim), place.table).messages == 1 and sum(place.written().values()) == 1
+
+
+def test_bad_input_is_refused_and_changes_nothing(place):
+    place.queue.send(["a", "b"])
+    claim, other = place.queue.receive(), place.queue.receive()
+    for rows, table, messages, error in (
+        ([1, 2], place.table, None, InvalidParameterValue),
+        (rows_of(claim), "", None, InvalidParameterValue),
+        (rows_of(claim), "some.table", None, SparkIsNeeded),
+        (rows_of(claim), place.table, [next(iter(other)).receipt_handle], InvalidParameterValue),
+        (rows_of(claim), place.table, ["no handle"], ValueError),
+    ):
+        with pytest.raises(error):
+            claim.write(rows, table, messages=messages)
+    assert not place.written() and place.queue.counts().in_flight == 2
+    assert place.queue.receive().write(rows_of(claim), place.table).messages == 0
+
+
+def test_a_ledger_in_memory_says_that_it_cannot(place):
+    queue = Ledger.in_memory().create_queue("work")
+    queue.send("a")
+    claim = queue.receive()
+    with pytest.raises(LedgerError, match="in memory"):
+        claim.write(rows_of(claim), place.table)
