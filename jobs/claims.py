@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from jobs.results import Results
+from jobs.results import append_once
 from ledger.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -27,14 +27,11 @@ class Worker:
     """Works through claims of one queue; `options` are the arguments of jobs/work.py."""
 
     def __init__(self, ledger: Ledger, queue: Queue, function: Callable[[DataFrame], Any], options: argparse.Namespace) -> None:
-        from pyspark.sql import SparkSession
-
         self._ledger, self._queue, self._function, self._options = ledger, queue, function, options
         self._name = options.owner or f"worker {os.getpid()}"
         self._timeout = options.visibility_timeout or int(queue.attributes()["VisibilityTimeout"])
-        spark = SparkSession.active()
-        self._output = Results(spark, options.output)
-        self._failed = Results(spark, options.failed or options.output.rstrip("/") + "_failed")
+        self._output = options.output
+        self._failed = options.failed or options.output.rstrip("/") + "_failed"
 
     def say(self, what: str) -> None:
         """A line in the log."""
@@ -61,10 +58,12 @@ class Worker:
                 answer = self._function(claim.dataframe)
                 done, failed = (answer, None) if isinstance(answer, DataFrame) else answer
                 done = done.drop("receipt_handle").select("*", *self._stamp(claim)).persist()
+                rows = done.count()
                 beat.check()
-                written = self._output.add(done, {"worker": self._name, "receipt_id": claim.receipt_id})
-                self.say(f"wrote {written:,} rows")
-                outcome = self._acknowledge_all(claim) if failed is None else self._settle(claim, done, failed)
+                if failed is None:
+                    outcome = f"wrote {rows:,} rows for {claim.write(done, self._output).messages:,} messages"
+                else:
+                    outcome = f"wrote {rows:,} rows, {self._settle(claim, done, failed)}"
                 done.unpersist()
             self.say(f"{outcome} after {time.monotonic() - started:.1f} s and {beat.beats} heartbeats")
         except LeaseLost as lost:
@@ -82,20 +81,24 @@ class Worker:
         return [value.alias(name) for name, value in values.items()]
 
     def _settle(self, claim: Claim, done: DataFrame, failed: DataFrame) -> str:
+        """Writes what is done and acknowledges it, as one; then gives back or parks the rest."""
         messages = self._judged(claim, done, failed).persist()
+        written = claim.write(done, self._output, messages=messages.where("verdict = 'delete'")).messages
         left = messages.where("verdict <> 'delete'")
-        if not left.isEmpty():
-            rows = left.select("message_id", "reason", "verdict", "receive_count", "receipt_handle", *self._stamp(claim))
-            self._failed.append_once(rows, f"claim/{claim.receipt_id}", claim.version)
+        if left.isEmpty():
+            return f"deleted {written:,}"
+        rows = left.select("message_id", "reason", "verdict", "receive_count", "receipt_handle", *self._stamp(claim))
+        append_once(rows, self._failed, f"claim/{claim.receipt_id}", claim.version)
         outcomes = claim.settle(
-            delete=messages.where("verdict = 'delete'"), release=messages.where("verdict = 'release'"),
-            extend=messages.where("verdict = 'park'"), visibility_timeout=self._options.park,
-        )
+            release=messages.where("verdict = 'release'"), extend=messages.where("verdict = 'park'"),
+            visibility_timeout=self._options.park,
+        )  # fmt: skip
         counted = {(row.action, row.outcome): row["count"] for row in outcomes.groupBy("action", "outcome").count().collect()}
         messages.unpersist()
-        deleted, released = counted.pop(("delete", "deleted"), 0), counted.pop(("release", "changed"), 0)
-        parked, lost = counted.pop(("extend", "changed"), 0), sum(counted.values())
-        return f"deleted {deleted:,}, released {released:,}, parked {parked:,}" + (f", lost {lost:,} to others" if lost else "")
+        released, parked = counted.pop(("release", "changed"), 0), counted.pop(("extend", "changed"), 0)
+        lost = sum(counted.values())
+        given_back = f"deleted {written:,}, released {released:,}, parked {parked:,}"
+        return given_back + (f", lost {lost:,} to others" if lost else "")
 
     def _judged(self, claim: Claim, done: DataFrame, failed: DataFrame) -> DataFrame:
         """Every message of the claim with a verdict: delete, release or park.
@@ -113,10 +116,6 @@ class Worker:
                 F.coalesce("reason", F.lit(NO_RESULT)).alias("reason"),
             )
         )
-
-    def _acknowledge_all(self, claim: Claim) -> str:
-        settled = claim.delete()
-        return f"deleted {settled.messages:,}" + (f", lost {settled.lost:,} to others" if settled.lost else "")
 
     def _give_back(self, claim: Claim) -> None:
         try:

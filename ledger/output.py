@@ -25,7 +25,7 @@ def write_output(queue: Queue, receipt_id: str, runs: pa.Table, rows: Any, table
     if identifier is None:
         return
     outputs.step("begun")
-    metadata = {"ledger": {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier}}
+    metadata = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
     application = output.application(identifier)
     writer.write(location, application, metadata)
     outputs.step("written")

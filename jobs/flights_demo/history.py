@@ -75,6 +75,11 @@ class History:
                 hold.end = row.at
         return list(holds.values())
 
+    def taken_over(self, receipt_id: str) -> int:
+        """How many messages of a claim ran out and were received by others."""
+        mine = (self._events["receipt_id"] == receipt_id) & (self._events["event"] == "expired")
+        return int(self._events.loc[mine, "messages"].sum())
+
     def by_worker(self, fates: dict[str, str]) -> list[dict[str, object]]:
         """What each worker did, a row each and one for all."""
         holds, rows = self.holds(), []

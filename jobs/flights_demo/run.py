@@ -104,11 +104,11 @@ class Run:
         if not accident.happened:
             return [proof.Check(False, f"{accident.victim.name} was killed while it held a claim (it was always too fast)")]
         survived = int((done["receipt_id"] == accident.receipt_id).sum())
-        over = sum(hold.taken_over for hold in history.holds())
+        over = history.taken_over(accident.receipt_id)
         return [proof.Check(
-            over >= accident.messages,
-            f"{accident.victim.name} died holding {accident.messages:,}; others took over all of them when its lease ran "
-            f"out, and of the {survived:,} rows it had written none came twice",
+            survived > 0 and survived + over == accident.messages,
+            f"{accident.victim.name} died holding {accident.messages:,}: the {survived:,} it had written were found in the "
+            f"output and acknowledged by the next receiver, the other {over:,} were taken over",
         )]
 
     def _draw(self, history: History) -> None:

@@ -136,6 +136,6 @@ class Accident:
             self._seen += 1
             for line in file.read_text().splitlines():
                 told = json.loads(line).get("commitInfo", {}).get("userMetadata")
-                if told and json.loads(told)["worker"] == self.victim.name:
+                if told and json.loads(told).get("owner") == self.victim.name:
                     receipt = json.loads(told)["receipt_id"]
         return receipt

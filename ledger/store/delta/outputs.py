@@ -36,6 +36,11 @@ class Outputs:
         """Tells whoever listens that a write has come so far."""
         self._transactions.step(name)
 
+    @property
+    def owner(self) -> str:
+        """Who writes."""
+        return self._transactions.owner
+
     def without_spark(self) -> Any:
         """The engine, when it can write an Arrow table to any Delta table. Raises InvalidParameterValue."""
         if not hasattr(self._engine, "append_output"):

@@ -44,7 +44,7 @@ class Transactions:
         owner: str,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
-        self._engine, self._locks, self._alone, self._settings, self._owner = engine, locks, alone, settings, owner
+        self._engine, self._locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
         self._on_step = on_step or (lambda step: None)
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
@@ -73,7 +73,7 @@ class Transactions:
 
     def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
         """What a commit says of itself; the receipts ledger is filled from it."""
-        return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self._owner, "events": events}
+        return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
         """A conflict may hide a commit that landed (a lost answer): its version, if the history has it."""

@@ -1,0 +1,61 @@
+"""claim.write of DataFrames: the same, with Spark's commits in the output table."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from ledger.errors import LeaseLost
+from tests.clock import FrozenClock
+from tests.output.conftest import Place
+
+
+@pytest.fixture
+def place(tmp_path, spark):
+    return Place(tmp_path, FrozenClock(), spark=spark)
+
+
+def rows_of(claim):
+    return claim.dataframe.select("message_id", F.length("body").alias("length"), F.lit(claim.receipt_id).alias("by"))
+
+
+def test_a_dataframe_is_written_and_its_messages_deleted_and_a_retry_does_nothing(place):
+    ids = place.queue.send([f"{n}" for n in range(20)])
+    claim = place.queue.receive(None)
+    assert claim.write(rows_of(claim), place.table).messages == 20
+    assert claim.write(rows_of(claim), place.table).messages == 20
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 20
+
+
+def test_a_part_is_named_by_a_dataframe_of_handles(place):
+    place.queue.send([f"{n}" for n in range(10)])
+    claim = place.queue.receive(None)
+    even = claim.dataframe.where("CAST(body AS INT) % 2 = 0")
+    assert claim.write(even.select("message_id"), place.table, messages=even).messages == 5
+    assert sum(place.written().values()) == 5 and place.queue.counts().in_flight == 5
+
+
+@pytest.mark.parametrize("taker", ["delta-rs", "spark"])
+def test_spark_does_not_write_what_another_engine_has_fenced_off(place, at_step, taker):
+    ids = place.queue.send(["a", "b"])
+    slow, takers = place.queue.receive(None), []
+
+    def taken_over():
+        place.clock.advance(31)
+        takers.append(place.another(engine=taker).queue("work").receive(None))
+
+    at_step("begun", taken_over)
+    with pytest.raises(LeaseLost):
+        slow.write(rows_of(slow), place.table)
+    assert takers[0].count == 2 and not place.written()
+    takers[0].write(rows_of(takers[0]), place.table)
+    assert place.written() == dict.fromkeys(ids, 1)
+
+
+def test_a_table_of_the_catalog_is_written_too(place, spark, tmp_path):
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS written LOCATION '{tmp_path}/schema'")
+    try:
+        place.queue.send(["a", "b"])
+        claim = place.queue.receive(None)
+        claim.write(rows_of(claim), "written.output")
+        assert spark.table("written.output").count() == 2 and place.queue.counts().deleted == 2
+    finally:
+        spark.sql("DROP SCHEMA written CASCADE")
