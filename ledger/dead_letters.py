@@ -9,7 +9,6 @@ from ledger.handles import listed, runs_of_ids
 from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
-from ledger.rules.attributes import is_fifo
 
 
 class DeadLetters(QueueSettings):
@@ -32,8 +31,10 @@ class DeadLetters(QueueSettings):
         record, now = self._record(), self._clock()
         maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED)
         target = None if destination is None else self._store.queue(destination)
-        if target is not None and is_fifo(target.attributes) != is_fifo(record.attributes):
-            raise InvalidParameterValue("destination", destination, "Must be the same type of queue as the source")
+        if target is not None:
+            bound = redrive_rules.broken_bound(record, target)
+            if bound is not None:
+                raise InvalidParameterValue("destination", destination, bound)
         chosen = None
         if isinstance(where, str):
             chosen = self._spark().chosen(record, where, now)

@@ -109,6 +109,19 @@ def require_target(
         )
 
 
+def broken_bound(source: Any, destination: Any) -> str | None:
+    """What a queue must be, and is not, to be the destination of a redrive; None when it may be."""
+    if destination.id == source.id:
+        return "Must be another queue than the source"
+    if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
+        return "Must be the same type of queue as the source"
+    lanes = source.attributes["Lanes"]
+    if source.attributes.get("FifoQueue") and destination.attributes["Lanes"] != lanes:
+        # A group is in one lane, or two receives could each be given some of it.
+        return f"FIFO queues need equal Lanes; the source has {lanes}"
+    return None
+
+
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
     """D1: whether a visible message goes to the dead-letter queue instead of being received again."""
     return policy is not None and record.receive_count >= policy.maximum_receives

@@ -67,4 +67,9 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
 
 def expires_at(record: Record, sent_at: int, retention: int) -> int:
     """Q7: `retention` milliseconds from the send, or from the move when that is recorded as `enqueued_at`."""
-    return (sent_at if record.enqueued_at is None else record.enqueued_at) + retention
+    return came(record, sent_at) + retention
+
+
+def came(record: Record, sent_at: int) -> int:
+    """When a message came to its queue: from when it is kept, and its place in the order of a FIFO queue."""
+    return sent_at if record.enqueued_at is None else record.enqueued_at

@@ -35,6 +35,7 @@ GRANTED_RUNS = pa.schema(
         pa.field("receive_count", pa.int32()),
         pa.field("first_received_at", pa.int64()),
         pa.field("origin_queue", pa.string()),
+        pa.field("enqueued_at", pa.int64()),
     ]
 )
 RUNS = pa.schema(RUN_FIELDS)

@@ -15,7 +15,7 @@ from ledger.rules.attributes import is_fifo, limits_of, retention_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import GONE, Record, Status, expires_at, status
+from ledger.rules.state import GONE, Record, Status, came, expires_at, status
 from ledger.rules.visibility import Outcome
 from ledger.store import (
     GRANTED_RUNS,
@@ -55,7 +55,7 @@ class MemoryStore(MemoryQueues):
                 place = same or (segment, len(answer))
                 if same is None:
                     sequence = fifo.sequence_number(send, place[1])
-                    stored[place] = Stored(entry, now, now + entry.delay * MILLISECONDS, sequence)
+                    stored[place] = Stored(queue.id, entry, now, now + entry.delay * MILLISECONDS, sequence)
                 answer.append(ids.message_id(*place))
             if attempt_id is not None:
                 self._sent[queue.id, attempt_id] = answer
@@ -66,9 +66,8 @@ class MemoryStore(MemoryQueues):
         key = lambda e: deduplication_key(queue.attributes, e.message_group_id, e.message_deduplication_id)  # noqa: E731
         for place, message in stored.items():
             # A dead letter that came from elsewhere was not sent here.
-            if message.record.origin_queue is None and message.entry.message_deduplication_id is not None:
-                if key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
-                    return place
+            if message.home == queue.id and key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
+                return place
         return None
 
     def receive(
@@ -100,8 +99,8 @@ class MemoryStore(MemoryQueues):
         if not is_fifo(queue.attributes):
             return [place for place, state in states.items() if state is Status.VISIBLE]
         # What was moved here came with the move; within one instant the order of the sends decides.
-        came = lambda m: (m.sent_at if m.record.enqueued_at is None else m.record.enqueued_at, m.sequence_number)  # noqa: E731
-        ordered = sorted(stored, key=lambda place: came(stored[place]))
+        key = lambda m: (came(m.record, m.sent_at), m.sequence_number)  # noqa: E731
+        ordered = sorted(stored, key=lambda place: key(stored[place]))
         return list(
             fifo.receivable((place, stored[place].entry.message_group_id, states[place]) for place in ordered)
         )
@@ -138,13 +137,11 @@ class MemoryStore(MemoryQueues):
                 wanted = {(r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)}
                 visible = [place for place in visible if place in wanted]
             homes = {q.id: q for q in self._queues.values()}
-            moved = 0
-            for place in visible[:maximum]:
-                there = target or homes.get(stored[place].record.origin_queue)
-                if there is not None:
-                    self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
-                    moved += 1
-            return moved
+            ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
+            ways = [(place, there) for place, there in ways if there is not None][:maximum]
+            for place, there in ways:
+                self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
+            return len(ways)
 
     def act(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
@@ -268,6 +265,7 @@ class MemoryStore(MemoryQueues):
                 "receive_count": stored[place].record.receive_count,
                 "first_received_at": stored[place].record.first_received_at,
                 "origin_queue": stored[place].record.origin_queue,
+                "enqueued_at": stored[place].record.enqueued_at,
             }
             for place in places
         ]

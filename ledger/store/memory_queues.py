@@ -16,8 +16,9 @@ Place = tuple[str, int]
 
 @dataclass
 class Stored:
-    """A message and what is recorded about it."""
+    """A message and what is recorded about it. `home`: the id of the queue that it was sent to."""
 
+    home: str
     entry: Entry
     sent_at: int
     available_at: int

@@ -8,8 +8,8 @@ import pyarrow as pa
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import message_id as ids
 from ledger.rules.message_attributes import Attribute
-from ledger.rules.state import Record
-from ledger.store import Grant, QueueRecord, StoredMessage
+from ledger.rules.state import Record, came
+from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engine import Engine, Where
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.tables import MESSAGES
@@ -32,8 +32,8 @@ class Reader:
         return _stored(rows.to_pylist()[0], lane, record)
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant, oldest first, on FIFO queues in their order: a read per segment, of the span of
-        ordinals that the grant has there."""
+        """The messages of a grant that are not dropped, oldest first, on FIFO queues in order: a read per segment,
+        of the span of ordinals that the grant has there."""
         found: list[StoredMessage] = []
         runs = grant.runs
         for segment in runs["segment"].unique().to_pylist():
@@ -43,7 +43,7 @@ class Reader:
             seq = rows["seq"].to_numpy()
             at = np.searchsorted(first, seq, "right") - 1
             inside = seq <= last[at]
-            recorded = mine.select(["receive_count", "first_received_at", "origin_queue"]).to_pylist()
+            recorded = mine.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
             lane = mine["lane"][0].as_py()
             for row, run in zip(rows.filter(pa.array(inside)).to_pylist(), at[inside].tolist()):
                 record = Record(
@@ -53,12 +53,12 @@ class Reader:
                     visible_at=grant.visible_at,
                 )
                 found.append(_stored(row, lane, record))
-        return sorted(found, key=lambda m: (m.sent_at, m.sequence_number or 0, m.segment, m.seq))
+        return sorted(found, key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
         home = self._stocks.home(segment)
         if home is None:
-            return pa.table({})
+            return MESSAGES.empty_table().select(COLUMNS)
         return self._engine.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
 
 

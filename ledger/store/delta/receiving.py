@@ -67,7 +67,7 @@ class Receiver:
                 if len(again.first):
                     record = lanes.record(again.code[0])
                     events.add("granted again", record, again)
-                    return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id))
+                    return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id), meeting)
             stock, pieces, state = loaded.look(self._stocks)
             held = state == INDEX[Status.IN_FLIGHT]
             in_flight = int(axis.lengths(pieces.first[held], pieces.last[held]).sum())
@@ -116,6 +116,7 @@ def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant
             pa.array([r.receive_count for r in records], pa.int32()),
             pa.array([r.first_received_at for r in records], pa.int64()),
             pa.array([r.origin_queue for r in records], pa.string()),
+            pa.array([r.enqueued_at for r in records], pa.int64()),
         ]
         newest = max(records, key=lambda r: r.visible_at)
         return Grant(receipt_id, newest.visible_at, newest.received_at, version, pa.table(columns, schema=GRANTED_RUNS))

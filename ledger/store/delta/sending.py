@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
-from ledger.rules import fifo
+from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
@@ -94,11 +94,11 @@ class Sender:
 
     def remembered(self, queue: QueueRecord, now: int) -> tuple[dict[tuple[str, str], str], int]:
         """The ids of what was sent within the deduplication interval, by deduplication key, and the time: never before
-        the last send."""
+        the last send. Raises ClocksDisagree."""
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since).to_pylist()
         sent_at = [round(row["sent_at"].timestamp() * MILLISECONDS) for row in rows]
-        at = max([now, *sent_at])
+        at = time.not_before(now, max(sent_at, default=0), self._settings.maximum_clock_skew)
         known = {
             deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"]): ids.message_id(
                 row["segment"], row["seq"]

@@ -29,22 +29,6 @@ class Stock:
     sent_at: np.ndarray
     available_at: np.ndarray
 
-    def lane_of(self, segment: str) -> int | None:
-        """The lane of a segment, None when no message of it exists."""
-        at = pc.index(self.segment, segment).as_py()
-        return None if at < 0 else int(self.lane[at])
-
-    def last_of(self, segment: str) -> int:
-        """The highest ordinal of a segment."""
-        return int(self.last_seq[self._runs_of(segment)].max())
-
-    def sent_from(self, segment: str) -> int:
-        """When the first message of a segment was sent."""
-        return int(self.sent_at[self._runs_of(segment)].min())
-
-    def _runs_of(self, segment: str) -> np.ndarray:
-        return pc.equal(self.segment, segment).to_numpy(zero_copy_only=False)
-
     def take(self, chosen: np.ndarray) -> Stock:
         """The runs where the mask is true."""
         return Stock(
@@ -68,10 +52,10 @@ class Stocks:
 
     def of(self, queue: str, now: int, retention: int) -> Stock:
         """The messages that were ever sent to a queue, by its id, and are not dropped."""
-        files = self._files()
+        # Another thread may put those of another version in this place meanwhile.
+        _, files, known = self._newest()
         files = files.filter(pc.equal(files["queue"], queue))
         inside = _worth_reading(files, now, now - retention)
-        known = self._kept[2]
         if (queue, inside) not in known:
             known[queue, inside] = self._read(queue, files, inside)
         return known[queue, inside]
@@ -106,10 +90,13 @@ class Stocks:
         return set(self._files()["segment"].unique().to_pylist())
 
     def _files(self) -> pa.Table:
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, pa.Table, dict[tuple[str, tuple[str, ...]], Stock]]:
         kept = self._kept
         if kept is None or kept[0] != self._engine.version("messages"):
             kept = self._kept = (*self._engine.files(), {})
-        return kept[1]
+        return kept
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}

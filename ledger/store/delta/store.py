@@ -13,7 +13,7 @@ from ledger.rules import visibility
 from ledger.rules.attributes import limits_of, retention_of
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome
+from ledger.rules.visibility import Outcome, Verb
 from ledger.settings import Settings
 from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
 from ledger.store import decide as decided
@@ -58,8 +58,10 @@ class DeltaStore:
         named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A late change puts messages in flight again: then it has to meet the receives that count them.
-        counted = accept_late and limits_of(queue.attributes).maximum_in_flight is not None
+        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as free:
+        # under a quota the two have to meet.
+        keeps = any(action.verb is Verb.CHANGE and action.timeout for action in actions)
+        counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
 
         def decide(losses: int) -> Plan[list[pa.Table]]:
             loaded = self._load(queue, now, tuple_of((*named, 0)) if counted else named)
