@@ -72,8 +72,14 @@ FIFO_ATTRIBUTES: dict[str, Choice] = {
     "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
     "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
 }
-#: What messages already stored depend on cannot change.
-FIXED_AT_CREATION = ("Lanes", "Limits", "FifoQueue")
+#: Recorded: these are refused on standard queues by words of their own.
+ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
+#: What messages already stored depend on cannot change; for the type of a queue the words are recorded.
+FIXED_AT_CREATION = {
+    "Lanes": "It is fixed when the queue is created",
+    "Limits": "It is fixed when the queue is created",
+    "FifoQueue": "Modifying queue type is not supported",
+}
 
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
@@ -104,17 +110,16 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
     texts = {name: _text(value) for name, value in given.items()}
     fifo = is_fifo(known) if known else texts.get("FifoQueue", "false").lower() != "false"
     kinds = {**ATTRIBUTES, **FIFO_ATTRIBUTES} if fifo else ATTRIBUTES
-    texts = {name: text for name, text in texts.items() if fifo or (name, text.lower()) != ("FifoQueue", "false")}
     unknown = sorted(set(texts) - set(kinds), key=str)
+    if unknown and unknown[0] in ONLY_FIFO:
+        raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}. Known ones: {', '.join(kinds)}.")
     values = dict(known) if known else {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     values.update({n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text for n, text in texts.items()})
-    for name in FIXED_AT_CREATION:
+    for name, bound in FIXED_AT_CREATION.items():
         if known and values.get(name) != known.get(name):
-            raise InvalidAttributeValue(
-                name, values[name], "It is fixed when the queue is created", "Make a new queue."
-            )
+            raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.")
     lifted = values["Limits"] == "UNBOUNDED"
     for name in [name for name, kind in kinds.items() if isinstance(kind, Document) and values.get(name) == ""]:
         del values[name]

@@ -19,15 +19,16 @@ def receivable(messages: Iterable[tuple[Message, str, Status]]) -> Iterator[Mess
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are
     returned unless you delete the message or it becomes visible." A member that is not visible holds back what follows.
+    Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back what comes before it.
     F4: one that is gone, deleted or expired, is no member any more.
     """
-    members = [member for member in messages if member[2] not in GONE]
-    held = {group for _, group, status in members if status is Status.IN_FLIGHT}
-    for message, group, status in members:
-        if status is not Status.VISIBLE:
+    held = set()
+    for message, group, status in messages:
+        if status is Status.VISIBLE:
+            if group not in held:
+                yield message
+        elif status not in GONE:
             held.add(group)
-        elif group not in held:
-            yield message
 
 
 def lane(group: str, lanes: int) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.rules.state import UNTOUCHED, Record, Status, status
+from ledger.rules.state import GONE, UNTOUCHED, Record, Status, expires_at, status
 
 NOW = 1_000_000
 HELD = Record(receipt_id="r", receive_count=1, received_at=0, visible_at=NOW + 1)
@@ -35,3 +35,26 @@ def test_a_deadline_that_equals_now_has_passed():
 
 def test_a_locked_message_is_not_in_flight_because_nobody_received_it():
     assert status(Record(visible_at=NOW + 1), 0, NOW) is Status.LOCKED
+
+
+@pytest.mark.parametrize(("record", "available_at"), [
+    (UNTOUCHED, 0), (UNTOUCHED, NOW + 1), (HELD, 0), (Record(visible_at=NOW + 1), 0), (HELD._replace(visible_at=NOW), 0),
+])  # fmt: skip
+def test_q7_what_has_expired_is_gone_whoever_holds_it(record, available_at):
+    assert status(record, available_at, NOW, NOW) is Status.EXPIRED
+    assert status(record, available_at, NOW, NOW + 1) is status(record, available_at, NOW)
+
+
+def test_d1_what_was_moved_or_deleted_before_does_not_expire_any_more():
+    moved = HELD._replace(moved_to="dead-00000000")
+    assert status(moved, 0, NOW) is status(moved, 0, NOW, NOW) is Status.MOVED
+    deleted = HELD._replace(deleted_at=NOW)
+    assert status(deleted, 0, NOW, NOW) is Status.DELETED
+    assert status(moved._replace(deleted_at=NOW), 0, NOW) is Status.DELETED
+    assert set(GONE) == {Status.DELETED, Status.EXPIRED, Status.MOVED}
+
+
+def test_q7_retention_counts_from_the_send_or_from_a_move_that_restarted_it():
+    assert expires_at(UNTOUCHED, 1_000, 60_000) == 61_000
+    assert expires_at(Record(enqueued_at=5_000), 1_000, 60_000) == 65_000
+    assert expires_at(Record(enqueued_at=0), 1_000, 60_000) == 60_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +16,18 @@ from ledger.store.delta.engine import Engine, Where, tuple_of
 from ledger.store.delta.existing import GONE_STATES, INDEX
 from ledger.store.delta.stock import Stock, Stocks
 
-_COLUMNS = ["lane", "segment", "seq", "message_group_id", "sequence_number"]
+_COLUMNS = ["segment", "seq", "message_group_id", "sequence_number"]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names."""
+
+    segments: pa.Array
+    segment: np.ndarray
+    seq: np.ndarray
+    group: np.ndarray
+    groups: int
 
 
 class Groups:
@@ -22,59 +35,66 @@ class Groups:
 
     def __init__(self, engine: Engine, stocks: Stocks) -> None:
         self._engine, self._stocks = engine, stocks
-        self._kept: tuple[int, dict[str, pa.Table]] = (-1, {})
+        self._kept: tuple[int, dict[tuple[Where, ...], Members]] = (-1, {})
 
     def receivable(
         self, queue: QueueRecord, loaded: Loaded, stock: Stock, pieces: Pieces, state: np.ndarray
     ) -> tuple[Runs, np.ndarray]:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`."""
-        lanes = loaded.lanes
-        homes = self._stocks.homes(tuple_of(stock.segment.unique().to_pylist()))
-        rows = pa.concat_tables([self._rows(home, tuple_of(names), queue.id) for home, names in homes.items()] or [_nothing()])
+        lanes, members = loaded.lanes, self._members(queue.id, stock)
         # A dead letter's lane is that of its segment here.
-        known = pc.is_in(rows["segment"], pa.array(lanes.segments, pa.string()))
-        rows = rows.filter(known)
-        position = lanes.positions(rows["lane"], rows["segment"], rows["seq"])
+        known = np.array([lanes.knows(name) for name in members.segments.to_pylist()], dtype=bool)
+        start = np.zeros(len(known), dtype=np.int64)
+        names = members.segments.filter(pa.array(known))
+        start[known] = lanes.positions(np.zeros(len(names)), names, np.zeros(len(names), dtype=np.int64))
+        position = start[members.segment] + members.seq
         sort = np.argsort(pieces.first, kind="stable")
         at = np.searchsorted(pieces.first[sort], position, "right") - 1
-        inside = (at >= 0) & (position <= pieces.last[sort][at]) if len(sort) else np.zeros(len(position), dtype=bool)
-        piece = sort[at[inside]]
-        position, rows = position[inside], rows.filter(pa.array(inside))
-        status, code = state[piece], pieces.code[piece]
-        moved_in = lanes.per_code(code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-        came = np.where(moved_in < 0, stock.sent_at[pieces.query[piece]], moved_in)
-        group = pc.dictionary_encode(rows["message_group_id"]).combine_chunks()
-        group_of, groups = group.indices.to_numpy(zero_copy_only=False), len(group.dictionary)
-        order = np.empty(len(position), dtype=np.int64)
-        order[np.lexsort((rows["sequence_number"].to_numpy(), came))] = np.arange(len(position))
-        first = _free_prefix(order, group_of, groups, status)
-        return Runs(position[first], position[first], code[first]), order[first]
+        inside = known[members.segment] & (at >= 0)
+        inside[inside] = position[inside] <= pieces.last[sort][at[inside]]
+        piece, position, group = sort[at[inside]], position[inside], members.group[inside]
+        moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
+        came = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)[piece]
+        order = np.arange(len(position))
+        if (came[1:] < came[:-1]).any():
+            order[np.argsort(came, kind="stable")] = np.arange(len(position))
+        first = _free_prefix(order, group, members.groups, state[piece])
+        return Runs(position[first], position[first], pieces.code[piece[first]]), order[first]
 
-    def _rows(self, home: str, segments: tuple[str, ...], queue: str) -> pa.Table:
-        """Of the home's own messages all (the usual case, kept), of another queue's those segments."""
+    def _members(self, queue: str, stock: Stock) -> Members:
+        """Of the queue's own messages all (the usual case), of another queue's those in the segments of `stock`."""
+        homes = self._stocks.homes(tuple_of(stock.segment.unique().to_pylist()))
+        parts = tuple(Where(home, None, None if home == queue else tuple_of(names)) for home, names in homes.items())
         version = self._engine.version("messages")
         if self._kept[0] != version:
             self._kept = version, {}
-        if home != queue:
-            return self._engine.messages(Where(home, None, segments), _COLUMNS)
-        if home not in self._kept[1]:
-            self._kept[1][home] = self._engine.messages(Where(home), _COLUMNS)
-        return self._kept[1][home]
+        if parts not in self._kept[1]:
+            tables = [self._engine.messages(where, _COLUMNS) for where in parts]
+            self._kept[1][parts] = _members_of(pa.concat_tables([_nothing(), *tables]))
+        return self._kept[1][parts]
+
+
+def _members_of(rows: pa.Table) -> Members:
+    rows = rows.sort_by("sequence_number")
+    segment, group = (
+        pc.dictionary_encode(rows[name]).combine_chunks() for name in ("segment", "message_group_id")
+    )
+    codes = (column.indices.to_numpy(zero_copy_only=False).astype(np.int64) for column in (segment, group))
+    segment_of, group_of = codes
+    return Members(segment.dictionary, segment_of, rows["seq"].to_numpy(), group_of, len(group.dictionary))
 
 
 def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Which messages may be received: visible, in a group without a member in flight, before any that is not visible."""
+    """Which messages may be received: visible, and before any of their group that is hidden (delayed, locked, in flight)."""
     if not len(order):
         return np.empty(0, dtype=np.int64)
     gone = np.isin(status, GONE_STATES)
-    held = np.zeros(groups, dtype=bool)
-    held[group[status == INDEX[Status.IN_FLIGHT]]] = True
     barrier = np.full(groups, np.iinfo(np.int64).max)
     hidden = ~gone & (status != INDEX[Status.VISIBLE])
     np.minimum.at(barrier, group[hidden], order[hidden])
-    return np.flatnonzero((status == INDEX[Status.VISIBLE]) & ~held[group] & (order < barrier[group]))
+    return np.flatnonzero((status == INDEX[Status.VISIBLE]) & (order < barrier[group]))
 
 
 def _nothing() -> pa.Table:
-    types = [pa.int32(), pa.string(), pa.int64(), pa.string(), pa.int64()]
+    types = [pa.string(), pa.int64(), pa.string(), pa.int64()]
     return pa.schema(list(zip(_COLUMNS, types))).empty_table()

@@ -1,0 +1,42 @@
+"""Q2, Q3: how many messages a receive may take under the quota."""
+
+import pytest
+
+from ledger.errors import OverLimit
+from ledger.rules.admission import admit
+from ledger.rules.attributes import complete, limits_of
+from ledger.rules.limits import SQS, UNBOUNDED, Limits
+
+FIVE = Limits(maximum_in_flight=5)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "in_flight", "admitted"), [(3, 0, 3), (5, 0, 5), (6, 0, 5), (None, 0, 5), (3, 4, 1), (None, 4, 1)]
+)
+def test_q2_q3_a_receive_takes_at_most_what_the_quota_leaves(asked, in_flight, admitted, fifo):
+    assert admit(asked, in_flight, FIVE, fifo=fifo) == admitted
+
+
+@pytest.mark.parametrize("in_flight", [5, 6])
+def test_q2_at_the_quota_a_standard_queue_is_over_its_limit(in_flight):
+    with pytest.raises(OverLimit, match=f"{in_flight} messages are in flight.*limit is 5.*UNBOUNDED") as raised:
+        admit(1, in_flight, FIVE, fifo=False)
+    assert raised.value.code == "OverLimit"
+
+
+@pytest.mark.parametrize("in_flight", [5, 6])
+def test_q3_at_the_quota_a_fifo_queue_answers_nothing(in_flight):
+    assert admit(1, in_flight, FIVE, fifo=True) == admit(None, in_flight, FIVE, fifo=True) == 0
+
+
+@pytest.mark.parametrize("asked", [1, None])
+def test_q4_an_unbounded_queue_has_no_quota(asked):
+    assert admit(asked, 10**9, UNBOUNDED, fifo=False) == asked
+
+
+def test_q2_q3_the_quotas_are_those_of_the_service():
+    assert SQS.maximum_in_flight == 120_000
+    assert limits_of(complete({"Limits": "SQS"})).maximum_in_flight == 120_000
+    assert limits_of(complete({"Limits": "SQS", "FifoQueue": "true"})).maximum_in_flight == 20_000
+    assert limits_of(complete({"FifoQueue": "true"})).maximum_in_flight is None

@@ -1,0 +1,120 @@
+"""What a message may be when it is sent: Q6's delay, F1's ids, the size with attributes, and entries as in SQS."""
+
+import hashlib
+
+import pytest
+
+from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import message
+from ledger.rules.message import Entry, entry, entry_of
+
+QUEUE = attribute_rules.complete({"DelaySeconds": 7, "MaximumMessageSize": 1_024})
+FIFO = attribute_rules.complete({"FifoQueue": "true", "DelaySeconds": 7})
+BY_CONTENT = attribute_rules.complete({"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+IDS = {"message_group_id": "g", "message_deduplication_id": "d"}
+NOT_VALID = "The request include parameter that is not valid for this queue type"
+
+
+def test_a_body_alone_is_an_entry_with_the_queues_delay():
+    assert entry("x", QUEUE) == Entry("x", 7)
+
+
+@pytest.mark.parametrize(("given", "delay"), [(None, 7), (0, 0), (1, 1), (900, 900)])
+def test_q6_a_message_has_its_own_delay_or_the_queues(given, delay):
+    assert entry("x", QUEUE, delay_seconds=given).delay == delay
+
+
+@pytest.mark.parametrize("given", [-1, 901, 1.5, "1", True])
+def test_q6_a_delay_is_a_whole_number_from_0_to_900(given):
+    with pytest.raises(InvalidParameterValue, match="DelaySeconds.*>= 0 and <= 900"):
+        entry("x", QUEUE, delay_seconds=given)
+
+
+@pytest.mark.parametrize("given", [None, 0])
+def test_q6_recorded_on_fifo_queues_only_the_queues_delay_counts_and_zero_means_it(given):
+    assert entry("x", FIFO, delay_seconds=given, **IDS).delay == 7
+
+
+def test_q6_a_delay_of_its_own_is_not_for_fifo_queues():
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry("x", FIFO, delay_seconds=1, **IDS)
+    assert (raised.value.field, raised.value.bound) == ("DelaySeconds", NOT_VALID)
+
+
+def test_f1_recorded_a_fifo_queue_demands_a_group():
+    with pytest.raises(MissingParameter) as raised:
+        entry("x", FIFO, message_deduplication_id="d")
+    assert str(raised.value) == "The request must contain the parameter MessageGroupId."
+    assert raised.value.code == "MissingParameter"
+
+
+def test_f1_recorded_a_fifo_queue_demands_a_deduplication_id_or_takes_it_from_the_content():
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry("x", FIFO, message_group_id="g")
+    assert raised.value.bound == (
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+    )
+    by_content = entry("é", BY_CONTENT, message_group_id="g", attributes={"a": "b"})
+    assert by_content.message_deduplication_id == hashlib.sha256("é".encode()).hexdigest()
+    assert entry("x", BY_CONTENT, **IDS).message_deduplication_id == "d", "one that is given counts"
+
+
+def test_f1_on_standard_queues_a_group_is_taken_and_a_deduplication_id_is_not():
+    assert entry("x", QUEUE, message_group_id="g").message_group_id == "g"
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry("x", QUEUE, message_deduplication_id="d")
+    assert (raised.value.field, raised.value.bound) == ("MessageDeduplicationId", NOT_VALID)
+
+
+@pytest.mark.parametrize("field", ["MessageGroupId", "MessageDeduplicationId"])
+@pytest.mark.parametrize("value", ["", "group 123", "a" * 129, "é", "a\n", 7, b"a"])
+def test_f1_recorded_an_id_that_is_none_is_refused(field, value):
+    name = "message_group_id" if field == "MessageGroupId" else "message_deduplication_id"
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry("x", FIFO, **{**IDS, name: value})
+    said = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+    assert (raised.value.field, raised.value.value, raised.value.bound) == (field, value, said)
+
+
+@pytest.mark.parametrize("value", ["a", "a" * 128, "".join(map(chr, range(33, 127)))])
+def test_f1_every_letter_digit_and_punctuation_character_is_taken(value):
+    assert entry("x", FIFO, **{**IDS, "message_group_id": value}).message_group_id == value
+
+
+def test_a_message_counts_with_its_attributes_against_the_largest_size():
+    assert entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 1}).body == "x" * 1_014
+    with pytest.raises(InvalidParameterValue, match=r"With its attributes it has 1025 bytes; the queue takes 1024"):
+        entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 2})
+    with pytest.raises(InvalidParameterValue, match="MessageBody.*1026 bytes"):
+        entry("é" * 513, QUEUE)
+
+
+def test_an_entry_has_the_names_of_sqs_and_takes_the_rest_from_the_call():
+    common = {"delay_seconds": 3, "attributes": {"a": "b"}, "message_group_id": "g", "message_deduplication_id": None}
+    given = {
+        "MessageBody": "x", "DelaySeconds": 5, "MessageAttributes": {"c": 7}, "MessageGroupId": "h", "AWSTraceHeader": "Root=1",
+    }  # fmt: skip
+    found = entry_of(given, QUEUE, common)
+    assert (found.body, found.delay, found.message_group_id, found.trace_header) == ("x", 5, "h", "Root=1")
+    assert dict(found.message_attributes) == {"c": ("Number", "7", None)}
+    rest = entry_of({"MessageBody": "y"}, QUEUE, common)
+    assert (rest.delay, rest.message_group_id, list(rest.message_attributes), rest.trace_header) == (3, "g", ["a"], None)
+    assert entry_of("z", QUEUE, common) == rest._replace(body="z")
+
+
+def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
+    with pytest.raises(MissingParameter, match="The request must contain the parameter MessageBody."):
+        entry_of({"DelaySeconds": 1}, QUEUE, {})
+    with pytest.raises(InvalidParameterValue, match="'Body'.*MessageBody, DelaySeconds, MessageAttributes"):
+        entry_of({"MessageBody": "x", "Body": "y"}, QUEUE, {})
+    with pytest.raises(InvalidParameterValue, match="AWSTraceHeader.*string"):
+        entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
+
+
+def test_f1_the_scope_says_whether_the_group_makes_two_messages_different():
+    by_group = {**FIFO, "DeduplicationScope": "messageGroup"}
+    assert message.deduplication_key(FIFO, "g", "d") == message.deduplication_key(FIFO, "h", "d")
+    assert message.deduplication_key(by_group, "g", "d") != message.deduplication_key(by_group, "h", "d")
+    assert message.deduplication_key(by_group, "g", "d") == message.deduplication_key(by_group, "g", "d")
+    assert message.deduplication_key(FIFO, "g", "d") != message.deduplication_key(FIFO, "g", "e")

@@ -1,0 +1,78 @@
+"""AddPermission and RemovePermission: the statements of a Policy, as recorded."""
+
+import json
+
+import pytest
+
+from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.rules import policy
+
+ARN = "arn:aws:sqs:ledger:000000000000:jobs"
+ONE = policy.with_permission(None, ARN, "label", ["111111111111"], ["ReceiveMessage"])
+
+
+def test_recorded_the_first_permission_makes_a_policy():
+    assert json.loads(ONE) == {
+        "Version": "2008-10-17",
+        "Id": f"{ARN}/SQSDefaultPolicy",
+        "Statement": [
+            {
+                "Sid": "label",
+                "Effect": "Allow",
+                "Principal": {"AWS": "arn:aws:iam::111111111111:root"},
+                "Action": "SQS:ReceiveMessage",
+                "Resource": ARN,
+            }
+        ],
+    }
+
+
+def test_recorded_several_accounts_and_actions_are_lists():
+    text = policy.with_permission(None, ARN, "label", ["668614515564", "111111111111"], ["SendMessage", "DeleteMessage"])
+    (statement,) = json.loads(text)["Statement"]
+    assert statement["Principal"] == {"AWS": ["arn:aws:iam::668614515564:root", "arn:aws:iam::111111111111:root"]}
+    assert statement["Action"] == ["SQS:SendMessage", "SQS:DeleteMessage"]
+
+
+def test_recorded_a_label_that_is_taken_already_exists():
+    with pytest.raises(InvalidParameterValue) as raised:
+        policy.with_permission(ONE, ARN, "label", ["2"], ["SendMessage"])
+    assert (raised.value.field, raised.value.value, raised.value.bound) == ("Label", "label", "Already exists")
+
+
+def test_recorded_permissions_are_removed_by_label_and_the_last_one_with_the_policy():
+    two = policy.with_permission(ONE, ARN, "label2", ["2"], ["SendMessage"])
+    assert [statement["Sid"] for statement in json.loads(two)["Statement"]] == ["label", "label2"]
+    left = json.loads(policy.without_permission(two, "label"))
+    assert [statement["Sid"] for statement in left["Statement"]] == ["label2"]
+    assert {name: left[name] for name in ("Version", "Id")} == {"Version": "2008-10-17", "Id": f"{ARN}/SQSDefaultPolicy"}
+    assert policy.without_permission(json.dumps(left), "label2") == ""
+
+
+@pytest.mark.parametrize("known", [None, "", ONE])
+def test_recorded_a_label_that_is_not_there_cannot_be_found(known):
+    with pytest.raises(InvalidParameterValue) as raised:
+        policy.without_permission(known, "label2")
+    assert (raised.value.field, raised.value.bound) == ("Label", "can't find label")
+
+
+def test_a_policy_that_was_set_by_hand_is_kept():
+    own = {"Version": "2012-10-17", "Statement": {"Sid": "mine", "Effect": "Deny"}}
+    grown = json.loads(policy.with_permission(json.dumps(own), ARN, "label", ["1"], ["SendMessage"]))
+    assert grown["Version"] == "2012-10-17"
+    assert [statement["Sid"] for statement in grown["Statement"]] == ["mine", "label"]
+    assert grown["Statement"][0] == own["Statement"]
+
+
+@pytest.mark.parametrize(
+    ("accounts", "actions", "missing"), [([], ["SendMessage"], "AWSAccountIds"), (["1"], [], "Actions")]
+)
+def test_a_permission_without_accounts_or_actions_is_refused(accounts, actions, missing):
+    with pytest.raises(MissingParameter, match=f"The request must contain the parameter {missing}."):
+        policy.with_permission(None, ARN, "label", accounts, actions)
+
+
+@pytest.mark.parametrize(("accounts", "actions"), [("1", ["SendMessage"]), (["1"], "SendMessage"), ([1], ["x"]), ([""], ["x"])])
+def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
+    with pytest.raises(InvalidParameterValue, match="(AWSAccountIds|Actions).*list of strings"):
+        policy.with_permission(None, ARN, "label", accounts, actions)

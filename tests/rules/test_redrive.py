@@ -1,0 +1,151 @@
+"""D1, D2: redrive policies, who may be whose dead-letter queue, and what a move records."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from ledger.errors import InvalidAttributeValue
+from ledger.rules import attributes, redrive
+from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
+from ledger.rules.state import Record
+
+ARN = "arn:aws:sqs:ledger:000000000000:dead"
+HELD = Record("r1", "job", 3, 1_000, 5_000, 35_000, writing_to="t", write_id="w")
+
+
+def policy(target="dead", count=3):
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": count})}
+
+
+def allowing(permission, *sources):
+    given = {"redrivePermission": permission, **({"sourceQueueArns": list(sources)} if sources else {})}
+    return {"RedriveAllowPolicy": json.dumps(given)}
+
+
+@pytest.mark.parametrize(
+    ("arn", "name"),
+    [
+        (ARN, "dead"), ("arn:aws-cn:sqs:cn-north-1:123456789012:a.fifo", "a.fifo"), ("dead", "dead"), ("a.fifo", "a.fifo"),
+        ("arn:aws:sns:eu:1:dead", None), ("arn:aws:sqs:eu:1:", None), (ARN + ":x", None), (ARN + "\n", None), ("", None),
+        (None, None), (7, None), ("arn:aws:sqs:eu:1:a b", None),
+    ],
+)
+def test_d1_a_queue_is_named_by_its_arn_or_its_name(arn, name):
+    assert redrive.queue_of(arn) == name
+
+
+def test_d1_a_queues_own_arn_names_it():
+    assert redrive.queue_of(attributes.queue_arn("dead")) == "dead"
+
+
+@pytest.mark.parametrize("count", [1, 3, "3", 1_000, "1000"])
+def test_d1_a_policy_names_the_target_and_how_often_a_message_may_be_received(count):
+    assert redrive.policy_of(policy(ARN, count)) == redrive.policy_of(policy("dead", count)) == RedrivePolicy("dead", int(count))
+    assert redrive.policy_of({}) is None
+
+
+@pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "３"])
+def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
+    with pytest.raises(InvalidAttributeValue) as raised:
+        redrive.policy_of(policy("dead", count))
+    assert raised.value.field == "RedrivePolicy"
+    said = f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
+    assert raised.value.bound == said
+
+
+@pytest.mark.parametrize("text", [
+    '{"maxReceiveCount": 3}', '{"deadLetterTargetArn": "arn:aws:sns:a:1:b", "maxReceiveCount": 3}', '{"deadLetterTargetArn": 7, "maxReceiveCount": 3}',
+    '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "more": 1}', '{"deadLetterTargetArn": null, "maxReceiveCount": 3}',
+])  # fmt: skip
+def test_d1_a_policy_without_a_target_or_with_more_is_refused(text):
+    with pytest.raises(InvalidAttributeValue, match="RedrivePolicy.*deadLetterTargetArn.*maxReceiveCount"):
+        redrive.policy_of({"RedrivePolicy": text})
+
+
+@pytest.mark.parametrize(
+    ("given", "allows_a"),
+    [({}, True), (allowing("allowAll"), True), (allowing("denyAll"), False),
+     (allowing("byQueue", "b", "arn:aws:sqs:x:1:a"), True), (allowing("byQueue", "b"), False)],
+)  # fmt: skip
+def test_d1_the_target_says_which_queues_may_use_it(given, allows_a):
+    assert redrive.allow_policy_of(given).allows("a") is allows_a
+
+
+def test_d1_an_allow_policy_is_read_whole():
+    assert redrive.allow_policy_of(allowing("byQueue", "a", ARN)) == RedriveAllowPolicy("byQueue", ("a", "dead"))
+
+
+@pytest.mark.parametrize("text", [
+    "{}", '{"redrivePermission": "some"}', '{"redrivePermission": "byQueue"}', '{"redrivePermission": ["byQueue"]}',
+    '{"redrivePermission": "byQueue", "sourceQueueArns": []}', '{"redrivePermission": "byQueue", "sourceQueueArns": "a"}',
+    '{"redrivePermission": "byQueue", "sourceQueueArns": [7]}', '{"redrivePermission": "denyAll", "sourceQueueArns": ["a"]}',
+    json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [f"q{n}" for n in range(11)]}),
+])  # fmt: skip
+def test_d1_an_allow_policy_that_is_none_is_refused(text):
+    with pytest.raises(InvalidAttributeValue, match="RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
+        redrive.allow_policy_of({"RedriveAllowPolicy": text})
+
+
+def queue(name, **given):
+    return SimpleNamespace(name=name, attributes=attributes.complete(given))
+
+
+FIFO = {"FifoQueue": "true"}
+
+
+@pytest.mark.parametrize(
+    ("target", "own", "says"),
+    [
+        (queue("other"), {}, "Dead letter target does not exist"),
+        (queue("source"), {}, "Dead letter target does not exist"),
+        (queue("dead", **FIFO), {}, "must be same type of queue as the source"),
+        (queue("dead"), FIFO, "must be same type of queue as the source"),
+        (queue("dead", Lanes=2, **FIFO), FIFO, "equal Lanes; the target has 2"),
+        (queue("dead", **allowing("denyAll")), {}, "does not allow source"),
+        (queue("dead", **allowing("byQueue", "other")), {}, "does not allow source"),
+    ],
+)
+def test_d1_a_queue_that_cannot_be_the_target_is_refused_when_the_policy_is_set(target, own, says):
+    given = policy("dead" if target.name == "other" else target.name)
+    complete = attributes.complete({**own, **given})
+    with pytest.raises(InvalidAttributeValue, match=says) as raised:
+        redrive.require_target([target], "source", complete, given)
+    assert raised.value.field == "RedrivePolicy"
+    redrive.require_target([target], "source", complete, {"VisibilityTimeout": 1})
+
+
+@pytest.mark.parametrize(
+    ("target", "own"),
+    [(queue("dead"), {}), (queue("dead", Lanes=2), {}), (queue("dead", **FIFO), FIFO),
+     (queue("dead", **allowing("byQueue", "source")), {})],
+)  # fmt: skip
+def test_d1_a_queue_that_can_be_the_target_is_taken(target, own):
+    given = policy(attributes.queue_arn("dead"))
+    redrive.require_target([target], "source", attributes.complete({**own, **given}), given)
+
+
+@pytest.mark.parametrize(("count", "dead"), [(0, False), (2, False), (3, True), (4, True)])
+def test_d1_a_message_is_dead_once_it_was_received_as_often_as_the_policy_says(count, dead):
+    assert redrive.is_dead(Record(receive_count=count), RedrivePolicy("dead", 3)) is dead
+    assert not redrive.is_dead(Record(receive_count=count), None)
+
+
+def test_d1_a_dead_letter_keeps_its_counts_and_no_receipt():
+    found = redrive.dead_letter(HELD, "source-00000000", 90_000, fifo=False)
+    assert found == Record(receive_count=3, first_received_at=1_000, origin_queue="source-00000000")
+    moved_before = HELD._replace(enqueued_at=7_000)
+    assert redrive.dead_letter(moved_before, "source-00000000", 90_000, fifo=False).enqueued_at == 7_000
+
+
+def test_d1_the_move_restarts_the_retention_on_fifo_queues_only():
+    assert redrive.dead_letter(HELD, "s", 90_000, fifo=True).enqueued_at == 90_000
+    assert redrive.dead_letter(HELD, "s", 90_000, fifo=False).enqueued_at is None
+
+
+def test_d1_the_queue_that_is_left_remembers_where_to():
+    assert redrive.moved_away(HELD, "dead-00000000") == HELD._replace(moved_to="dead-00000000")
+
+
+def test_d2_a_redriven_message_is_new_where_it_comes_to():
+    assert redrive.redriven(90_000, "dead-00000000") == Record(enqueued_at=90_000, origin_queue="dead-00000000")
