@@ -6,6 +6,7 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 from ledger.handles import listed, runs_of_ids
+from ledger.move_tasks import MoveTasks
 from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
@@ -41,3 +42,30 @@ class DeadLetters(QueueSettings):
         elif where is not None:
             chosen = runs_of_ids(listed("where", where))
         return self._store.redrive(record, target, maximum, chosen, now)
+
+    def start_message_move_task(
+        self, destination: str | None = None, max_messages_per_second: int | None = None
+    ) -> str:
+        """Starts moving the messages of this dead-letter queue back to where they came from, or to `destination`, as
+        SQS's StartMessageMoveTask; answers the task's handle.
+
+        Without a rate all of them move in one commit, before this answers. With one, this process moves that many a
+        second in the background; should it end, `Ledger.upkeep` in any process carries the task on.
+        Raises InvalidParameterValue when no queue names this one in its RedrivePolicy, or a task is running already;
+        ResourceNotFound when there is no queue `destination`.
+        """
+        return self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
+
+    def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
+        """The latest message move tasks of this queue, the latest first."""
+        return self._move_tasks().all()[: bounds.maximum_messages(max_results, bounds.UNBOUNDED)]
+
+    def cancel_message_move_task(self, task_handle: str) -> int:
+        """Cancels a running task; answers about how many messages it had moved, which stay moved.
+
+        Raises InvalidParameterValue for what is no handle, ResourceNotFound when no such task is running.
+        """
+        return self._move_tasks().cancel(task_handle)
+
+    def _move_tasks(self) -> MoveTasks:
+        return MoveTasks(self._store, self._record(), self._clock)

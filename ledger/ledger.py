@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock, system_clock
 from ledger.errors import LedgerError, QueueNameExists, SparkIsNeeded
+from ledger.move_tasks import carry_on
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
@@ -121,14 +122,17 @@ class Ledger:
         return fill_receipts(opened.engine, opened.transactions)
 
     def upkeep(self, vacuum: bool = True) -> UpkeepReport:
-        """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention.
+        """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
+        carries on message move tasks that their process left behind.
 
         Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
         complete `receipts`.
         """
         from ledger.store.delta.upkeep import Upkeep
 
-        return Upkeep(self._on_delta("upkeep").store).run(self._clock(), vacuum)
+        store = self._on_delta("upkeep").store
+        carry_on(store, self._clock)
+        return Upkeep(store).run(self._clock(), vacuum)
 
     def _on_delta(self, call: str, spark: bool = False) -> Opened:
         if self._opened is None:

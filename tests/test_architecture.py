@@ -34,6 +34,7 @@ LAYERS = {
     "ledger.handles": 5,
     "ledger.output": 5,
     "ledger.batch": 6,
+    "ledger.move_tasks": 4,
     "ledger.queue_settings": 6,
     "ledger.dead_letters": 7,
     "ledger.queue": 7,

@@ -19,6 +19,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
+from ledger.rules.move_task import MoveTask
 from ledger.rules.state import Record, Status
 from ledger.rules.visibility import Outcome, Verb
 
@@ -179,6 +180,12 @@ class Store(Protocol):
 
     def counts(self, queue: QueueRecord, now: int) -> Counts:
         """Counts by state, from metadata and records alone."""
+
+    def tasks(self) -> list[MoveTask]:
+        """All message move tasks."""
+
+    def put_task(self, task: MoveTask) -> bool:
+        """Stores a task over the one with the revision before; False when there is a later one."""
 
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ledger.errors import QueueDoesNotExist
 from ledger.rules.message import Entry
+from ledger.rules.move_task import MoveTask
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store import QueueRecord
 
@@ -33,6 +34,7 @@ class MemoryQueues:
         self._lock = threading.RLock()
         self._queues: dict[str, QueueRecord] = {}
         self._messages: dict[str, dict[Place, Stored]] = {}
+        self._tasks: dict[str, MoveTask] = {}
         self._version = 0
 
     def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
@@ -64,6 +66,18 @@ class MemoryQueues:
             self._messages.pop(self.queue(name).id)
             self._queues.pop(name)
             self._commit()
+
+    def tasks(self) -> list[MoveTask]:
+        with self._lock:
+            return list(self._tasks.values())
+
+    def put_task(self, task: MoveTask) -> bool:
+        with self._lock:
+            known = self._tasks.get(task.task)
+            if (known.revision if known else 0) != task.revision - 1:
+                return False
+            self._tasks[task.task] = task
+            return True
 
     def change_token(self) -> object:
         return self._version

@@ -52,7 +52,7 @@ class Loaded:
         `meeting`: lanes to count up even though nothing changes there, when anything changes at all.
         """
         edits = self.lanes.edits(over, self.now)
-        changed = set(edits["lane"].to_pylist())
+        changed = set(edits["lane"].unique().to_pylist())
         if changed:
             extra = [lane for lane in meeting if lane not in changed]
             edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
@@ -61,7 +61,7 @@ class Loaded:
             there = self.others[queue].edits(runs, self.now)
             if there.num_rows:
                 edits = pa.concat_tables([edits, there])
-                where = Where(queue, tuple_of(there["lane"].to_pylist()), also=where)
+                where = Where(queue, tuple_of(there["lane"].unique().to_pylist()), also=where)
         return Plan(self.snapshot, where, edits, events.entries, answer, self.now)
 
 

@@ -65,8 +65,11 @@ class Lanes:
 
     def per_code(self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any) -> np.ndarray:
         """`rule` of each piece's record, asked once per distinct record."""
-        distinct, inverse = np.unique(codes, return_inverse=True)
-        return np.array([rule(self.record(code)) for code in distinct.tolist()], dtype=kind)[inverse]
+        # Codes count from ABSENT up: a table of answers, where sorting the codes would cost more than all the rest.
+        used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
+        answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
+        answers[used] = [rule(self.record(code)) for code in (used + ABSENT).tolist()]
+        return answers[codes - ABSENT]
 
     def lanes(self, positions: np.ndarray) -> np.ndarray:
         """The lane of each place on the axis."""
@@ -151,11 +154,19 @@ class Lanes:
         if not rows.num_rows:
             return np.empty(0, dtype=np.int64)
         combined = np.zeros(rows.num_rows, dtype=np.int64)
+        kinds = 1
         for name in RECORD_COLUMNS:
+            if rows[name].null_count == rows.num_rows:
+                continue
             encoded = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
-            combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
-            combined = np.unique(combined, return_inverse=True)[1]
-        _, some_row = np.unique(combined, return_index=True)
+            if len(encoded.dictionary) > 1:
+                combined = combined * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+                kinds *= len(encoded.dictionary)
+            if kinds > rows.num_rows:
+                # Numbered anew, before the product leaves the 64 bits.
+                there, combined = np.unique(combined, return_inverse=True)
+                kinds = len(there)
+        _, some_row, combined = np.unique(combined, return_index=True, return_inverse=True)
         distinct = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
         columns = [
             _milliseconds(distinct[name]) if name in INSTANT_COLUMNS else distinct[name].to_pylist()
@@ -167,6 +178,7 @@ class Lanes:
     def _rows(self, first: np.ndarray, last: np.ndarray, code: np.ndarray) -> pa.Table:
         place = self.table(first, last)
         used, inverse = np.unique(code, return_inverse=True)
+        inverse = pa.array(inverse, pa.int64())
         records = [self.records[c] for c in used.tolist()]
         columns: dict[str, Any] = {"queue": pa.array([self.queue] * len(first), pa.string())}
         columns |= dict(zip(("lane", "segment", "first_seq", "last_seq"), place))
@@ -174,7 +186,8 @@ class Lanes:
             values = [record[field] for record in records]
             kind = VISIBILITY.field(name).type
             column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
-            columns[name] = column.take(pa.array(inverse, pa.int64()))
+            alike = column.null_count == len(column) or len(column) == 1
+            columns[name] = pa.repeat(column[0], len(first)) if alike and len(first) else column.take(inverse)
         columns["revision"] = pa.nulls(len(first), pa.int64())
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 

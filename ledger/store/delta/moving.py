@@ -17,7 +17,7 @@ from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Runs
 from ledger.store.delta.choose import first_in_order
 from ledger.store.delta.deciding import Loaded, in_order, load
-from ledger.store.delta.engine import Engine
+from ledger.store.delta.engine import Engine, Where
 from ledger.store.delta.events import Events
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
@@ -106,8 +106,7 @@ class Redriver:
             if target.id not in known:
                 raise QueueDoesNotExist(target.name)
             return [target]
-        lanes = load(self._engine, self._settings, source, None).lanes
-        origins = {record.origin_queue for record in lanes.records}
+        origins = set(self._engine.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist())
         return [known[origin] for origin in sorted(origins - {None}) if origin in known]
 
 

@@ -32,6 +32,7 @@ from ledger.store.delta.reading import Reader
 from ledger.store.delta.receiving import Receiver, grant_of
 from ledger.store.delta.sending import Sender
 from ledger.store.delta.stock import Stocks
+from ledger.store.delta.tasks import Tasks
 from ledger.store.delta.transaction import Plan, Transactions
 
 
@@ -46,6 +47,8 @@ class DeltaStore:
         self.change_queue, self.delete_queue = queues.change, queues.delete
         sender = Sender(engine, transactions, self.stocks, settings)
         self.send, self.remembered = sender.send, sender.remembered
+        tasks = Tasks(engine, transactions)
+        self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(engine, transactions, settings)
         self.receive = Receiver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).receive
         self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).redrive

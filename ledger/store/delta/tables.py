@@ -1,4 +1,4 @@
-"""The four tables: columns, partitions, properties, and where they lie. Docs of each column stand beside it."""
+"""The five tables: columns, partitions, properties, and where they lie. Docs of each column stand beside it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,22 @@ RECEIPTS = pa.schema(
     ]
 )
 
+TASKS = pa.schema(
+    [
+        ("task", pa.string()),  # the handle of a message move task
+        ("source", pa.string()),  # the id of the dead-letter queue
+        ("destination", pa.string()),  # the name of a queue; null: where each message came from
+        ("rate", pa.int64()),  # messages a second; null: all at once
+        ("started_at", INSTANT),
+        ("updated_at", INSTANT),
+        ("to_move", pa.int64()),
+        ("moved", pa.int64()),
+        ("status", pa.string()),  # RUNNING, COMPLETED, CANCELLED, FAILED
+        ("failure", pa.string()),
+        ("revision", pa.int64()),  # grows with every change; what a change relies on
+    ]
+)
+
 #: Every table's description, which both engines can write and read.
 DESCRIPTION = f"ledger format {FORMAT}"
 HEAD = ""
@@ -134,5 +150,6 @@ TABLES = {
         Table("messages", MESSAGES, ("queue", "lane", "segment")),
         Table("visibility", VISIBILITY, ("queue", "lane"), ("segment", "first_seq")),
         Table("receipts", RECEIPTS, ("queue", "day")),
+        Table("tasks", TASKS, (), ("task",)),
     )
 }

@@ -1,0 +1,88 @@
+"""Running message move tasks: start, list, cancel, and carry on one that its process left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ledger.errors import InvalidParameterValue, LedgerError, QueueDoesNotExist, ResourceNotFound
+from ledger.rules import move_task
+from ledger.rules.limits import UNBOUNDED, maximum_messages
+from ledger.rules.move_task import MoveTask, TaskStatus
+from ledger.rules.state import Status
+from ledger.store import QueueRecord, Store
+
+TICK = 1.0
+
+
+class MoveTasks:
+    """The tasks of one source queue. What they move, they move by `Store.redrive`, a commit at a time."""
+
+    def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
+        self._store, self._source, self._clock = store, source, clock
+
+    def start(self, destination: str | None, rate: int | None, sources: list[str]) -> str:
+        """See Queue.start_message_move_task."""
+        if not sources:
+            raise InvalidParameterValue("SourceArn", self._source.name, "Source queue must be configured as a Dead Letter Queue")
+        maximum_messages(rate, UNBOUNDED)
+        self._destination(destination)
+        to_move = self._store.counts(self._source, self._clock()).by_status[Status.VISIBLE]
+        task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
+        self._store.put_task(task)
+        if self.step(task).is_running:
+            threading.Thread(target=self.run, args=(task.task,), name="ledger-move-task", daemon=True).start()
+        return task.task
+
+    def all(self) -> list[MoveTask]:
+        """The tasks of this queue, the latest first."""
+        mine = [task for task in self._store.tasks() if task.source == self._source.id]
+        return sorted(mine, key=lambda task: -task.started_at)
+
+    def cancel(self, handle: str) -> int:
+        """See Queue.cancel_message_move_task."""
+        while True:
+            task = move_task.to_cancel(self.all(), handle)
+            if self._store.put_task(move_task.ended(task, TaskStatus.CANCELLED, self._clock())):
+                return task.moved
+
+    def run(self, handle: str) -> None:
+        """Carries a task on until it ends."""
+        while True:
+            task = next((task for task in self.all() if task.task == handle), None)
+            if task is None or not task.is_running or not self.step(task).is_running:
+                return
+            time.sleep(TICK)
+
+    def step(self, task: MoveTask) -> MoveTask:
+        """Moves what a running task may move now; answers the task after it."""
+        try:
+            target = self._destination(task.destination)
+            allowed = move_task.allowance(task, self._clock())
+            moved = self._store.redrive(self._source, target, allowed, None, self._clock()) if allowed != 0 else 0
+            after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
+        except LedgerError as error:
+            after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
+        # Somebody else, who cancelled it say, has the last word.
+        return after if self._store.put_task(after) else next(t for t in self.all() if t.task == task.task)
+
+    def _destination(self, name: str | None) -> QueueRecord | None:
+        try:
+            return None if name is None else self._store.queue(name)
+        except QueueDoesNotExist as error:
+            raise ResourceNotFound(
+                f"The resource that you specified for the DestinationArn parameter doesn't exist. {error}"
+            ) from None
+
+
+def carry_on(store: Store, clock: Callable[[], int]) -> int:
+    """A step of every task that its process left behind; answers how many tasks that were."""
+    queues = {record.id: record for record in store.queues()}
+    left = [t for t in store.tasks() if t.is_running and clock() - t.updated_at > move_task.ABANDONED_AFTER]
+    for task in left:
+        if task.source in queues:
+            MoveTasks(store, queues[task.source], clock).step(task)
+        else:
+            store.put_task(move_task.ended(task, TaskStatus.FAILED, clock(), "The source queue was deleted"))
+    return len(left)

@@ -1,0 +1,91 @@
+"""Message move tasks (D2): what one is, and how many messages it may have moved by now."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from ledger.errors import InvalidParameterValue, ResourceNotFound
+from ledger.rules.limits import MILLISECONDS
+
+#: An update that is older than this many milliseconds says that nobody runs the task any more.
+ABANDONED_AFTER = 60_000
+
+
+class TaskStatus(str, Enum):
+    """SQS's statuses of a message move task."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+
+
+class MoveTask(NamedTuple):
+    """A task that moves the messages of a dead-letter queue. Instants in milliseconds.
+
+    `destination` is a queue's name, None for where each message came from; `rate` in messages a second, None for all at
+    once; `moved` and `to_move` are approximate, as in SQS.
+    """
+
+    task: str
+    source: str
+    destination: str | None
+    rate: int | None
+    started_at: int
+    updated_at: int
+    to_move: int
+    moved: int = 0
+    status: str = TaskStatus.RUNNING.value
+    failure: str | None = None
+    revision: int = 1
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it may move more."""
+        return self.status == TaskStatus.RUNNING.value
+
+
+def new_task(
+    source: str, destination: str | None, rate: int | None, to_move: int, now: int, others: Iterable[MoveTask]
+) -> MoveTask:
+    """A task that starts now; `others` are those of the same source. Recorded: only one may run at a time."""
+    if any(task.is_running for task in others):
+        raise InvalidParameterValue(
+            "SourceArn",
+            source,
+            "There is already a task running. Only one active task is allowed for a source queue arn at a given time",
+        )
+    return MoveTask(secrets.token_hex(16), source, destination, rate, now, now, to_move)
+
+
+def allowance(task: MoveTask, now: int) -> int | None:
+    """How many messages it may move now to keep its rate since its start, the first second's at once; None: all."""
+    if task.rate is None:
+        return None
+    seconds = 1 + (now - task.started_at) // MILLISECONDS
+    return max(0, int(task.rate * seconds) - task.moved)
+
+
+def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:
+    """The task after `moved` more messages: completed when there were fewer than it was allowed to move."""
+    done = allowed is None or moved < allowed
+    status = TaskStatus.COMPLETED.value if done and task.is_running else task.status
+    return task._replace(moved=task.moved + moved, updated_at=now, status=status, revision=task.revision + 1)
+
+
+def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = None) -> MoveTask:
+    """The task, ended before it was done."""
+    return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
+
+
+def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
+    """The running task of this handle. Recorded: "Value for parameter TaskHandle is invalid."."""
+    if not isinstance(handle, str) or len(handle) != 32:
+        raise InvalidParameterValue("TaskHandle", handle, "It is not the handle of a message move task")
+    for task in tasks:
+        if task.task == handle and task.is_running:
+            return task
+    raise ResourceNotFound("No running message move task has this handle; it was completed or cancelled, or never was")

@@ -1,0 +1,49 @@
+"""The `tasks` table: message move tasks, a row each."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ledger.rules.move_task import MoveTask
+from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where
+from ledger.store.delta.lanes import instants
+from ledger.store.delta.tables import TASKS
+from ledger.store.delta.transaction import Plan, Transactions
+
+EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+class Tasks:
+    """The tasks of a ledger."""
+
+    def __init__(self, engine: Engine, transactions: Transactions) -> None:
+        self._engine, self._transactions = engine, transactions
+
+    def all(self) -> list[MoveTask]:
+        """All tasks."""
+        return _tasks(self._engine.load("tasks", Where()).rows)
+
+    def put(self, task: MoveTask) -> bool:
+        """Stores a task; False, and nothing, when another one of its revision or a later one is stored."""
+
+        def decide(losses: int) -> Plan[bool]:
+            snapshot = self._engine.load("tasks", Where())
+            known = {one.task: one for one in _tasks(snapshot.rows)}.get(task.task)
+            expected = None if known is None else known.revision
+            if (expected or 0) != task.revision - 1:
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
+            row = {name: [value] for name, value in zip(MoveTask._fields, task)}
+            row |= {name: instants(row[name]) for name in ("started_at", "updated_at")}
+            row |= {OPERATION: ["update" if known else "insert"], EXPECTED_REVISION: [expected]}
+            edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)
+            return Plan(snapshot, Where(), edits, [], lambda version: True, task.updated_at)
+
+        return self._transactions.run("move_task", "tasks", task.source, decide)
+
+
+def _tasks(rows: pa.Table) -> list[MoveTask]:
+    found = []
+    for row in rows.to_pylist():
+        row |= {name: round(row[name].timestamp() * 1_000) for name in ("started_at", "updated_at")}
+        found.append(MoveTask(**row))
+    return found
