@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
-from ledger.rules import fifo
+from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
 from ledger.store.delta.bulk_rows import message_columns, refusal
@@ -90,8 +89,6 @@ class BulkSender:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        from ledger.store.delta.spark_engine import arrow_frame
-
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
         scope = F.col("message_group_id") if queue.attributes["DeduplicationScope"] == "messageGroup" else F.lit("")
         keyed = rows.select("*", scope.alias("scope"), F.monotonically_increasing_id().alias("place"))
@@ -102,12 +99,9 @@ class BulkSender:
             key = ids.new_send_key()
             with self._store.transactions.spark_turn("messages"):
                 count = engine.transaction_version("messages", f"fifo/{queue.id}") or 0
-                known, at = self._store.remembered(queue, now)
-                table = pa.table(
-                    {"scope": [k[0] for k in known], "message_deduplication_id": [k[1] for k in known]},
-                    schema=pa.schema([("scope", pa.string()), ("message_deduplication_id", pa.string())]),
-                )
-                fresh = first.join(F.broadcast(arrow_frame(self._spark, table)), ["scope", "message_deduplication_id"], "left_anti")
+                at = time.not_before(now, self._store.stocks.last_sent(queue.id), settings.maximum_clock_skew)
+                known = self._remembered(queue, at).select(scope.alias("scope"), "message_deduplication_id")
+                fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
                 lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("int")
                 placed = (
                     fresh.withColumn("lane", lane)
@@ -119,6 +113,12 @@ class BulkSender:
                     return self._sent(queue, key)
             pause(losses)
         raise ContentionOutlastedRetries("send", settings.maximum_attempts, 0.0)
+
+    def _remembered(self, queue: QueueRecord, now: int) -> DataFrame:
+        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a duplicate. A
+        send that they miss has counted up, so that theirs does not commit."""
+        there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+        return there.where(f"sent_at > timestamp_millis({now - DEDUPLICATION_INTERVAL * MILLISECONDS})")
 
     def _write(
         self,

@@ -110,13 +110,14 @@ def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant
     def answer(version: int) -> Grant | None:
         if not len(runs.first):
             return None
-        records = [lanes.record(code) for code in runs.code.tolist()]
+        codes, which = np.unique(runs.code, return_inverse=True)
+        records, which = [lanes.record(code) for code in codes.tolist()], pa.array(which)
         columns = [
             *lanes.table(runs.first, runs.last),
-            pa.array([r.receive_count for r in records], pa.int32()),
-            pa.array([r.first_received_at for r in records], pa.int64()),
-            pa.array([r.origin_queue for r in records], pa.string()),
-            pa.array([r.enqueued_at for r in records], pa.int64()),
+            pa.array([r.receive_count for r in records], pa.int32()).take(which),
+            pa.array([r.first_received_at for r in records], pa.int64()).take(which),
+            pa.array([r.origin_queue for r in records], pa.string()).take(which),
+            pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
         ]
         newest = max(records, key=lambda r: r.visible_at)
         return Grant(receipt_id, newest.visible_at, newest.received_at, version, pa.table(columns, schema=GRANTED_RUNS))

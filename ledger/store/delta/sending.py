@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
 from ledger.rules import fifo, time
@@ -72,7 +73,7 @@ class Sender:
         for losses in range(self._settings.maximum_attempts):
             with self._transactions.turn("messages"):
                 count = self._engine.transaction_version("messages", application) or 0
-                known, at = self.remembered(queue, now)
+                known, at = self._remembered(queue, entries, now)
                 answer, fresh = [], {}
                 for entry in entries:
                     key = deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)
@@ -92,20 +93,21 @@ class Sender:
             pause(losses)
         raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
 
-    def remembered(self, queue: QueueRecord, now: int) -> tuple[dict[tuple[str, str], str], int]:
-        """The ids of what was sent within the deduplication interval, by deduplication key, and the time: never before
-        the last send. Raises ClocksDisagree."""
+    def _remembered(
+        self, queue: QueueRecord, entries: Sequence[Entry], now: int
+    ) -> tuple[dict[tuple[str, str], str], int]:
+        """The ids of what was sent within the deduplication interval, by deduplication key, as far as `entries` have
+        the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
-        rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since).to_pylist()
-        sent_at = [round(row["sent_at"].timestamp() * MILLISECONDS) for row in rows]
-        at = time.not_before(now, max(sent_at, default=0), self._settings.maximum_clock_skew)
-        known = {
-            deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"]): ids.message_id(
-                row["segment"], row["seq"]
-            )
-            for row, sent in zip(rows, sent_at)
-            if fifo.is_duplicate(sent, at)
-        }
+        rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
+        last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
+        at = time.not_before(now, last // 1_000, self._settings.maximum_clock_skew)
+        asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
+        known = {}
+        for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
+            if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
+                key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
+                known[key] = ids.message_id(row["segment"], row["seq"])
         return known, at
 
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None) -> bool:

@@ -85,6 +85,11 @@ class Stocks:
         mine = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
         return pc.sum(mine["messages"]).as_py() or 0, tuple_of(mine["segment"].to_pylist())
 
+    def last_sent(self, queue: str) -> int:
+        """When the last message was sent to a queue; 0: none."""
+        files = self._files()
+        return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
+
     def segments(self) -> set[str]:
         """All segments of all queues."""
         return set(self._files()["segment"].unique().to_pylist())

@@ -46,7 +46,7 @@ class DeltaStore:
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue = queues.change, queues.delete
         sender = Sender(engine, transactions, self.stocks, settings)
-        self.send, self.remembered = sender.send, sender.remembered
+        self.send = sender.send
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(engine, transactions, settings)
