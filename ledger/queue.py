@@ -68,6 +68,7 @@ class Queue(DeadLetters):
         """
         _attempt_id(attempt_id, "attempt_id")
         record = self._record()
+        message_rules.require_no_attempt(attempt_id, record.attributes)
         common = {
             "delay_seconds": delay_seconds,
             "attributes": message_attributes,

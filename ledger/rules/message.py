@@ -136,6 +136,14 @@ def deduplication_key(queue: Mapping[str, str], group: str, deduplication_id: st
     return (group if queue["DeduplicationScope"] == "messageGroup" else ""), deduplication_id
 
 
+def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
+    """F1 is how a FIFO queue knows a repeated send; there an attempt id would be a second, other way."""
+    if attempt_id is not None and is_fifo(queue):
+        raise InvalidParameterValue(
+            "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its deduplication id", "Leave it out."
+        )
+
+
 def _identifier(field: str, value: object) -> str | None:
     if value is not None and (not isinstance(value, str) or not re.fullmatch(IDENTIFIER[1:-1], value)):
         raise InvalidParameterValue(

@@ -66,7 +66,8 @@ class MemoryStore(MemoryQueues):
         key = lambda e: deduplication_key(queue.attributes, e.message_group_id, e.message_deduplication_id)  # noqa: E731
         for place, message in stored.items():
             # A dead letter that came from elsewhere was not sent here.
-            if message.home == queue.id and key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
+            sent_here = message.home == queue.id
+            if sent_here and key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
                 return place
         return None
 
@@ -212,7 +213,9 @@ class MemoryStore(MemoryQueues):
                 for run in grant.runs.to_pylist()
                 for seq in range(run["first_seq"], run["last_seq"] + 1)
             ]
-            return [self._answer(place, stored[place]) for place in places if place in stored]
+            known = [(place, stored[place]) for place in places if place in stored]
+            known.sort(key=lambda one: (came(one[1].record, one[1].sent_at), one[1].sequence_number))
+            return [self._answer(place, message) for place, message in known]
 
     def purge(self, queue: QueueRecord, now: int) -> int:
         with self._lock:

@@ -1,34 +1,50 @@
-"""The oracle: the rules in memory, told which messages to receive, since queues are unordered and stores choose freely."""
+"""The oracle: the rules in memory, told which messages to receive, since stores choose lanes at random."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ledger import Claim, Ledger, Queue
 from ledger.clock import Clock
-from ledger.rules import visibility
-from ledger.rules.state import Status, status
+from ledger.rules import redrive, visibility
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.state import Status
 from ledger.settings import Settings
+from ledger.store import QueueRecord
 from ledger.store.memory import MemoryStore
+from ledger.store.memory_queues import Place, Stored
 
 
 class FollowingStore(MemoryStore):
-    """A MemoryStore that can be made to receive what another store chose."""
+    """A MemoryStore that can be made to receive what another store chose: `only`, by bodies. None: it chooses."""
 
-    def permitted(self, queue: str, attempt_id: str | None, now: int) -> tuple[list[set[str]], bool]:
-        """Sets of bodies a receive may choose from, and whether it must give all of one, held by the attempt already."""
-        messages = self._messages[self.queue(queue).id].values()
-        if attempt_id is not None:
-            mine = [m for m in messages if visibility.same_attempt(m.record, attempt_id, now)]
-            last = max((m.record.received_at for m in mine), default=0)
-            receipts = {m.record.receipt_id for m in mine if m.record.received_at == last}
-            if receipts:
-                return [{m.body for m in mine if m.record.receipt_id == receipt} for receipt in receipts], True
-        return [{m.body for m in messages if status(m.record, m.sent_at, now) is Status.VISIBLE}], False
+    only: set[str] | None = None
 
-    def put_first(self, queue: str, bodies: set[str]) -> None:
-        """Makes the next receive take these before all others."""
-        record = self.queue(queue)
-        stored = self._messages[record.id]
-        self._messages[record.id] = dict(sorted(stored.items(), key=lambda item: item[1].body not in bodies))
+    def held_by(self, queue: QueueRecord, attempt_id: str | None, now: int) -> list[set[str]]:
+        """What the latest claims of an attempt still hold, as bodies: a receive has to answer one of them."""
+        messages = self._stored(queue).values()
+        mine = [m for m in messages if attempt_id is not None and visibility.same_attempt(m.record, attempt_id, now)]
+        last = max((m.record.received_at for m in mine), default=0)
+        receipts = {m.record.receipt_id for m in mine if m.record.received_at == last}
+        return [{m.entry.body for m in mine if m.record.receipt_id == receipt} for receipt in receipts]
+
+    def permitted(self, queue: QueueRecord, now: int) -> tuple[list[Stored], int | None]:
+        """What a receive may choose from, in order, and how many messages the quota leaves."""
+        stored = self._stored(queue)
+        states = {place: self._status(queue, m, now) for place, m in stored.items()}
+        quota, in_flight = limits_of(queue.attributes).maximum_in_flight, list(states.values()).count(Status.IN_FLIGHT)
+        alive = [p for p in MemoryStore._receivable(queue, stored, states) if not self._dies(queue, stored[p])]
+        return [stored[place] for place in alive], None if quota is None else quota - in_flight
+
+    def _receivable(self, queue: QueueRecord, stored: dict[Place, Stored], states: dict[Place, Status]) -> list[Place]:
+        found = MemoryStore._receivable(queue, stored, states)
+        if self.only is None:
+            return found
+        return [p for p in found if stored[p].entry.body in self.only or self._dies(queue, stored[p])]
+
+    def _dies(self, queue: QueueRecord, message: Stored) -> bool:
+        policy = redrive.policy_of(queue.attributes)
+        return policy is not None and policy.target in self._queues and redrive.is_dead(message.record, policy)
 
 
 class Oracle:
@@ -39,17 +55,36 @@ class Oracle:
         self.ledger = Ledger(self._store, clock, Settings())
 
     def follow(
-        self, queue: Queue, chosen: list[str], asked: int | None, timeout: int | None, attempt_id: str | None
+        self, queue: Queue, chosen: Sequence[str], asked: int | None, timeout: int | None, attempt_id: str | None
     ) -> Claim:
-        """Receives exactly what the store under test `chosen`, after checking that it was permitted to."""
-        bodies = set(chosen)
-        assert len(bodies) == len(chosen), "a message was given twice in one receive"
-        choices, all_of_them = self._store.permitted(queue.name, attempt_id, self._clock())
-        permitted = next((choice for choice in choices if bodies <= choice), None)
-        assert permitted is not None, f"given although not visible: {sorted(bodies - choices[0])[:5]}"
-        expected = len(permitted) if all_of_them or asked is None else min(asked, len(permitted))
-        assert len(bodies) == expected, f"{expected} could be given, {len(bodies)} were"
-        self._store.put_first(queue.name, bodies)
-        claim = queue.receive(len(bodies) or asked, timeout, attempt_id=attempt_id)
-        assert {message.body for message in claim} == bodies
-        return claim
+        """Receives exactly what the store under test `chosen`, in its order, after checking that it was permitted to."""
+        assert len(set(chosen)) == len(chosen), "a message was given twice in one receive"
+        record, now = self._store.queue(queue.name), self._clock()
+        held = self._store.held_by(record, attempt_id, now)
+        if held:
+            assert set(chosen) in held, "a repeated attempt has to be answered what it holds"
+        else:
+            self._require_permitted(record, chosen, asked, now)
+        self._store.only = set(chosen)
+        try:
+            return queue.receive(asked, timeout, attempt_id=attempt_id)
+        finally:
+            self._store.only = None
+
+    def _require_permitted(self, record: QueueRecord, chosen: Sequence[str], asked: int | None, now: int) -> None:
+        permitted, left = self._store.permitted(record, now)
+        bounds = [asked, limits_of(record.attributes).maximum_messages_per_receive, left]
+        expected = min([len(permitted), *(bound for bound in bounds if bound is not None)])
+        assert len(chosen) == expected, f"{expected} could be given, {len(chosen)} were"
+        if not is_fifo(record.attributes):
+            strangers = set(chosen) - {m.entry.body for m in permitted}
+            assert not strangers, f"given although not visible: {sorted(strangers)[:5]}"
+            return
+        group_of = {m.entry.body: m.entry.message_group_id for m in permitted}
+        for group in {group_of.get(body) for body in chosen}:
+            assert group is not None, "given although its group is held, or it is not visible"
+            given = [body for body in chosen if group_of[body] == group]
+            first = [body for body, its in group_of.items() if its == group][: len(given)]
+            assert given == first, f"group {group} was given as {given}, and its order is {first}"
+        if record.attributes["Lanes"] == "1":
+            assert list(chosen) == list(group_of)[:expected], "one lane has one order"

@@ -1,6 +1,5 @@
 """The stores against the oracle on random programs. Long runs with --soak."""
 
-import importlib.util
 import shutil
 import tempfile
 
@@ -9,6 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from ledger import Ledger
+from ledger.rules import limits
+from ledger.store.delta import upkeep
 from tests.properties.programs import Programs
 
 
@@ -17,6 +18,14 @@ def run(machine, examples, steps, random):
         max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=not random, database=None,
         suppress_health_check=list(HealthCheck), print_blob=True,
     ))
+
+
+@pytest.fixture(autouse=True)
+def small_numbers(monkeypatch):
+    """Quotas that a few messages reach, and files that upkeep finds worth joining."""
+    monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT", 12)
+    monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT_FIFO", 4)
+    monkeypatch.setattr(upkeep, "FILES_WORTH_COMPACTING", 2)
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +38,16 @@ def template(tmp_path_factory):
 @pytest.fixture
 def on_delta_rs(template):
     class OnDeltaRs(Programs):
-        def open(self, clock):
+        def open(self, clock, settings):
             self.folder = tempfile.mkdtemp()
             shutil.copytree(template, self.folder, dirs_exist_ok=True)
             return self.reopen()
 
         def reopen(self):
-            return Ledger.open(self.folder, engine="delta-rs", clock=self.clock)
+            return Ledger.open(self.folder, engine="delta-rs", clock=self.clock, settings=self.settings)
+
+        def keep(self):
+            self.ledger.upkeep(vacuum=False)
 
         def teardown(self):
             super().teardown()
@@ -45,26 +57,23 @@ def on_delta_rs(template):
 
 
 @pytest.fixture
-def on_spark(request, tmp_path):
-    if importlib.util.find_spec("ledger.store.delta.spark_engine") is None:
-        pytest.skip("the Spark engine does not exist yet")
-    spark = request.getfixturevalue("spark")
-
+def on_spark(spark, tmp_path):
     class OnSpark(Programs):
         looks = 1
 
-        def open(self, clock):
+        def open(self, clock, settings):
             return self.reopen()
 
         def reopen(self):
-            return Ledger.open(str(tmp_path / "ledger"), spark, engine="spark", clock=self.clock)
+            root = str(tmp_path / "ledger")
+            return Ledger.open(root, spark, engine="spark", clock=self.clock, settings=self.settings)
 
     return OnSpark
 
 
 def test_the_rules_in_memory_agree_with_themselves():
     class InMemory(Programs):
-        def open(self, clock):
+        def open(self, clock, settings):
             return Ledger.in_memory(clock)
 
     run(InMemory, 60, 40, random=False)

@@ -59,10 +59,6 @@ class BulkSender:
 
         rows = frame.select(*(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items()))
         if is_fifo(queue.attributes):
-            if attempt_id is not None:
-                raise InvalidParameterValue(
-                    "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its MessageDeduplicationId", "Leave it out."
-                )
             return self._send_in_order(queue, rows, now)
         key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)
         # Delta commits a transaction of this application and version once, however often it is tried.

@@ -15,17 +15,22 @@ from ledger.store.delta.deciding import Loaded
 from ledger.store.delta.engine import Engine, Where, tuple_of
 from ledger.store.delta.existing import GONE_STATES, INDEX
 from ledger.store.delta.stock import Stock, Stocks
+from ledger.store.delta.tables import MESSAGES
 
-_COLUMNS = ["segment", "seq", "message_group_id", "sequence_number"]
+_COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "sequence_number"]
 
 
 @dataclass(frozen=True)
 class Members:
-    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names."""
+    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
+
+    `sent_at` is of each message; the stock only knows when the first one of a file was sent.
+    """
 
     segments: pa.Array
     segment: np.ndarray
     seq: np.ndarray
+    sent_at: np.ndarray
     group: np.ndarray
     groups: int
 
@@ -54,7 +59,7 @@ class Groups:
         inside[inside] = position[inside] <= pieces.last[sort][at[inside]]
         piece, position, group = sort[at[inside]], position[inside], members.group[inside]
         moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-        came = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)[piece]
+        came = np.where(moved_in[piece] < 0, members.sent_at[inside], moved_in[piece])
         order = np.arange(len(position))
         if (came[1:] < came[:-1]).any():
             order[np.argsort(came, kind="stable")] = np.arange(len(position))
@@ -65,13 +70,14 @@ class Groups:
         """Of the queue's own messages all (the usual case), of another queue's those in the segments of `stock`."""
         homes = self._stocks.homes(tuple_of(stock.segment.unique().to_pylist()))
         parts = tuple(Where(home, None, None if home == queue else tuple_of(names)) for home, names in homes.items())
-        version = self._engine.version("messages")
-        if self._kept[0] != version:
-            self._kept = version, {}
-        if parts not in self._kept[1]:
+        version, kept = self._engine.version("messages"), self._kept
+        if kept[0] != version:
+            # Another thread may put those of another version in this place meanwhile.
+            kept = self._kept = version, {}
+        if parts not in kept[1]:
             tables = [self._engine.messages(where, _COLUMNS) for where in parts]
-            self._kept[1][parts] = _members_of(pa.concat_tables([_nothing(), *tables]))
-        return self._kept[1][parts]
+            kept[1][parts] = _members_of(pa.concat_tables([_nothing(), *tables]))
+        return kept[1][parts]
 
 
 def _members_of(rows: pa.Table) -> Members:
@@ -81,7 +87,8 @@ def _members_of(rows: pa.Table) -> Members:
     )
     codes = (column.indices.to_numpy(zero_copy_only=False).astype(np.int64) for column in (segment, group))
     segment_of, group_of = codes
-    return Members(segment.dictionary, segment_of, rows["seq"].to_numpy(), group_of, len(group.dictionary))
+    sent_at = rows["sent_at"].cast(pa.int64()).to_numpy() // 1_000
+    return Members(segment.dictionary, segment_of, rows["seq"].to_numpy(), sent_at, group_of, len(group.dictionary))
 
 
 def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
@@ -96,5 +103,4 @@ def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.n
 
 
 def _nothing() -> pa.Table:
-    types = [pa.string(), pa.int64(), pa.string(), pa.int64()]
-    return pa.schema(list(zip(_COLUMNS, types))).empty_table()
+    return pa.schema([MESSAGES.field(name) for name in _COLUMNS]).empty_table()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
+from ledger.errors import ContentionOutlastedRetries
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
@@ -39,10 +39,6 @@ class Sender:
         if not entries:
             return []
         if is_fifo(queue.attributes):
-            if attempt_id is not None:
-                raise InvalidParameterValue(
-                    "attempt_id", attempt_id, "A FIFO queue knows a repeated send by its MessageDeduplicationId", "Leave it out."
-                )
             return self._send_in_order(queue, entries, now)
         if attempt_id is None:
             self._turn += 1
