@@ -26,7 +26,9 @@ NO_RESULT = "the function answered neither a result nor a reason"
 class Worker:
     """Works through claims of one queue; `options` are the arguments of jobs/work.py."""
 
-    def __init__(self, ledger: Ledger, queue: Queue, function: Callable[[DataFrame], Any], options: argparse.Namespace) -> None:
+    def __init__(
+        self, ledger: Ledger, queue: Queue, function: Callable[[DataFrame], Any], options: argparse.Namespace
+    ) -> None:
         self._ledger, self._queue, self._function, self._options = ledger, queue, function, options
         self._name = options.owner or f"worker {os.getpid()}"
         self._timeout = options.visibility_timeout or int(queue.attributes()["VisibilityTimeout"])
@@ -45,7 +47,9 @@ class Worker:
     def may_get_more(self) -> bool:
         """Whether a lease ends within the visibility timeout: its holder beats in time, or is dead and leaves work."""
         soon = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
-        held = self._ledger.view("in_flight").where((F.col("queue") == self._queue.name) & (F.col("earliest_deadline") <= soon))
+        held = self._ledger.view("in_flight").where(
+            (F.col("queue") == self._queue.name) & (F.col("earliest_deadline") <= soon)
+        )
         counts = self._queue.counts()
         return counts.visible + counts.delayed + counts.locked > 0 or not held.isEmpty()
 
@@ -75,8 +79,10 @@ class Worker:
     def _stamp(self, claim: Claim) -> list[Column]:
         """Under which claim a row was written, and by whom."""
         values = {
-            "receipt_id": F.lit(claim.receipt_id), "claim_version": F.lit(claim.version).cast("bigint"),
-            "worker": F.lit(self._name), "written_at": F.lit(datetime.now(timezone.utc)),
+            "receipt_id": F.lit(claim.receipt_id),
+            "claim_version": F.lit(claim.version).cast("bigint"),
+            "worker": F.lit(self._name),
+            "written_at": F.lit(datetime.now(timezone.utc)),
         }
         return [value.alias(name) for name, value in values.items()]
 
@@ -93,7 +99,9 @@ class Worker:
             release=messages.where("verdict = 'release'"), extend=messages.where("verdict = 'park'"),
             visibility_timeout=self._options.park,
         )  # fmt: skip
-        counted = {(row.action, row.outcome): row["count"] for row in outcomes.groupBy("action", "outcome").count().collect()}
+        counted = {
+            (row.action, row.outcome): row["count"] for row in outcomes.groupBy("action", "outcome").count().collect()
+        }
         messages.unpersist()
         released, parked = counted.pop(("release", "changed"), 0), counted.pop(("extend", "changed"), 0)
         lost = sum(counted.values())
@@ -107,12 +115,18 @@ class Worker:
         """
         reasons = failed.groupBy("message_id").agg(F.first("reason").alias("reason"))
         written = done.select("message_id", F.lit(True).alias("written")).distinct()
-        verdict = F.when(F.col("written"), "delete").when(F.col("receive_count") < self._options.max_receives, "release")
+        verdict = F.when(F.col("written"), "delete").when(
+            F.col("receive_count") < self._options.max_receives, "release"
+        )
         return (
             claim.dataframe.select("message_id", "receive_count", "receipt_handle")
-            .join(written, "message_id", "left").join(reasons, "message_id", "left")
+            .join(written, "message_id", "left")
+            .join(reasons, "message_id", "left")
             .select(
-                "message_id", "receive_count", "receipt_handle", verdict.otherwise("park").alias("verdict"),
+                "message_id",
+                "receive_count",
+                "receipt_handle",
+                verdict.otherwise("park").alias("verdict"),
                 F.coalesce("reason", F.lit(NO_RESULT)).alias("reason"),
             )
         )

@@ -20,9 +20,7 @@ class DeadLetters(QueueSettings):
         policies = {record.name: redrive_rules.policy_of(record.attributes) for record in self._store.queues()}
         return [name for name, known in policies.items() if known is not None and known.target == self.name]
 
-    def redrive(
-        self, where: Any = None, destination: str | None = None, max_messages: int | None = None
-    ) -> int:
+    def redrive(self, where: Any = None, destination: str | None = None, max_messages: int | None = None) -> int:
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
         `destination`, in one commit; answers how many. There they are new: never received, kept from now on.
 

@@ -25,7 +25,9 @@ class MoveTasks:
     def start(self, destination: str | None, rate: int | None, sources: list[str]) -> str:
         """See Queue.start_message_move_task."""
         if not sources:
-            raise InvalidParameterValue("SourceArn", self._source.name, "Source queue must be configured as a Dead Letter Queue")
+            raise InvalidParameterValue(
+                "SourceArn", self._source.name, "Source queue must be configured as a Dead Letter Queue"
+            )
         maximum_messages(rate, UNBOUNDED)
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock()).by_status[Status.VISIBLE]

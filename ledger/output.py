@@ -114,5 +114,3 @@ def _path(table: str) -> str | None:
     if "://" in table:
         return table.removeprefix("file://") if table.startswith("file:///") else table
     return str(Path(table).absolute()) if "/" in table or "." not in table else None
-
-

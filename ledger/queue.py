@@ -20,7 +20,7 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.rules import visibility
-from ledger.rules.receipt_handle import decode
+from ledger.rules.receipt_handle import decode, require_receipt_id
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, QueueRecord, Store
 
@@ -127,7 +127,7 @@ class Queue(DeadLetters):
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on."""
         record = self._record()
-        return Claim(self, self._store.held(record, receipt_id), int(record.attributes["VisibilityTimeout"]))
+        return Claim(self, self._store.held(record, require_receipt_id(receipt_id)), int(record.attributes["VisibilityTimeout"]))
 
     def delete(self, receipt_handles: str | Sequence[str] | DataFrame) -> Any:
         """Acknowledges messages, in one commit.
@@ -235,7 +235,7 @@ class Queue(DeadLetters):
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten.
         """
-        return self._store.restore(self._record(), receipt_id, self._clock())
+        return self._store.restore(self._record(), require_receipt_id(receipt_id), self._clock())
 
     # What claims use.
 

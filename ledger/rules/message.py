@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
     body: str
     delay: int = 0
-    message_attributes: Mapping[str, Attribute] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
+    message_attributes: Mapping[str, Attribute] = {}
     message_group_id: str | None = None
     message_deduplication_id: str | None = None
     trace_header: str | None = None

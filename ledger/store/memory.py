@@ -48,12 +48,14 @@ class MemoryStore(MemoryQueues):
             if known is not None:
                 return known
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
-            stored = self._stored(queue)
+            stored, in_order = self._stored(queue), is_fifo(queue.attributes)
+            places = self._remembered(queue, stored, now) if in_order else {}
             answer = []
             for entry in entries:
-                same = self._same(queue, stored, entry, now) if is_fifo(queue.attributes) else None
-                place = same or (segment, len(answer))
-                if same is None:
+                place = segment, len(answer)
+                if in_order:
+                    place = places.setdefault(_key(queue, entry), place)
+                if place not in stored:
                     sequence = fifo.sequence_number(send, place[1])
                     stored[place] = Stored(queue.id, entry, now, now + entry.delay * MILLISECONDS, sequence)
                 answer.append(ids.message_id(*place))
@@ -62,14 +64,13 @@ class MemoryStore(MemoryQueues):
             return answer
 
     @staticmethod
-    def _same(queue: QueueRecord, stored: dict[Place, Stored], entry: Entry, now: int) -> Place | None:
-        key = lambda e: deduplication_key(queue.attributes, e.message_group_id, e.message_deduplication_id)  # noqa: E731
-        for place, message in stored.items():
-            # A dead letter that came from elsewhere was not sent here.
-            sent_here = message.home == queue.id
-            if sent_here and key(message.entry) == key(entry) and fifo.is_duplicate(message.sent_at, now):
-                return place
-        return None
+    def _remembered(queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
+        """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here."""
+        return {
+            _key(queue, message.entry): place
+            for place, message in stored.items()
+            if message.home == queue.id and fifo.is_duplicate(message.sent_at, now)
+        }
 
     def receive(
         self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
@@ -253,7 +254,7 @@ class MemoryStore(MemoryQueues):
         return StoredMessage(
             ids.message_id(*place), entry.body, message.sent_at, message.available_at, LANE, *place, message.record,
             entry.message_attributes, entry.message_group_id, entry.message_deduplication_id,
-            message.sequence_number if entry.message_group_id else None, entry.trace_header,
+            message.sequence_number if entry.message_deduplication_id else None, entry.trace_header,
         )  # fmt: skip
 
     def _grant(self, stored: dict[Place, Stored], places: list[Place], received_at: int) -> Grant:
@@ -275,3 +276,7 @@ class MemoryStore(MemoryQueues):
         return Grant(
             record.receipt_id, record.visible_at, received_at, version, pa.Table.from_pylist(rows, GRANTED_RUNS)
         )
+
+
+def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:
+    return deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)

@@ -32,46 +32,71 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     """The columns body, delay (seconds), message_group_id, message_deduplication_id and message_attributes of a
     DataFrame's rows, each failing its task when a row's value is refused."""
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_type
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
     text = _body(frame, body)
     # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
-    named = {name for name in MEANINGFUL if name in kinds and (body is not None or "body" in kinds or fifo)}
-    for name in sorted(named):
-        if kinds[name] not in MEANINGFUL[name]:
-            raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(MEANINGFUL[name])}", "Cast it.")
-    most = int(queue["MaximumMessageSize"])
-    size = F.octet_length(text)
-    found = {"body": _checked(text, (size >= 1) & (size <= most), "MessageBody", f"must have 1 to {most} bytes (MaximumMessageSize)")}
-    delay = F.lit(int(queue["DelaySeconds"])).cast("bigint")
-    if "delay_seconds" in named and not fifo:
-        given = F.coalesce(F.col("delay_seconds").cast("bigint"), delay)
-        delay = _checked(given, given.between(0, MAXIMUM_DELAY), "DelaySeconds", f"must be from 0 to {MAXIMUM_DELAY}")
-    found["delay"] = delay
-    nothing = F.lit(None).cast("string")
-    group = F.col("message_group_id") if "message_group_id" in named else nothing
+    named = {
+        name: kinds[name] for name in MEANINGFUL if name in kinds and (body is not None or "body" in kinds or fifo)
+    }
+    for name, kind in named.items():
+        if kind not in MEANINGFUL[name]:
+            raise InvalidParameterValue(
+                "column", name, f"It is {kind} and must be {' or '.join(MEANINGFUL[name])}", "Cast it."
+            )
     if fifo and "message_group_id" not in named:
         raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
-    found["message_group_id"] = _identifier(group, "MessageGroupId", required=fifo)
-    given = F.col("message_deduplication_id") if "message_deduplication_id" in named else nothing
-    if fifo and queue["ContentBasedDeduplication"] == "true":
+    most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
+    said = f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)"
+    group = F.col("message_group_id") if "message_group_id" in named else F.lit(None).cast("string")
+    return {
+        "body": _checked(text, (size >= 1) & (size <= most), "MessageBody", said),
+        "delay": _delay(queue, "delay_seconds" in named),
+        "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
+        "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
+        "message_attributes": _attributes(named.get("message_attributes")),
+    }
+
+
+def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    default = F.lit(int(queue["DelaySeconds"])).cast("bigint")
+    if not is_given or is_fifo(queue):
+        return default
+    given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
+    return _checked(
+        given, given.between(0, MAXIMUM_DELAY), "DelaySeconds", f"A row's delay must be from 0 to {MAXIMUM_DELAY}"
+    )
+
+
+def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("string")
+    if not is_fifo(queue):
+        return nothing
+    given = F.col("message_deduplication_id") if is_given else nothing
+    if queue["ContentBasedDeduplication"] == "true":
         given = F.coalesce(given, F.sha2(text, 256))
-    elif fifo and "message_deduplication_id" not in named:
-        raise InvalidParameterValue("column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame.")
-    elif not fifo:
-        given = nothing
-    found["message_deduplication_id"] = _identifier(given, "MessageDeduplicationId", required=fifo)
-    kind = from_arrow_type(MESSAGES.field("message_attributes").type)
-    attributes = F.lit(None).cast(kind)
-    if "message_attributes" in named:
-        attributes = F.col("message_attributes")
-        if kinds["message_attributes"] == "map<string,string>":
-            as_text = F.expr("transform_values(message_attributes, (name, value) -> named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY)))")
-            attributes = as_text
-        attributes = attributes.cast(kind)
-    found["message_attributes"] = attributes
-    return found
+    elif not is_given:
+        raise InvalidParameterValue(
+            "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
+        )
+    return _identifier(given, "MessageDeduplicationId", required=True)
+
+
+def _attributes(kind: str | None) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    stored = from_arrow_type(MESSAGES.field("message_attributes").type)
+    if kind is None:
+        return F.lit(None).cast(stored)
+    if kind == "map<string,string>":
+        one = "named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY))"
+        return F.expr(f"transform_values(message_attributes, (name, value) -> {one})").cast(stored)
+    return F.col("message_attributes").cast(stored)
 
 
 def refusal(error: Exception) -> InvalidParameterValue | None:
@@ -87,14 +112,16 @@ def refusal(error: Exception) -> InvalidParameterValue | None:
 def _checked(value: Column, right: Column, field: str, bound: str) -> Column:
     from pyspark.sql import functions as F
 
-    refused = F.raise_error(F.lit(f"{REFUSED}{field}|It {bound}|"))
+    refused = F.raise_error(F.lit(f"{REFUSED}{field}|{bound}|"))
     return F.when(right, value).otherwise(refused.cast("string" if field != "DelaySeconds" else "bigint"))
 
 
 def _identifier(value: Column, field: str, *, required: bool) -> Column:
     right = value.rlike(IDENTIFIER)
     right = right & value.isNotNull() if required else right | value.isNull()
-    return _checked(value, right, field, "can only include alphanumeric and punctuation characters. 1 to 128 in length")
+    return _checked(
+        value, right, field, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+    )
 
 
 def _body(frame: DataFrame, body: str | None) -> Column:

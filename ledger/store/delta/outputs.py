@@ -45,7 +45,10 @@ class Outputs:
         """The engine, when it can write an Arrow table to any Delta table. Raises InvalidParameterValue."""
         if not hasattr(self._engine, "append_output"):
             raise InvalidParameterValue(
-                "rows", "a pyarrow.Table", "This ledger commits through Spark and writes DataFrames", "Make it a DataFrame."
+                "rows",
+                "a pyarrow.Table",
+                "This ledger commits through Spark and writes DataFrames",
+                "Make it a DataFrame.",
             )
         return self._engine
 
@@ -97,7 +100,11 @@ class Outputs:
 
     @staticmethod
     def _finishing(
-        loaded: Loaded, pieces: Pieces, events: Events, write: Callable[[Record], str | None], answer: Callable[[int], Any]
+        loaded: Loaded,
+        pieces: Pieces,
+        events: Events,
+        write: Callable[[Record], str | None],
+        answer: Callable[[int], Any],
     ) -> Plan[Any]:
         lanes = loaded.lanes
         ended = lambda r: output.finish(r, write(r), loaded.now)  # noqa: E731
@@ -139,7 +146,9 @@ class Outputs:
 
         doubtful = lanes.per_code(runs.code, asked, bool)
         if doubtful.any():
-            over = Runs(runs.first[doubtful], runs.last[doubtful], lanes.per_code(runs.code[doubtful], answered, np.int64))
+            over = Runs(
+                runs.first[doubtful], runs.last[doubtful], lanes.per_code(runs.code[doubtful], answered, np.int64)
+            )
             deleted = lanes.per_code(over.code, lambda r: r.deleted_at is not None, bool)
             if deleted.any():
                 events.add("deleted", lanes.record(over.code[deleted][0]), Runs(*(column[deleted] for column in over)))
