@@ -58,8 +58,11 @@ def binaries() -> Path:
 
 
 @contextmanager
-def server(folder: Path | None = None) -> Iterator[str]:
-    """Start a server with its data in a new folder below `folder`; yields what to connect with; stops it at the end."""
+def server(folder: Path | None = None, **more: str) -> Iterator[str]:
+    """Start a server with its data in a new folder below `folder`; yields what to connect with; stops it at the end.
+
+    `more` are further settings to start it with.
+    """
     programs = binaries()
     user = _unprivileged()
     # Below /tmp, as a socket's path must be short and another user must be able to reach it.
@@ -72,7 +75,7 @@ def server(folder: Path | None = None) -> Iterator[str]:
         make = [programs / "initdb", "-D", data, "-U", "ledger", "-A", "trust", "-E", "UTF8", "--locale=C"]
         _call(make, run, programs)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        given = settings(memory) | {"unix_socket_directories": str(home)}
+        given = settings(memory) | more | {"unix_socket_directories": str(home)}
         options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in given.items())
         control = [programs / "pg_ctl", "-D", data, "-w", "-t", "60"]
         _call([*control, "-l", home / "log", "-o", options, "start"], run, programs)

@@ -32,7 +32,7 @@ def _page(found: dict[str, Any]) -> Iterable[str]:
     if judged:
         yield "\n## Targets\n"
         lines = [[verdict.target, verdict.found, "met" if verdict.met else "**missed**"] for verdict in judged]
-        yield from _table(["target", "found", ""], lines)
+        yield from table(["target", "found", ""], lines)
     for part, error in found.get("failed", {}).items():
         yield f"\n**{part} failed**: {error}"
     for messages, rows in found["compare"].items():
@@ -50,35 +50,35 @@ def _compared(title: str, rows: dict[str, Any]) -> Iterable[str]:
     lines = []
     sizes = [size for size in next(iter(rows.values())) if size != "send"]
     if any("send" in row for row in rows.values()):
-        lines.append(["send all", *(_cell(rows[name].get("send")) for name in names)])
+        lines.append(["send all", *(cell(rows[name].get("send")) for name in names)])
     for size in sizes:
         for verb in VERBS:
-            lines.append([f"{verb} {size}", *(_cell(rows[name].get(size, {}).get(verb)) for name in names)])
-    yield from _table(["", *names], lines)
+            lines.append([f"{verb} {size}", *(cell(rows[name].get(size, {}).get(verb)) for name in names)])
+    yield from table(["", *names], lines)
 
 
 def _others(found: dict[str, Any]) -> Iterable[str]:
     if "floor" in found:
         yield "\n## The floor: appending as many rows to a Delta table\n"
-        lines = [[size, _cell(cells["Spark"]), _cell(cells["delta-rs"])] for size, cells in found["floor"].items()]
-        yield from _table(["rows", "Spark", "delta-rs"], lines)
+        lines = [[size, cell(cells["Spark"]), cell(cells["delta-rs"])] for size, cells in found["floor"].items()]
+        yield from table(["rows", "Spark", "delta-rs"], lines)
     if "commits" in found:
         yield "\n## Commits per second: claims and acknowledgements of one message each\n"
         lines = [
             [
-                row["engine"], row["lanes"], row["threads"], f"{row['per_second']:.1f}", _seconds(row["median"]),
+                row["engine"], row["lanes"], row["threads"], f"{row['per_second']:.1f}", seconds(row["median"]),
                 "; ".join(row["errors"])[:80],
             ]
             for row in found["commits"]
         ]
-        yield from _table(["engine", "lanes", "threads", "commits/s", "median", "errors"], lines)
+        yield from table(["engine", "lanes", "threads", "commits/s", "median", "errors"], lines)
     if "scattered" in found:
         yield "\n## Deleting every tenth message of a claim of 1,000,000 (a DataFrame of handles)\n"
         lines = [
-            [row["engine"], f"{row['handles']:,}", *(_cell(row[name]) for name in ("delete", "straight", "floor"))]
+            [row["engine"], f"{row['handles']:,}", *(cell(row[name]) for name in ("delete", "straight", "floor"))]
             for row in found["scattered"]
         ]
-        yield from _table(["engine", "handles", "delete", "straight from the claim", "floor: appending them"], lines)
+        yield from table(["engine", "handles", "delete", "straight from the claim", "floor: appending them"], lines)
     if "memory" in found:
         yield "\n## Growth of the driver's peak memory over claim, extend and delete, MiB\n"
         lines = [
@@ -88,38 +88,41 @@ def _others(found: dict[str, Any]) -> Iterable[str]:
             ]
             for row in found["memory"]
         ]
-        yield from _table(["engine", "claim", "Python", "JVM"], lines)
+        yield from table(["engine", "claim", "Python", "JVM"], lines)
     if "many" in found:
         many = found["many"]
         states = [state for state in ("before", "after", "after upkeep", "after upkeep later") if state in many]
         yield f"\n## delta-rs, before and after {many['commits']:,} commits on a queue of {many['messages']:,}\n"
         lines = [
-            [f"{verb} {size}", *(_cell(many[state][size][verb]) for state in states)]
+            [f"{verb} {size}", *(cell(many[state][size][verb]) for state in states)]
             for size, cells in many["before"].items() for verb in cells
         ]
-        yield from _table(["", *states], lines)
+        yield from table(["", *states], lines)
     yield ""
 
 
-def _table(header: list[str], lines: list[list[Any]]) -> Iterable[str]:
+def table(header: list[str], lines: list[list[Any]]) -> Iterable[str]:
+    """A table in Markdown."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for line in lines:
         yield "| " + " | ".join(map(str, line)) + " |"
 
 
-def _cell(cell: dict[str, Any] | None) -> str:
-    if not cell:
+def cell(known: dict[str, Any] | None) -> str:
+    """A figure of the JSON as a cell of a table."""
+    if not known:
         return "-"
-    if cell.get("over"):
-        return f"> {cell['over']:.0f} s"
-    if cell["median"] is None:
-        return cell.get("note") or "-"
-    few = f" ({len(cell['seconds'])})" if len(cell["seconds"]) < 5 else ""
-    return _seconds(cell["median"]) + few
+    if known.get("over"):
+        return f"> {known['over']:.0f} s"
+    if known["median"] is None:
+        return known.get("note") or "-"
+    few = f" ({len(known['seconds'])})" if len(known["seconds"]) < 5 else ""
+    return seconds(known["median"]) + few
 
 
-def _seconds(seconds: float | None) -> str:
-    if seconds is None:
+def seconds(took: float | None) -> str:
+    """A time for people."""
+    if took is None:
         return "-"
-    return f"{seconds * 1_000:.1f} ms" if seconds < 0.1 else f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{took * 1_000:.1f} ms" if took < 0.1 else f"{took:.2f} s" if took < 10 else f"{took:.0f} s"
