@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ledger.batch import Claim
 from ledger.clock import Clock
 from ledger.dead_letters import DeadLetters
-from ledger.errors import (
-    InvalidParameterValue,
-    LedgerError,
-    OverLimit,
-)
+from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
 from ledger.handles import HandleList, Wish, listed
 from ledger.message import HandleOutcome, Message, public_message
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.rules import visibility
-from ledger.rules.receipt_handle import decode, require_receipt_id
+from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, QueueRecord, Store
 
@@ -127,7 +123,9 @@ class Queue(DeadLetters):
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on."""
         record = self._record()
-        return Claim(self, self._store.held(record, require_receipt_id(receipt_id)), int(record.attributes["VisibilityTimeout"]))
+        # An empty claim has no receipt, and messages that nobody received have none either: those it does not mean.
+        grant = self._store.held(record, receipt_id) if receipt_id else None
+        return Claim(self, grant, int(record.attributes["VisibilityTimeout"]))
 
     def delete(self, receipt_handles: str | Sequence[str] | DataFrame) -> Any:
         """Acknowledges messages, in one commit.
@@ -233,9 +231,9 @@ class Queue(DeadLetters):
         messages. Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring.
 
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
-        setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten.
+        setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """
-        return self._store.restore(self._record(), require_receipt_id(receipt_id), self._clock())
+        return self._store.restore(self._record(), receipt_id, self._clock()) if receipt_id else 0
 
     # What claims use.
 
