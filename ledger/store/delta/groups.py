@@ -18,6 +18,7 @@ from ledger.store.delta.stock import Stock, Stocks
 from ledger.store.delta.tables import MESSAGES
 
 _COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "sequence_number"]
+_NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,16 @@ class Members:
 
 
 class Groups:
-    """Reads the groups of the messages that a FIFO queue has, and takes each free group's prefix, all of it as arrays."""
+    """Reads the groups of the messages that a FIFO queue has, and takes each free group's prefix, all of it as arrays.
+
+    What was read is kept: sends to a FIFO queue are ordered, in time and by their numbers, so only later ones are read.
+    """
 
     def __init__(self, engine: Engine, stocks: Stocks) -> None:
         self._engine, self._stocks = engine, stocks
-        self._kept: tuple[int, dict[tuple[Where, ...], Members]] = (-1, {})
+        #: By queue. Threads may put what they read in the place of what another did.
+        self._own: dict[str, pa.Table] = {}
+        self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(
         self, queue: QueueRecord, loaded: Loaded, stock: Stock, pieces: Pieces, state: np.ndarray
@@ -68,31 +74,55 @@ class Groups:
 
     def _members(self, queue: str, stock: Stock) -> Members:
         """Of the queue's own messages all (the usual case), of another queue's those in the segments of `stock`."""
-        homes = self._stocks.homes(tuple_of(stock.segment.unique().to_pylist()))
-        parts = tuple(Where(home, None, None if home == queue else tuple_of(names)) for home, names in homes.items())
-        version, kept = self._engine.version("messages"), self._kept
-        if kept[0] != version:
-            # Another thread may put those of another version in this place meanwhile.
-            kept = self._kept = version, {}
-        if parts not in kept[1]:
-            tables = [self._engine.messages(where, _COLUMNS) for where in parts]
-            kept[1][parts] = _members_of(pa.concat_tables([_nothing(), *tables]))
-        return kept[1][parts]
+        names = tuple_of(stock.segment.unique().to_pylist())
+        homes = self._stocks.homes(names)
+        foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
+        version, kept = self._engine.version("messages"), self._kept.get(queue)
+        if kept is None or kept[:2] != (version, foreign):
+            rows = self._own[queue] = self._read(queue, self._own.get(queue), names)
+            if foreign:
+                rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
+            kept = self._kept[queue] = version, foreign, _members_of(rows)
+        return kept[2]
+
+    def _read(self, queue: str, known: pa.Table | None, segments: tuple[str, ...]) -> pa.Table:
+        """The messages sent to a queue, in order: those known, as far as they lie in `segments`, and the later ones."""
+        if known is None or not known.num_rows:
+            return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
+        until = pc.max(known["sent_at"].cast(pa.int64())).as_py() // 1_000
+        later = self._engine.messages(Where(queue), _COLUMNS, sent_after=until - 1)
+        later = later.filter(pc.greater(later["sequence_number"], known["sequence_number"][-1]))
+        there = pc.is_in(known["segment"].combine_chunks().dictionary, pa.array(segments, pa.string()))
+        if not pc.all(there).as_py():
+            # Upkeep dropped the others.
+            known = known.filter(pc.is_in(known["segment"], pa.array(segments, pa.string())))
+            known = _encoded(known.cast(pa.schema([MESSAGES.field(name) for name in _COLUMNS])))
+        return _in_order([known, _encoded(later)]) if later.num_rows else known
+
+
+def _encoded(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([(name, _NAMES.get(name, MESSAGES.field(name).type)) for name in _COLUMNS]))
+
+
+def _in_order(tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    number = rows["sequence_number"].to_numpy()
+    return rows if (number[1:] > number[:-1]).all() else rows.take(pa.array(np.argsort(number, kind="stable")))
 
 
 def _members_of(rows: pa.Table) -> Members:
-    rows = rows.sort_by("sequence_number")
-    segment, group = (
-        pc.dictionary_encode(rows[name]).combine_chunks() for name in ("segment", "message_group_id")
-    )
-    codes = (column.indices.to_numpy(zero_copy_only=False).astype(np.int64) for column in (segment, group))
-    segment_of, group_of = codes
+    if not rows.num_rows:
+        nothing = np.empty(0, dtype=np.int64)
+        return Members(pa.array([], pa.string()), nothing, nothing, nothing, nothing, 0)
+    segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
+    segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
     sent_at = rows["sent_at"].cast(pa.int64()).to_numpy() // 1_000
     return Members(segment.dictionary, segment_of, rows["seq"].to_numpy(), sent_at, group_of, len(group.dictionary))
 
 
 def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
-    """Which messages may be received: visible, and before any of their group that is hidden (delayed, locked, in flight)."""
+    """Which messages may be received: visible, and before any of their group that is hidden (delayed, locked or in
+    flight)."""
     if not len(order):
         return np.empty(0, dtype=np.int64)
     gone = np.isin(status, GONE_STATES)
@@ -100,7 +130,3 @@ def _free_prefix(order: np.ndarray, group: np.ndarray, groups: int, status: np.n
     hidden = ~gone & (status != INDEX[Status.VISIBLE])
     np.minimum.at(barrier, group[hidden], order[hidden])
     return np.flatnonzero((status == INDEX[Status.VISIBLE]) & (order < barrier[group]))
-
-
-def _nothing() -> pa.Table:
-    return pa.schema([MESSAGES.field(name) for name in _COLUMNS]).empty_table()
