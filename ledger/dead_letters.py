@@ -28,7 +28,7 @@ class DeadLetters(QueueSettings):
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
         """
         record, now = self._record(), self._clock()
-        maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED)
+        maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
         target = None if destination is None else self._store.queue(destination)
         if target is not None:
             bound = redrive_rules.broken_bound(record, target)
@@ -56,7 +56,7 @@ class DeadLetters(QueueSettings):
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
         """The latest message move tasks of this queue, the latest first."""
-        return self._move_tasks().all()[: bounds.maximum_messages(max_results, bounds.UNBOUNDED)]
+        return self._move_tasks().all()[: bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
         """Cancels a running task; answers about how many messages it had moved, which stay moved.

@@ -88,7 +88,8 @@ class Ledger:
         """The queues whose names begin with `prefix`, by name; for paging, at most `max_results` behind the name
         `after` (SQS's NextToken: the last name of the page before)."""
         found = [record for record in self.store.queues() if record.name.startswith(prefix) and record.name > after]
-        return [self._queue(record) for record in found[: bounds.maximum_messages(max_results, bounds.UNBOUNDED)]]
+        most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
+        return [self._queue(record) for record in found[:most]]
 
     def delete_queue(self, name: str) -> None:
         """Deletes the queue and all its messages; a queue made anew under the name is another one."""

@@ -74,12 +74,12 @@ def visibility_timeout(value: object, limits: Limits, field: str = "VisibilityTi
     )
 
 
-def maximum_messages(value: object, limits: Limits) -> int | None:
+def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMessages") -> int | None:
     """How many messages a receive may take; `None` is all of them on a queue without a bound per call."""
     most = limits.maximum_messages_per_receive
     if value is None:
         return most
-    return whole_number("MaxNumberOfMessages", value, 1, most)
+    return whole_number(field, value, 1, most)
 
 
 def wait(value: object, limits: Limits) -> float:

@@ -1,0 +1,249 @@
+"""D1: what was received too often goes to the dead-letter queue, as it is, and stays there whatever happens to its source."""
+
+import itertools
+
+import pytest
+
+from ledger.errors import InvalidAttributeValue, InvalidParameterValue, MessageDoesNotExist, ReceiptHandleIsInvalid
+from tests.conformance.looking import changing_nothing, statuses
+
+_numbers = itertools.count()
+FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+
+
+def policy(target, count=1):
+    return {"deadLetterTargetArn": target.arn, "maxReceiveCount": count}
+
+
+@pytest.fixture
+def dead(make_queue):
+    return make_queue(Lanes=1)
+
+
+@pytest.fixture
+def queue(make_queue, dead):
+    """A queue of three lanes whose messages are dead after two receives."""
+    return make_queue(Lanes=3, RedrivePolicy=policy(dead, 2), VisibilityTimeout=30)
+
+
+def fail(queue, times=1):
+    """Receives all there is and gives it back, so often."""
+    for _ in range(times):
+        claim = queue.receive(None)
+        if claim:
+            claim.release()
+
+
+def bodies(claim):
+    return [message.body for message in claim]
+
+
+@pytest.mark.spark_too
+def test_d1_a_message_received_as_often_as_allowed_moves_with_all_that_it_is(queue, dead, clock):
+    ids = queue.send([{"MessageBody": "message-1", "MessageAttributes": {"MyAttribute": "foobar"}, "AWSTraceHeader": "Root=1"}])
+    sent = queue.peek(ids[0])
+    clock.advance(5)
+    fail(queue, 2)
+    first = queue.peek(ids[0]).first_received_at
+    assert dead.counts().stored == 0 and queue.counts().visible == 1, "it moves when it is asked for the third time"
+    clock.advance(5)
+    assert not queue.receive()
+    assert (queue.counts().moved, queue.counts().stored, dead.counts().visible) == (1, 0, 1)
+    (message,) = dead.receive().messages()
+    assert (message.message_id, message.body) == (ids[0], "message-1")
+    assert (message.sent_at, message.first_received_at, message.receive_count) == (sent.sent_at, first, 3)
+    assert message.message_attributes == sent.message_attributes and message.trace_header == "Root=1"
+    assert message.md5_of_message_attributes == "adb59cd4678ea5a855436b949cd07ab6"
+    assert message.dead_letter_source == queue.name
+    assert message.attributes()["DeadLetterQueueSourceArn"] == queue.arn
+    assert not dead.receive() and not queue.receive()
+
+
+def test_d1_only_what_was_received_too_often_moves_and_the_rest_is_received(queue, dead):
+    old = queue.send(["a", "b", "c"])
+    fail(queue, 2)
+    queue.send(["d", "e"])
+    assert sorted(bodies(queue.receive(None))) == ["d", "e"]
+    assert sorted(message.message_id for message in dead.receive(None)) == sorted(old)
+
+
+def test_d1_a_message_deleted_in_its_last_receive_does_not_move(queue, dead, clock):
+    queue.send(["a", "b"])
+    fail(queue)
+    claim = queue.receive(None)
+    queue.delete(claim.messages()[0].receipt_handle)
+    clock.advance(30)
+    assert not queue.receive(None)
+    assert dead.counts().visible == 1 and bodies(dead.receive(None)) == bodies(claim)[1:]
+
+
+def test_d1_a_message_in_flight_does_not_move_before_its_deadline(queue, dead, clock):
+    queue.send("a")
+    fail(queue)
+    claim = queue.receive()
+    assert not queue.receive() and dead.counts().stored == 0
+    claim.extend(60)
+    clock.advance(59)
+    assert not queue.receive() and dead.counts().stored == 0
+    clock.advance(1)
+    assert not queue.receive() and dead.counts().visible == 1
+
+
+def test_d1_a_peek_and_a_lock_do_not_count(queue, dead, clock):
+    ids = queue.send("a")
+    for _ in range(5):
+        queue.peek(ids[0])
+        queue.lock(ids[0], 1)
+        clock.advance(1)
+    assert queue.receive() and dead.counts().stored == 0
+
+
+def test_d1_a_policy_that_is_set_or_changed_later_counts_earlier_receives(make_queue, dead):
+    queue = make_queue()
+    queue.send("a")
+    fail(queue, 3)
+    queue.set_attributes({"RedrivePolicy": policy(dead, 5)})
+    fail(queue)
+    assert queue.counts().visible == 1
+    queue.set_attributes({"RedrivePolicy": policy(dead, 4)})
+    assert not queue.receive() and dead.counts().visible == 1
+
+
+def test_d1_without_the_policy_nothing_moves(queue, dead):
+    queue.send("a")
+    fail(queue, 2)
+    queue.set_attributes({"RedrivePolicy": ""})
+    assert "RedrivePolicy" not in queue.attributes()
+    fail(queue, 3)
+    assert queue.receive().messages()[0].receive_count == 6 and dead.counts().stored == 0
+
+
+def test_d1_in_the_source_a_moved_message_is_there_no_more_and_its_receipt_is_stale(queue, dead):
+    ids = queue.send(["a"])
+    fail(queue)
+    claim = queue.receive()
+    (message,) = claim.messages()
+    claim.release()
+    assert not queue.receive()
+    with changing_nothing(dead, ids), changing_nothing(queue):
+        for call in (lambda: queue.peek(ids[0]), lambda: queue.lock(ids[0], 60)):
+            with pytest.raises(MessageDoesNotExist):
+                call()
+        with pytest.raises(ReceiptHandleIsInvalid):
+            queue.change_visibility(message.receipt_handle, 60)
+        queue.delete(message.receipt_handle)
+        assert [outcome.outcome for outcome in queue.delete([message.receipt_handle])] == ["stale"]
+        with pytest.raises(ReceiptHandleIsInvalid, match="another queue"):
+            dead.delete(message.receipt_handle)
+        assert queue.purge() == 0 and queue.restore(claim.receipt_id) == 0
+        assert not queue.claim(claim.receipt_id)
+
+
+def test_d1_dead_letters_are_messages_like_any_other(queue, dead, clock):
+    ids = queue.send(["a", "b", "c", "d"])
+    fail(queue, 3)
+    assert statuses(dead, ids) == ["visible"] * 4
+    dead.lock(ids[0], 60)
+    claim = dead.receive(2, visibility_timeout=100)
+    assert claim.count == 2
+    handles = {message.message_id: message.receipt_handle for message in claim}
+    one, other = handles
+    dead.delete(handles[one])
+    claim.extend(200)
+    clock.advance(60)
+    expected = {message_id: "visible" for message_id in ids} | {one: "deleted", other: "in flight"}
+    assert dict(zip(ids, statuses(dead, ids))) == expected
+    assert dead.restore(claim.receipt_id) == 1 and dead.peek(one).status.value == "visible"
+    assert dead.purge() == 4 and not dead.receive(None)
+
+
+def test_d1_dead_letters_and_messages_sent_to_their_queue_live_side_by_side(queue, dead):
+    queue.send(["dead"])
+    fail(queue, 3)
+    dead.send(["own"])
+    found = {message.body: message for message in dead.receive(None)}
+    assert {body: m.dead_letter_source for body, m in found.items()} == {"dead": queue.name, "own": None}
+    assert (found["dead"].receive_count, found["own"].receive_count) == (3, 1)
+
+
+def test_d1_a_dead_letter_queue_may_have_one_of_its_own(make_queue, clock):
+    last = make_queue()
+    middle = make_queue(RedrivePolicy=policy(last, 4))
+    first = make_queue(RedrivePolicy=policy(middle, 2))
+    ids = first.send(["a"])
+    for queue, receives in ((first, 2), (middle, 2), (last, 3)):
+        for _ in range(receives):
+            (message,) = queue.receive().messages()
+            assert message.message_id == ids[0]
+            queue.change_visibility(message.receipt_handle, 0)
+        assert queue is last or not queue.receive()
+    assert message.receive_count == 7, "its counts go on"
+    assert message.dead_letter_source == middle.name
+    assert [queue.counts().moved for queue in (first, middle, last)] == [1, 1, 0]
+    assert last.peek(ids[0]).body == "a"
+
+
+def test_d1_several_queues_may_share_a_dead_letter_queue(make_queue, dead):
+    sources = [make_queue(Lanes=lanes, RedrivePolicy=policy(dead)) for lanes in (1, 2, 5)]
+    for number, source in enumerate(sources):
+        source.send([f"{number}-{n}" for n in range(20)])
+        fail(source, 2)
+    assert dead.dead_letter_source_queues() == sorted(source.name for source in sources)
+    claim = dead.receive(None)
+    assert sorted(bodies(claim)) == sorted(f"{number}-{n}" for number in range(3) for n in range(20))
+    assert {(m.body[0], m.dead_letter_source) for m in claim} == {(str(n), s.name) for n, s in enumerate(sources)}
+    assert claim.delete().messages == 60
+
+
+def test_d1_as_long_as_the_target_does_not_exist_messages_stay_and_are_received(ledger, queue, dead):
+    queue.send("a")
+    fail(queue, 2)
+    ledger.delete_queue(dead.name)
+    assert queue.receive().messages()[0].receive_count == 3
+    assert queue.counts().moved == 0
+
+
+def test_d1_deleting_the_source_does_not_lose_its_dead_letters(ledger, queue, dead):
+    ids = queue.send(["a", "b"])
+    fail(queue, 3)
+    ledger.delete_queue(queue.name)
+    assert sorted(dead.peek(message_id).body for message_id in ids) == ["a", "b"]
+    claim = dead.receive(None)
+    assert sorted(bodies(claim)) == ["a", "b"] and {m.dead_letter_source for m in claim} == {queue.name}
+    assert claim.delete().messages == 2
+
+
+def test_d1_a_target_that_cannot_be_is_refused_and_nothing_changes(ledger, make_queue, queue, dead):
+    before = queue.attributes()
+    with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
+        queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "nowhere", "maxReceiveCount": 1}})
+    with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
+        queue.set_attributes({"RedrivePolicy": policy(queue)})
+    fifo = ledger.create_queue(f"wrong-{next(_numbers)}.fifo", FIFO)
+    with pytest.raises(InvalidAttributeValue, match="same type of queue"):
+        queue.set_attributes({"RedrivePolicy": policy(fifo)})
+    closed = make_queue(RedriveAllowPolicy={"redrivePermission": "denyAll"})
+    with pytest.raises(InvalidAttributeValue, match=f"does not allow {queue.name}"):
+        queue.set_attributes({"RedrivePolicy": policy(closed)})
+    name = f"refused-{next(_numbers)}"
+    with pytest.raises(InvalidAttributeValue):
+        ledger.create_queue(name, {"RedrivePolicy": policy(closed)})
+    assert name not in [known.name for known in ledger.list_queues()]
+    assert queue.attributes() == before
+    named = make_queue(RedriveAllowPolicy={"redrivePermission": "byQueue", "sourceQueueArns": [queue.arn]})
+    queue.set_attributes({"RedrivePolicy": policy(named)})
+    assert named.dead_letter_source_queues() == [queue.name] and dead.dead_letter_source_queues() == []
+
+
+def test_d1_an_attempt_that_finds_only_dead_letters_is_empty_and_no_attempt(queue, dead):
+    queue.send("a")
+    fail(queue, 2)
+    assert not queue.receive(attempt_id="job")
+    queue.send("b")
+    assert bodies(queue.receive(attempt_id="job")) == ["b"]
+
+
+def test_d1_a_wrong_count_is_refused(queue, dead):
+    for count in (0, 1_001):
+        with pytest.raises(InvalidParameterValue, match=f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000"):
+            queue.set_attributes({"RedrivePolicy": policy(dead, count)})
