@@ -16,6 +16,7 @@ from ledger.store.delta.axis import ABSENT, SEGMENT_SHIFT, Runs
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION
 from ledger.store.delta.tables import HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 
+_WRITTEN = pa.array(["insert", "update"])
 EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
@@ -116,10 +117,10 @@ class Lanes:
         if not written.any() and not len(gone):
             return EDITS.empty_table()
         upserts = self._rows(new.first[written], new.last[written], new.code[written])
-        upserts = upserts.append_column(OPERATION, pa.array(np.where(known[written], "update", "insert"), pa.string()))
+        upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array(known[written].astype(np.int8))))
         gone_at = np.searchsorted(old.first, gone)
         deletes = self._rows(gone, old.last[gone_at], old.code[gone_at])
-        deletes = deletes.append_column(OPERATION, pa.array(["delete"] * len(gone), pa.string()))
+        deletes = deletes.append_column(OPERATION, pa.repeat("delete", len(gone)))
         changed = np.unique(self.lanes(np.concatenate([new.first[written], gone]))).tolist()
         rows = pa.concat_tables([upserts, deletes])
         rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
@@ -180,14 +181,14 @@ class Lanes:
         used, inverse = np.unique(code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
         records = [self.records[c] for c in used.tolist()]
-        columns: dict[str, Any] = {"queue": pa.array([self.queue] * len(first), pa.string())}
+        columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(first))}
         columns |= dict(zip(("lane", "segment", "first_seq", "last_seq"), place))
         for field, name in enumerate(RECORD_COLUMNS):
             values = [record[field] for record in records]
             kind = VISIBILITY.field(name).type
             column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
-            alike = column.null_count == len(column) or len(column) == 1
-            columns[name] = pa.repeat(column[0], len(first)) if alike and len(first) else column.take(inverse)
+            nothing = column.null_count == len(column)
+            columns[name] = pa.nulls(len(first), kind) if nothing else column.take(inverse)
         columns["revision"] = pa.nulls(len(first), pa.int64())
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 
