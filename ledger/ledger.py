@@ -43,19 +43,24 @@ class Ledger:
         owner: str | None = None,
         clock: Clock = system_clock,
         storage_options: Mapping[str, str] | None = None,
+        storage_clock: Clock | None = None,
     ) -> Ledger:
         """Opens the ledger at `root`, making its tables if there are none.
 
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
         through delta-rs where the storage is safe for both. `owner` is who the receipts ledger names (default: user,
-        machine and process). `storage_options` go to delta-rs.
-        Raises UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
+        machine and process). `storage_options` go to delta-rs. `storage_clock` answers the storage's time (milliseconds),
+        which this machine's is held against at opening and every 10 minutes; on local paths, without it, a file's is.
+        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
         """
         from ledger.store.delta.opening import open_tables
 
         settings = settings or Settings()
-        opened = open_tables(str(root), spark, engine or settings.engine, settings, owner, dict(storage_options or {}))
+        options = dict(storage_options or {})
+        opened = open_tables(
+            str(root), spark, engine or settings.engine, settings, owner, options, clock, storage_clock
+        )
         return cls(opened.store, clock, settings, opened)
 
     @classmethod

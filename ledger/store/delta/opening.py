@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from ledger.clock import Clock, system_clock
 from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.locks import NoLock, TableLock
+from ledger.store.delta.storage_clock import StorageClock, probe
 from ledger.store.delta.store import DeltaStore
 from ledger.store.delta.tables import TABLES
 from ledger.store.delta.transaction import Transactions
@@ -50,8 +52,10 @@ def open_tables(
     settings: Settings,
     owner: str | None,
     storage_options: Mapping[str, str],
+    clock: Clock = system_clock,
+    storage_clock: Clock | None = None,
 ) -> Opened:
-    """Opens (or makes) the tables under `root`."""
+    """Opens (or makes) the tables under `root`. See StorageClock for the clocks."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     if engine == "spark" and spark is None:
@@ -61,18 +65,23 @@ def open_tables(
     # delta-rs knows nothing of the log store that the session is configured with.
     require_safe(scheme, None if engine == "delta-rs" else spark, settings)
     chosen = _engine(engine, scheme, locations, spark, storage_options)
+    if storage_clock is None and clock is system_clock and scheme == "file":
+        storage_clock = probe(folder.parent / "_locks")
+    clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if scheme == "file":
         locks = _locks(root, folder.parent / "_locks")
+        clocks.check()
         for name in TABLES:
             with locks[name].exclusive():
                 chosen.create(name)
     else:
+        clocks.check()
         for name in TABLES:
             chosen.create(name)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and scheme == "file"
-    transactions = Transactions(chosen, locks, alone, settings, owner or default_owner())
+    transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
     store = DeltaStore(chosen, transactions, settings)
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
 

@@ -110,8 +110,10 @@ class Sender:
         """One append; False when another writer was first."""
         operation, since = secrets.token_hex(8), self._engine.version("messages")
         metadata = self._transactions.metadata(operation, "send", queue.id, now, [])
+        self._transactions.step("chosen")
         try:
             self._engine.append("messages", rows, metadata, transaction)
+            self._transactions.step("committed")
             return True
         except Conflict:
             return self._transactions.landed("messages", operation, since) is not None

@@ -33,7 +33,7 @@ class Plan(Generic[Answer]):
 
 
 class Transactions:
-    """Runs verbs on one engine. `on_step` is told of "chosen" and "committed", for tests that stop there."""
+    """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests."""
 
     def __init__(
         self,
@@ -43,9 +43,11 @@ class Transactions:
         settings: Settings,
         owner: str,
         on_step: Callable[[str], None] | None = None,
+        before_turn: Callable[[], None] | None = None,
     ) -> None:
         self._engine, self._locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
         self._on_step = on_step or (lambda step: None)
+        self._before_turn = before_turn or (lambda: None)
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Tries `decide(losses)` and commits its plan as one MERGE. Raises ContentionOutlastedRetries."""
@@ -88,9 +90,11 @@ class Transactions:
 
     def spark_turn(self, table: str) -> Any:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        self._before_turn()
         return self._locks[table].exclusive()
 
     def _turn(self, table: str, losses: int) -> Any:
+        self._before_turn()
         lock = self._locks[table]
         return lock.exclusive() if self._alone or losses >= self._settings.losses_before_waiting else lock.shared()
 
