@@ -32,7 +32,7 @@ class Suite:
     def __init__(self, arguments: argparse.Namespace, work: Path, save: Callable[[dict[str, Any]], None]) -> None:
         self._arguments, self._work, self._save = arguments, work, save
         self._patience = Patience(budget=arguments.budget, quick=arguments.quick)
-        self._found: dict[str, Any] = {"machine": machine.describe(work), "arguments": vars(arguments), "compare": {}}
+        self._found: dict[str, Any] = {"machine": machine.describe(work), "arguments": {k: v for k, v in vars(arguments).items() if k not in ("results", "work")}, "compare": {}}
 
     @property
     def failed(self) -> bool:
