@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
-from ledger.rules.state import Record, status
+from ledger.rules.state import Record, Status, status
 from ledger.store.delta import columns
 
 ROWS = 300
@@ -108,17 +108,22 @@ def changed_in_one_place(handle: str, dice: random.Random) -> str:
 def test_the_status_of_a_message_is_the_same_in_spark(spark):
     around = (999, 1_000, 1_001)
     records = [
-        Record(receipt_id=receipt, receive_count=count, visible_at=visible, released_at=released, deleted_at=deleted)
-        for receipt, count, visible, released, deleted in itertools.product(
-            (None, "r"), (0, 2), (None, *around), (None, 998), (None, *around)
+        Record(
+            receipt_id=receipt, receive_count=count, visible_at=visible, released_at=released, deleted_at=deleted,
+            moved_to=moved,
         )
-    ]
-    cases = list(itertools.product(records, around, around))
+        for receipt, count, visible, released, deleted, moved in itertools.product(
+            (None, "r"), (0, 2), (None, *around), (None, 998), (None, 999, 1_001), (None, "dead-00000000")
+        )
+    ]  # fmt: skip
+    cases = list(itertools.product(records, around, (1_000,), (None, *around)))
     rows = [
-        (record.receipt_id, record.visible_at, record.deleted_at, available, now) for record, available, now in cases
+        (record.receipt_id, record.moved_to, record.visible_at, record.deleted_at, available, now, expires)
+        for record, available, now, expires in cases
     ]
-    names = ("visible_at", "deleted_at", "available_at", "now")
-    schema = "receipt_id STRING, " + ", ".join(f"{name} BIGINT" for name in names)
+    names = ("visible_at", "deleted_at", "available_at", "now", "expires_at")
+    schema = "receipt_id STRING, moved_to STRING, " + ", ".join(f"{name} BIGINT" for name in names)
     frame = spark.createDataFrame(rows, schema).withColumns({n: F.expr(f"timestamp_millis({n})") for n in names})
     found = [row.answer for row in frame.select(columns.status("now").alias("answer")).collect()]
-    assert found == [status(record, available, now).value for record, available, now in cases]
+    assert found == [status(record, available, now, expires).value for record, available, now, expires in cases]
+    assert set(found) == {state.value for state in Status}, "every state comes up"

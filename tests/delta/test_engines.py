@@ -5,12 +5,13 @@ import pytest
 from pyarrow import compute as pc
 
 from ledger.rules import message_id as ids
+from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.axis import Runs, empty_runs
 from ledger.store.delta.engine import Conflict, Where
 from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.sending import message_rows
+from ledger.store.delta.rows import message_rows
 from ledger.store.delta.tables import RECEIPTS, VISIBILITY
 
 QUEUE = QueueRecord("q-00000000", "q", {"Lanes": "4"}, {}, 0, 0)
@@ -40,9 +41,9 @@ class Decision:
         lanes = Lanes(QUEUE.id, self.snapshot.rows)
         at = lanes.positions([lane, lane], pa.array([SEGMENT] * 2), [first, last])
         if record is None:
-            edits = lanes.replacing(empty_runs())
+            edits = lanes.replacing(empty_runs(), NOW)
         else:
-            edits = lanes.edits(Runs(at[:1], at[1:], pa.array([lanes.code(record)]).to_numpy()))
+            edits = lanes.edits(Runs(at[:1], at[1:], pa.array([lanes.code(record)]).to_numpy()), NOW)
         self.edits = edits if heads else edits.filter(pc.not_equal(edits["segment"], ""))
 
     def commit(self, metadata=None):
@@ -124,8 +125,9 @@ def test_a_merge_says_what_it_did_in_the_history_of_every_engine(one, other):
     assert [commit.version for commit in one.history("visibility", -1)] == list(range(version + 2))
 
 
-def rows(first, bodies, lane=0, segment=SEGMENT, now=NOW):
-    return message_rows(QUEUE, lane, segment, first, bodies, now)
+def rows(first, bodies, lane=0, segment=SEGMENT, now=NOW, delays=()):
+    delays = [*delays, *[0] * (len(bodies) - len(delays))]
+    return message_rows(QUEUE, lane, segment, first, [Entry(*given) for given in zip(bodies, delays)], now)
 
 
 def test_an_append_under_a_transaction_is_committed_once(one, other):
@@ -183,7 +185,8 @@ def test_the_engines_tell_the_same_about_the_files_of_messages(engine_of):
     version, found = spark.files()
     assert (version, by_place(found)) == (delta_rs.version("messages"), by_place(delta_rs.files()[1]))
     assert found["messages"].to_pylist() == [3] * 4
-    assert sorted(found["sent_at"].to_pylist()) == [NOW + 1_001 * number for number in range(4)]
+    for name in ("first_sent_at", "last_sent_at", "first_available_at", "last_available_at"):
+        assert sorted(found[name].to_pylist()) == [NOW + 1_001 * number for number in range(4)], name
 
 
 @pytest.mark.parametrize("compactor", ["delta-rs", "spark"])
@@ -191,12 +194,13 @@ def test_the_engines_tell_the_same_about_a_file_of_several_sends(engine_of, comp
     """Told apart from the other test: only a compacted file has messages of different instants."""
     spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
     for number in range(3):
-        delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number), {}, None)
+        delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number, delays=[10 * number]), {}, None)
     engine_of(compactor).compact("messages", Where(QUEUE.id, (0,)))
     assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1])
     (file,) = spark.files()[1].to_pylist()
     assert (file["messages"], file["first_seq"], file["last_seq"]) == (3, 0, 2)
-    assert file["available_at"] == NOW + 2_002
+    assert (file["first_sent_at"], file["last_sent_at"]) == (NOW, NOW + 2_002)
+    assert (file["first_available_at"], file["last_available_at"]) == (NOW, NOW + 22_002)
 
 
 def test_compaction_changes_no_row(one, other):

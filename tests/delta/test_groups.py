@@ -1,0 +1,109 @@
+"""The free prefix of every group: the set-based twin of rules.fifo.receivable; and what was read before stays right."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.rules import fifo
+from ledger.rules.state import Status
+from ledger.store.delta.existing import INDEX
+from ledger.store.delta.groups import _free_prefix
+
+FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
+MEMBERS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Status)), max_size=40)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(members=MEMBERS, dice=st.randoms(use_true_random=False))
+def test_the_free_prefix_is_what_the_rule_says_in_whatever_order_the_rows_lie(members, dice):
+    """A member's order is its place in the list; its row lies anywhere."""
+    rows = list(range(len(members)))
+    dice.shuffle(rows)
+    order, group, status = (np.zeros(len(members), dtype=np.int64) for _ in range(3))
+    for place, (number, state) in enumerate(members):
+        order[rows[place]], group[rows[place]], status[rows[place]] = place, number, INDEX[state]
+    found = _free_prefix(order, group, 5, status)
+    expected = list(fifo.receivable((place, number, state) for place, (number, state) in enumerate(members)))
+    assert sorted(order[found].tolist()) == expected
+
+
+def test_of_no_messages_nothing_is_free():
+    nothing = np.empty(0, dtype=np.int64)
+    assert _free_prefix(nothing, nothing, 0, nothing).tolist() == []
+
+
+def test_what_hides_is_hidden_whatever_gaps_there_are_in_the_order():
+    order, group = np.array([10, 70, 30, 90]), np.zeros(4, dtype=np.int64)
+    status = np.array([INDEX[s] for s in (Status.VISIBLE, Status.VISIBLE, Status.IN_FLIGHT, Status.DELETED)])
+    assert _free_prefix(order, group, 1, status).tolist() == [0]
+
+
+def bodies(claim):
+    return [message.body for message in claim]
+
+
+def by_group(claim):
+    found = {}
+    for message in claim:
+        found.setdefault(message.message_group_id, []).append(message.body)
+    return found
+
+
+def test_what_was_read_before_is_joined_by_what_others_sent_since(open_ledger, clock):
+    """Some sends share an instant, some a segment; readers that read after each of them, or only now, see the same."""
+    ledgers, dice = [open_ledger() for _ in range(3)], random.Random(3)
+    ledgers[0].create_queue("jobs.fifo", FIFO)
+    senders, sent = [ledger.queue("jobs.fifo") for ledger in ledgers], {}
+    for n in range(40):
+        group = dice.choice("abcde")
+        dice.choice(senders[:2]).send(str(n), message_group_id=group)
+        sent.setdefault(group, []).append(str(n))
+        if n % 3 == 0:
+            clock.advance(dice.choice([0.001, 1]))
+        claim = senders[2].receive(None, visibility_timeout=60)
+        assert by_group(claim) == sent
+        claim.release()
+    assert by_group(open_ledger().queue("jobs.fifo").receive(None)) == sent
+
+
+def test_after_upkeep_dropped_and_compacted_what_is_left_comes_in_order(open_ledger, clock):
+    reader, other = (open_ledger(keep_deleted_receipts=1, open_segment_seconds=1) for _ in range(2))
+    queue = reader.create_queue("jobs.fifo", FIFO)
+    beside = other.queue("jobs.fifo")
+    for n in range(6):
+        beside.send(f"old {n}", message_group_id=str(n % 2))
+    queue.receive(None).delete()
+    clock.advance(400)
+    for n in range(12):
+        beside.send(f"new {n}", message_group_id=str(n % 2))
+        clock.advance(0.5)
+    assert other.upkeep().segments_dropped > 0
+    claim = queue.receive(None)
+    expected = {g: [f"new {n}" for n in range(12) if n % 2 == int(g)] for g in "01"}
+    assert by_group(claim) == expected
+    claim.release()
+    beside.send("last", message_group_id="0")
+    assert by_group(queue.receive(None)) == {**expected, "0": [*expected["0"], "last"]}
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+def test_a_dead_letter_queue_knows_the_groups_of_what_came_to_it_since_it_was_read(open_ledger, clock, delay):
+    ledger = open_ledger()
+    dead = ledger.create_queue("dead.fifo", FIFO)
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}
+    queue = ledger.create_queue("jobs.fifo", {**FIFO, "RedrivePolicy": policy, "DelaySeconds": delay})
+    dead.send("own", message_group_id="a")
+    expected = ["own"]
+    for n in range(3):
+        clock.advance(1)
+        queue.send([f"{n} first", f"{n} second"], message_group_id="a")
+        clock.advance(delay)
+        queue.receive(None, visibility_timeout=0)
+        assert not queue.receive()
+        expected += [f"{n} first", f"{n} second"]
+        claim = dead.receive(None)
+        assert bodies(claim) == expected
+        claim.release()
