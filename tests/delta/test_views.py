@@ -13,7 +13,7 @@ from ledger.errors import InvalidParameterValue, LedgerError, SparkIsNeeded
 from ledger.store.delta.tables import TABLES
 from tests.clock import FrozenClock
 
-STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
+STATES = ("visible", "delayed", "locked", "in_flight", "deleted", "expired")
 FACTS = ("status", "body", "receive_count", "sent_at", "first_received_at", "visible_at")
 #: More than two of the blocks of ordinals by which messages meet what is recorded about them.
 MANY = 2_500
@@ -153,7 +153,7 @@ def test_queue_depth_says_of_every_queue_what_counts_says(steps, step):
     assert seen == {
         name: tuple(getattr(count, state) for state in STATES) for name, count in steps[step].counts.items()
     }
-    assert seen["nothing"] == (0, 0, 0, 0, 0)
+    assert seen["nothing"] == (0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("step", HELD)
@@ -202,7 +202,7 @@ def test_deployed_views_tell_the_present_state_by_the_wall_clock(tmp_path, empty
         names = ledger.deploy_views("test_views", "ops_")
         assert names == [f"test_views.ops_{name}" for name in ("messages", "in_flight", "queue_depth", "receipts")]
         assert rows(spark.table("test_views.ops_queue_depth")) == [
-            {"queue": "jobs", "visible": 2, "delayed": 0, "locked": 0, "in_flight": 1, "deleted": 1}
+            {"queue": "jobs", "visible": 2, "delayed": 0, "locked": 0, "in_flight": 1, "deleted": 1, "expired": 0}
         ]
         (row,) = rows(spark.table("test_views.ops_in_flight"))
         assert (row["receipt_id"], row["messages"], row["latest_deadline"]) == (held.receipt_id, 1, held.deadline)
