@@ -57,7 +57,7 @@ class Oracle:
     def follow(
         self, queue: Queue, chosen: Sequence[str], asked: int | None, timeout: int | None, attempt_id: str | None
     ) -> Claim:
-        """Receives exactly what the store under test `chosen`, in its order, after checking that it was permitted to."""
+        """Receives exactly what the store under test `chosen`, after checking that it was permitted to."""
         assert len(set(chosen)) == len(chosen), "a message was given twice in one receive"
         record, now = self._store.queue(queue.name), self._clock()
         held = self._store.held_by(record, attempt_id, now)

@@ -28,6 +28,9 @@ class Operation:
     received_at: int | None = None  # the instant by which a receive decided
     deadline: int | None = None  # of a receive or an extension
     version: int | None = None  # of a receive: its fencing token
+    queue: str = ""
+    places: tuple[tuple[str, int], ...] = ()  # of a FIFO receive: each message's group and sequence number
+    keys: tuple[str, ...] = ()  # of a FIFO send: each message's deduplication id
 
 
 class Log:
@@ -62,7 +65,8 @@ def read(paths: Iterable[Path]) -> list[Operation]:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue  # the last line of a worker that died while it wrote
-            operation = Operation(**{**row, "ids": tuple(row["ids"])})
+            lists = {name: tuple(row[name]) for name in ("ids", "keys")}
+            operation = Operation(**{**row, **lists, "places": tuple(map(tuple, row["places"]))})
             # A worker does one thing after the other: an answer follows its beginning at once.
             if mine and mine[-1].ended is None and _same_call(mine[-1], operation):
                 mine.pop()
@@ -75,9 +79,19 @@ def _same_call(one: Operation, other: Operation) -> bool:
     return (one.worker, one.verb, one.began) == (other.worker, other.verb, other.began)
 
 
-def violations(operations: Iterable[Operation], remaining: Iterable[str] | None = None) -> list[str]:
-    """What was not allowed, in words; an empty list for a good history. `remaining`: still stored in the end."""
+def violations(
+    operations: Iterable[Operation], remaining: Iterable[str] | None = None, quota: int | None = None,
+    dead_after: int | None = None,
+) -> list[str]:
+    """What was not allowed, in words; an empty list for a good history.
+
+    `remaining`: still stored in the end, in any queue. `quota`: how many messages may be in flight at once.
+    `dead_after`: how often a message is received before it is a dead letter.
+    """
+    from tests.races import rules
+
     operations = list(operations)
+    remaining = None if remaining is None else list(remaining)
     by_verb: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
         by_verb[operation.verb].append(operation)
@@ -94,6 +108,12 @@ def violations(operations: Iterable[Operation], remaining: Iterable[str] | None 
     problems += _deleted_twice(deletes)
     problems += _stale_worked(grants, by_verb["extend"] + by_verb["release"] + by_verb["delete"])
     problems += _lost_or_invented(by_verb["send"], grants, by_verb["delete"], remaining)
+    problems += rules.stored_twice(by_verb["send"], remaining or [])
+    problems += rules.order_broken(by_verb["send"], by_verb["receive"], by_verb["delete"], dead_after)
+    if dead_after is not None:
+        problems += rules.received_too_often(by_verb["receive"], by_verb["redrive"], dead_after)
+    if quota is not None:
+        problems += rules.quota_exceeded(quota, by_verb["receive"], by_receipt)
     return problems
 
 
@@ -120,17 +140,26 @@ def _two_holders(
     for first, second in zip(received, received[1:]):
         if first.receipt == second.receipt:
             continue
-        mine = [o for o in by_receipt[first.receipt] if message in o.ids]
-        given_up = any(o.verb in ("release", "delete") and o.began <= second.ended for o in mine)
-        # A call without an answer may have shortened the lease.
-        unsure = any(o.verb == "extend" and (o.ended is None or o.ended >= second.began) for o in mine)
-        deadlines = [o for o in mine if o.deadline is not None and o.ended is not None and o.ended < second.began]
-        deadline = max(deadlines, key=lambda o: o.ended).deadline if deadlines else first.deadline
-        if not given_up and not unsure and second.received_at < deadline:
+        deadline = held_until(message, first, by_receipt, second)
+        if deadline is not None and second.received_at < deadline:
             yield (
                 f"{message} had two holders: {first.receipt} of {first.worker} until {deadline}, and {second.receipt} of "
                 f"{second.worker} from {second.received_at}"
             )
+
+
+def held_until(
+    message: str, first: Operation, by_receipt: dict[str | None, list[Operation]], second: Operation
+) -> int | None:
+    """The deadline of a grant's message as it surely was when a second receive decided; None when nothing is sure."""
+    mine = [o for o in by_receipt[first.receipt] if message in o.ids]
+    given_up = any(o.verb in ("release", "delete") and o.began <= second.ended for o in mine)
+    # A call without an answer may have shortened the lease.
+    unsure = any(o.verb == "extend" and (o.ended is None or o.ended >= second.began) for o in mine)
+    if given_up or unsure:
+        return None
+    deadlines = [o for o in mine if o.deadline is not None and o.ended is not None and o.ended < second.began]
+    return max(deadlines, key=lambda o: o.ended).deadline if deadlines else first.deadline
 
 
 def _came_back(message: str, received: list[Operation], deleted: list[Operation]) -> Iterable[str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ledger import Ledger
-from tests.races.history import Log, read, violations
-from tests.races.worker import Worker
+from ledger import Ledger, Queue
+from ledger.errors import MessageDoesNotExist
+from ledger.rules.state import GONE
+from tests.races.history import Log, Operation, read, violations
+from tests.races.roles import Roles
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: How long an interpreter may take to start and import, on a busy machine.
@@ -22,10 +26,18 @@ STARTING = 4.0
 class Race:
     """A queue on a ledger of its own, filled, with workers to be let loose on it."""
 
-    def __init__(self, root: Path, folder: Path, messages: int, sends: int = 10, lanes: int = 4) -> None:
-        self.root, self.folder = str(root), folder
+    def __init__(
+        self, root: Path, folder: Path, messages: int, sends: int = 10, lanes: int = 4, name: str = "race",
+        quota: int | None = None, dead_after: int | None = None, **attributes: Any,
+    ) -> None:
+        self.root, self.folder, self.quota, self.dead_after = str(root), folder, quota, dead_after
         self.ledger = Ledger.open(self.root, engine="delta-rs")
-        self.queue = self.ledger.create_queue("race", {"Lanes": lanes})
+        attributes["Lanes"] = lanes
+        if dead_after is not None:
+            self.ledger.create_queue(f"dead-{name}", attributes)
+            policy = {"deadLetterTargetArn": f"dead-{name}", "maxReceiveCount": dead_after}
+            attributes["RedrivePolicy"] = policy
+        self.queue = self.ledger.create_queue(name, attributes)
         log = Log(folder / "setup.log", "setup")
         for n in range(sends):
             operation = log.began("send")
@@ -35,14 +47,16 @@ class Race:
     def start(self, name: str, role: str, seconds: float = 0.0, **more: Any) -> subprocess.Popen[str]:
         """A worker in a process of its own."""
         config = {
-            "root": self.root, "folder": str(self.folder), "queue": "race", "name": name, "role": role,
+            "root": self.root, "folder": str(self.folder), "queue": self.queue.name, "name": name, "role": role,
             "seconds": seconds, "seed": sum(map(ord, name)), **more,
         }
-        command = [sys.executable, "-m", "tests.races.worker", json.dumps(config)]
+        config |= {} if self.quota is None else {"quota": self.quota}
+        command = [sys.executable, "-m", "tests.races.play", json.dumps(config)]
         return subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(
-        self, processes: dict[str, str], seconds: float, timeout: int = 5, threads: dict[str, tuple[str, Ledger]] | None = None
+        self, processes: dict[str, str], seconds: float, timeout: int = 5,
+        threads: dict[str, tuple[str, Ledger]] | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Lets roles by worker name run against each other, in processes, and in threads on ledgers of this process."""
         start = time.time() + STARTING
@@ -52,7 +66,7 @@ class Race:
         answers: dict[str, dict[str, Any]] = {}
 
         def here(name: str, role: str, ledger: Ledger) -> None:
-            worker = Worker(name, ledger.queue("race"), self.folder, sum(map(ord, name)), timeout)
+            worker = Roles(name, ledger.queue(self.queue.name), self.folder, sum(map(ord, name)), timeout)
             time.sleep(max(0.0, start - time.time()))
             answers[name] = worker.run(role, seconds)
 
@@ -74,10 +88,23 @@ class Race:
     def judge(self) -> list[str]:
         """Waits until every lease ran out, looks at what is left, and answers what was not allowed."""
         deadline = time.monotonic() + 30
-        while self.queue.counts().in_flight:
+        queues = self.ledger.list_queues()
+        while any(queue.counts().in_flight for queue in queues):
             assert time.monotonic() < deadline, "a lease does not run out"
             time.sleep(0.2)
-        remaining = [message.message_id for message in self.queue.receive(None)]
         operations = read(sorted(self.folder.glob("*.log")))
         assert any(operation.verb == "receive" for operation in operations)
-        return violations(operations, remaining)
+        remaining = [one for queue in queues for one in self._there(queue, operations)]
+        return violations(operations, remaining, self.quota, self.dead_after)
+
+    @staticmethod
+    def _there(queue: Queue, operations: Sequence[Operation]) -> list[str]:
+        """What a queue still has. (Receiving it all would bury some, and a FIFO queue or a quota would give a part.)"""
+        found = []
+        for message in sorted({one for operation in operations for one in operation.ids}):
+            with contextlib.suppress(MessageDoesNotExist):
+                if queue.peek(message).status not in GONE:
+                    found.append(message)
+        counts = queue.counts()
+        assert len(found) == counts.stored, "what is stored is what some worker knows of"
+        return found

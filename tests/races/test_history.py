@@ -87,3 +87,59 @@ def test_a_log_keeps_what_was_begun_and_replaces_it_by_the_answer(tmp_path):
     cut_off = log.began("delete", ["a"], "r")
     (tmp_path / "log").open("a").write('{"worker": "w", "ver')
     assert read([tmp_path / "log"]) == [done, cut_off]
+
+
+def ordered(receipt, version, began, ended, *ids, numbers, queue="q.fifo", timeout=1_000):
+    places = tuple(("g", number) for number in numbers)
+    return Operation("w", "receive", began, ended, ids, receipt, began, began + timeout, version, queue, places)
+
+
+IN_ORDER = {
+    "one after the other": [
+        send("a", "b"), ordered("r1", 1, 10, 20, "a", numbers=[1]), act("delete", "r1", 30, 40, "a"),
+        ordered("r2", 2, 50, 60, "b", numbers=[2]),
+    ],
+    "together": [send("a", "b"), ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2])],
+    "the first one again while the second is held": [
+        send("a", "b"), ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2]), act("release", "r1", 30, 40, "a"),
+        ordered("r2", 2, 50, 60, "a", numbers=[1]),
+    ],
+    "sent while the other was given": [
+        send("b"), send("a", began=0, ended=30), ordered("r1", 1, 10, 20, "b", numbers=[2]),
+        ordered("r2", 2, 40, 50, "a", numbers=[1]),
+    ],
+}
+BEYOND_ONE = {
+    "past a": [
+        send("a", "b"), ordered("r1", 1, 10, 20, "a", numbers=[1]), ordered("r2", 2, 30, 40, "b", numbers=[2]),
+    ],
+    "out of order": [send("a", "b"), ordered("r1", 1, 10, 20, "b", "a", numbers=[2, 1])],
+    "k was stored twice": [
+        Operation("s", "send", 0, 1, ("a",), keys=("k",)), Operation("s", "send", 2, 3, ("b",), keys=("k",)),
+    ],
+    "made 3 messages in flight": [
+        send("a", "b", "c"), receive("r1", 1, 10, 20, "a", "b"), receive("r2", 2, 30, 40, "c"),
+    ],
+    "is a dead letter after 1": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a")],
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_a_group_in_order_has_no_violations(name):
+    deleted = {i for o in IN_ORDER[name] if o.verb == "delete" for i in o.ids}
+    assert violations(IN_ORDER[name], {"a", "b"} - deleted) == []
+
+
+@pytest.mark.parametrize("words", BEYOND_ONE)
+def test_what_goes_beyond_one_message_is_found_out(words):
+    found = violations(BEYOND_ONE[words], None, quota=2, dead_after=1 if "dead" in words else None)
+    assert [problem for problem in found if words in problem], found
+
+
+def test_a_quota_that_is_kept_because_a_lease_ended_is_no_violation():
+    history = [send("a", "b"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "b")]
+    assert violations(history, {"a", "b"}, quota=1) == []
+
+
+def test_a_message_in_two_queues_is_found_out():
+    assert "a is in 2 queues" in violations([send("a")], ["a", "a"])[0]

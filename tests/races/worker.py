@@ -1,19 +1,15 @@
-"""What the workers of a race do, in threads of the test or in processes of their own: `python -m tests.races.worker JSON`."""
+"""What the workers of a race do, in threads of the test or in processes of their own (see play.py)."""
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from ledger import Claim, Ledger, Queue
+from ledger import Claim, Queue
 from ledger.clock import system_clock
-from ledger.errors import LeaseLost, LedgerError
+from ledger.errors import LeaseLost, LedgerError, OverLimit
 from tests.races.history import Log
 
 
@@ -23,7 +19,7 @@ class Worker:
     def __init__(self, name: str, queue: Queue, folder: Path, seed: int, timeout: int = 5) -> None:
         self.name, self.queue, self.timeout = name, queue, timeout
         self.log, self.dice = Log(folder / f"{name}.log", name), random.Random(seed)
-        self.claims, self.slowest, self.errors = 0, 0.0, []
+        self.claims, self.refused, self.slowest, self.errors = 0, 0, 0.0, []
         #: Handles of claims given up or run out, by receipt, to be tried again.
         self.old: list[tuple[str, dict[str, str]]] = []
 
@@ -37,7 +33,7 @@ class Worker:
             except LedgerError as error:
                 self.errors.append(repr(error))
             self.slowest = max(self.slowest, time.monotonic() - started)
-        return {"worker": self.name, "claims": self.claims, "slowest": self.slowest, "errors": self.errors}
+        return {"worker": self.name, "claims": self.claims, "refused": self.refused, "slowest": self.slowest, "errors": self.errors}
 
     def small(self) -> None:
         """Claims a few; mostly deletes them, now and then extends, releases or forgets them, and replays old receipts."""
@@ -93,24 +89,34 @@ class Worker:
         self.log.ended(operation, ids=tuple(ids))
         time.sleep(0.2)
 
-    def receive(self, most: int | None, attempt_id: str | None = None) -> tuple[Claim, dict[str, str]]:
-        """A claim, and its handles by message id."""
+    def receive(
+        self, most: int | None, attempt_id: str | None = None, queue: Queue | None = None
+    ) -> tuple[Claim, dict[str, str]]:
+        """A claim, and its handles by message id. At the quota an empty one."""
+        queue = queue or self.queue
         operation = self.log.began("receive")
-        claim = self.queue.receive(most, self.timeout, attempt_id=attempt_id)
-        handles = {m.message_id: m.receipt_handle for m in claim}
+        try:
+            claim = queue.receive(most, self.timeout, attempt_id=attempt_id)
+        except OverLimit:
+            self.refused += 1
+            claim = Claim(queue, None, self.timeout)
+        messages = claim.messages()
+        handles = {m.message_id: m.receipt_handle for m in messages}
         deadline = round(claim.deadline.timestamp() * 1_000) if claim else None
         self.log.ended(
             operation, ids=tuple(handles), receipt=claim.receipt_id, version=claim.version, deadline=deadline,
-            received_at=deadline - self.timeout * 1_000 if claim else None,
+            received_at=deadline - self.timeout * 1_000 if claim else None, queue=queue.name,
+            places=tuple((m.message_group_id, m.sequence_number) for m in messages if m.message_group_id is not None),
         )
         self.claims += bool(claim)
         return claim, handles
 
-    def act(self, verb: str, receipt: str, handles: dict[str, str]) -> None:
+    def act(self, verb: str, receipt: str, handles: dict[str, str], queue: Queue | None = None) -> None:
         """Deletes or releases by handles, and logs those on which it worked."""
+        queue = queue or self.queue
         operation = self.log.began(verb, handles, receipt)
         given = list(handles.values())
-        outcomes = self.queue.delete(given) if verb == "delete" else self.queue.change_visibility(given, 0)
+        outcomes = queue.delete(given) if verb == "delete" else queue.change_visibility(given, 0)
         worked = tuple(i for i, o in zip(handles, outcomes) if o.outcome in ("deleted", "changed"))
         self.log.ended(operation, ids=worked)
 
@@ -126,62 +132,3 @@ class Worker:
         if self.old:
             receipt, handles = self.dice.choice(self.old)
             self.act(self.dice.choice(["delete", "release"]), receipt, handles)
-
-
-def die(step: str = "") -> None:
-    """As by kill -9: nothing is flushed, nothing unwound."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_at(ledger: Ledger, at: str) -> None:
-    """Makes this process die at a step of its next verb: chosen, committed, and for sends appending or appended."""
-    ledger.store.transactions._on_step = lambda step: die() if step == at else None
-    engine = ledger.store.engine
-    append = engine.append
-
-    def dying(*arguments: Any) -> Any:
-        if at == "appending":
-            die()
-        answer = append(*arguments)
-        if at == "appended":
-            die()
-        return answer
-
-    engine.append = dying
-
-
-def doomed(worker: Worker, ledger: Ledger, verb: str, at: str) -> None:
-    """Claims under the attempt id "job" and dies in the middle of a verb."""
-    queue = worker.queue
-    if verb == "send":
-        die_at(ledger, at)
-        queue.send([f"sent {n}" for n in range(20)], attempt_id="job")
-    elif verb == "receive":
-        die_at(ledger, at)
-        queue.receive(None, 60, attempt_id="job")
-    else:
-        claim = queue.receive(None, 60, attempt_id="job")
-        handles = [message.receipt_handle for message in claim]
-        die_at(ledger, at)
-        if verb == "delete":
-            claim.delete()
-        else:
-            claim.settle(delete=handles[::2], release=handles[1::2])
-
-
-def main(config: dict[str, Any]) -> None:
-    """Plays what `config` says; prints how it went."""
-    ledger = Ledger.open(config["root"], engine="delta-rs")
-    worker = Worker(
-        config["name"], ledger.queue(config["queue"]), Path(config["folder"]), config["seed"], config.get("timeout", 5)
-    )
-    if config["role"] == "doomed":
-        doomed(worker, ledger, config["verb"], config["at"])
-        return
-    # All begin together.
-    time.sleep(max(0.0, config["start"] - time.time()))
-    print(json.dumps(worker.run(config["role"], config["seconds"])))
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

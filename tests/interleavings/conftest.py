@@ -1,0 +1,42 @@
+"""A ledger to make a scenario on, and the exploring of what clients do to copies of it."""
+
+import threading
+import types
+
+import pytest
+
+from ledger import Ledger
+from ledger.store.delta import choose, transaction
+from tests.clock import FrozenClock
+from tests.interleavings.scheduler import explore
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock()
+
+
+@pytest.fixture
+def ledger(tmp_path, clock):
+    return Ledger.open(str(tmp_path / "ledger"), engine="delta-rs", clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_random(monkeypatch):
+    """Of lanes that serve alike, every other client takes the last; nobody pauses before it tries again."""
+
+    def shuffle(lanes):
+        lanes.sort(reverse=threading.current_thread().name.endswith(("1", "3")))
+
+    monkeypatch.setattr(choose, "random", types.SimpleNamespace(shuffle=shuffle))
+    monkeypatch.setattr(transaction, "FIRST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def every_interleaving(tmp_path, clock, ledger):
+    """Runs clients in every order on copies of `ledger`, checks each outcome, and answers how many orders there are."""
+
+    def run(clients, check):
+        return explore(tmp_path / "ledger", clock, clients, check)
+
+    return run
