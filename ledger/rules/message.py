@@ -13,7 +13,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute, message_attributes, size_of
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
-IDENTIFIER = r"^[!-~]{1,128}$"
+IDENTIFIER = r"[!-~]{1,128}"
 _NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
@@ -145,7 +145,7 @@ def require_no_attempt(attempt_id: object, queue: Mapping[str, str]) -> None:
 
 
 def _identifier(field: str, value: object) -> str | None:
-    if value is not None and (not isinstance(value, str) or not re.fullmatch(IDENTIFIER[1:-1], value)):
+    if value is not None and (not isinstance(value, str) or not re.fullmatch(IDENTIFIER, value)):
         raise InvalidParameterValue(
             field, value, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
         )

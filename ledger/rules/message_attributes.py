@@ -11,9 +11,10 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 
-_NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_TYPE = re.compile(r"(String|Number|Binary)(\.[^\s]+)?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+#: Of whole texts. Spark's engine, Java's, reads them alike.
+NAME = r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
+NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
 
 
@@ -77,7 +78,7 @@ def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
 
 
 def _name(name: object) -> str:
-    if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
         raise InvalidParameterValue(
             "MessageAttributes",
             name,
@@ -97,7 +98,7 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = "Number", repr(given), None
     else:
         data_type, text, binary = "String", given, None
-    match = _TYPE.fullmatch(data_type) if isinstance(data_type, str) else None
+    match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) else None
     if match is None or len(data_type) > LONGEST_NAME:
         raise InvalidParameterValue(
             f"MessageAttributes.{name}.DataType", data_type, "Must be String, Number or Binary, or one of them with a .label"
@@ -107,7 +108,7 @@ def _attribute(name: str, given: object) -> Attribute:
         raise InvalidParameterValue(
             f"MessageAttributes.{name}", given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
-    if match[1] == "Number" and not _NUMBER.fullmatch(value):
+    if match[1] == "Number" and not re.fullmatch(NUMBER, value):
         raise InvalidParameterValue(
             f"MessageAttributes.{name}", given, f"Can't cast the value of message (user) attribute '{name}' to a number"
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
-from ledger.rules.limits import MAXIMUM_DELAY
+from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID
 from ledger.store.delta.tables import MESSAGES
 
@@ -54,7 +55,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
         "delay": _delay(queue, "delay_seconds" in named),
         "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
         "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
-        "message_attributes": _attributes(named.get("message_attributes")),
+        "message_attributes": _attributes(named.get("message_attributes"), most - size),
     }
 
 
@@ -66,7 +67,11 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
         return default
     given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
     return _checked(
-        given, given.between(0, MAXIMUM_DELAY), "DelaySeconds", f"A row's delay must be from 0 to {MAXIMUM_DELAY}"
+        given,
+        given.between(0, MAXIMUM_DELAY),
+        "DelaySeconds",
+        f"A row's delay must be from 0 to {MAXIMUM_DELAY}",
+        "bigint",
     )
 
 
@@ -86,17 +91,62 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
     return _identifier(given, "MessageDeduplicationId", required=True)
 
 
-def _attributes(kind: str | None) -> Column:
+def _attributes(kind: str | None, room: Column) -> Column:
+    """Twin of rules.message_attributes: what it refuses, and what has no room beside the body, fails its task."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
     stored = from_arrow_type(MESSAGES.field("message_attributes").type)
     if kind is None:
         return F.lit(None).cast(stored)
+    given = F.col("message_attributes")
     if kind == "map<string,string>":
         one = "named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY))"
-        return F.expr(f"transform_values(message_attributes, (name, value) -> {one})").cast(stored)
-    return F.col("message_attributes").cast(stored)
+        given = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
+    given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
+    entries = F.map_entries(given)
+    size = F.aggregate(entries, F.lit(0), lambda sum, entry: sum + _size_of(entry))
+    right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
+    said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
+    sound = _checked(given, given.isNull() | right, "MessageAttributes", said, stored)
+    too_large = "A row's body with its attributes is larger than the queue takes (MaximumMessageSize)"
+    return _checked(sound, given.isNull() | (size <= room), "MessageBody", too_large, stored)
+
+
+def _of_one_kind(one: Column) -> Column:
+    """The attribute with the value that its type asks for, and not the other."""
+    from pyspark.sql import functions as F
+
+    kind = one["data_type"]
+    text, binary = F.when(~kind.startswith("Binary"), one["string_value"]), F.when(kind.startswith("Binary"), one["binary_value"])
+    return F.struct(kind.alias("data_type"), text.alias("string_value"), binary.alias("binary_value"))
+
+
+def _is_attribute(entry: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    name, kind = entry["key"], entry["value"]["data_type"]
+    text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
+    longest = attribute_rules.LONGEST_NAME
+    named = name.rlike(_whole(attribute_rules.NAME)) & (F.length(name) <= longest)
+    typed = kind.rlike(_whole(attribute_rules.TYPE)) & (F.length(kind) <= longest)
+    number = ~kind.startswith("Number") | text.rlike(_whole(attribute_rules.NUMBER))
+    value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise((F.length(text) > 0) & number)
+    return F.coalesce(named & typed & value, F.lit(False))
+
+
+def _size_of(entry: Column) -> Column:
+    """Twin of rules.message_attributes.size_of, of one attribute."""
+    from pyspark.sql import functions as F
+
+    one = entry["value"]
+    value = F.coalesce(F.octet_length(one["binary_value"]), F.octet_length(one["string_value"]), F.lit(0))
+    return F.octet_length(entry["key"]) + F.coalesce(F.octet_length(one["data_type"]), F.lit(0)) + value
+
+
+def _whole(pattern: str) -> str:
+    """A pattern that matches whole texts only; Java's $ would let a line end pass."""
+    return rf"\A(?:{pattern})\z"
 
 
 def refusal(error: Exception) -> InvalidParameterValue | None:
@@ -109,15 +159,15 @@ def refusal(error: Exception) -> InvalidParameterValue | None:
     return InvalidParameterValue(field.strip(), "of a row", bound, "Nothing was sent. Filter such rows.")
 
 
-def _checked(value: Column, right: Column, field: str, bound: str) -> Column:
+def _checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
     from pyspark.sql import functions as F
 
     refused = F.raise_error(F.lit(f"{REFUSED}{field}|{bound}|"))
-    return F.when(right, value).otherwise(refused.cast("string" if field != "DelaySeconds" else "bigint"))
+    return F.when(right, value).otherwise(refused.cast(kind))
 
 
 def _identifier(value: Column, field: str, *, required: bool) -> Column:
-    right = value.rlike(IDENTIFIER)
+    right = value.rlike(_whole(IDENTIFIER))
     right = right & value.isNotNull() if required else right | value.isNull()
     return _checked(
         value, right, field, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"

@@ -1,0 +1,120 @@
+"""What a DataFrame's rows may say beside the body: the same that a list's entries may, and it comes back the same."""
+
+import itertools
+
+import pytest
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules import message as message_rules
+from ledger.rules.message_attributes import Attribute
+
+STRUCT = "message_attributes MAP<STRING, STRUCT<data_type: STRING, string_value: STRING, binary_value: BINARY>>"
+ALL = f"body STRING, delay_seconds INT, message_group_id STRING, message_deduplication_id STRING, {STRUCT}"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def ledger(frames_ledger):
+    return frames_ledger
+
+
+@pytest.fixture
+def make_queue(ledger):
+    return lambda **attributes: ledger.create_queue(f"rows-{next(_numbers)}", {"Lanes": 2, **attributes})
+
+
+def entry(row):
+    """A row as an entry of a list."""
+    names = ("MessageBody", "DelaySeconds", "MessageGroupId", "MessageDeduplicationId", "MessageAttributes")
+    given = dict(zip(names, row))
+    if given["MessageAttributes"] is not None:
+        given["MessageAttributes"] = {name: Attribute(*one) for name, one in given["MessageAttributes"].items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def what(claim):
+    return sorted(
+        (m.body, m.message_group_id, m.message_deduplication_id, sorted(m.message_attributes.items())) for m in claim
+    )
+
+
+GOOD = [
+    ("plain", None, None, None, None),
+    ("late", 900, None, None, {}),
+    ("grouped", 0, "g!~", None, {"a": ("String", "é", None)}),
+    ("typed", None, "x" * 128, None, {"n": ("Number.int", "-1.5e3", None), "b.c": ("Binary", "ignored", b"\x00\xff")}),
+    ("ten", None, None, None, {f"a{n}": ("String.x", "y", b"ignored") for n in range(10)}),
+]
+
+
+def test_rows_and_entries_of_a_list_come_back_the_same(make_queue, ledger, spark):
+    frames, lists = make_queue(DelaySeconds=7), make_queue(DelaySeconds=7)
+    assert frames.send(spark.createDataFrame(GOOD, ALL)).count == len(GOOD)
+    lists.send([entry(row) for row in GOOD])
+    for seconds in (0, 7, 893):
+        ledger._clock.advance(seconds)
+        assert frames.counts() == lists.counts()
+        seen = [what(queue.receive(None, visibility_timeout=5_000)) for queue in (frames, lists)]
+        assert seen[0] == seen[1] and seen[0] != []
+
+
+def test_a_map_of_texts_is_attributes_too(make_queue, spark):
+    queue = make_queue()
+    queue.send(spark.createDataFrame([("message-1", {"MyAttribute": "foobar"})], "body STRING, message_attributes MAP<STRING, STRING>"))
+    claim = queue.receive()
+    (message,) = claim.messages()
+    assert message.md5_of_message_attributes == "adb59cd4678ea5a855436b949cd07ab6"
+    (row,) = claim.dataframe.select("message_attributes.MyAttribute.string_value").collect()
+    assert row.string_value == "foobar"
+
+
+BAD = {
+    "delay": ("x", 901, None, None, None),
+    "delay below 0": ("x", -1, None, None, None),
+    "group": ("x", None, "a b", None, None),
+    "group with a line end": ("x", None, "a\n", None, None),
+    "empty group": ("x", None, "", None, None),
+    "name": ("x", None, None, None, {"a..b": ("String", "x", None)}),
+    "reserved name": ("x", None, None, None, {"AWS.x": ("String", "x", None)}),
+    "name with a line end": ("x", None, None, None, {"a\n": ("String", "x", None)}),
+    "long name": ("x", None, None, None, {"a" * 257: ("String", "x", None)}),
+    "no type": ("x", None, None, None, {"a": (None, "x", None)}),
+    "type": ("x", None, None, None, {"a": ("Text", "x", None)}),
+    "empty text": ("x", None, None, None, {"a": ("String", "", None)}),
+    "no text": ("x", None, None, None, {"a": ("String", None, b"x")}),
+    "no bytes": ("x", None, None, None, {"a": ("Binary", "x", None)}),
+    "number": ("x", None, None, None, {"a": ("Number", "1e", None)}),
+    "no attribute": ("x", None, None, None, {"a": None}),
+    "eleven": ("x", None, None, None, {f"a{n}": ("String", "x", None) for n in range(11)}),
+    "size": ("x" * 1_000, None, None, None, {"a": ("String", "x" * 18, None)}),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD)
+def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue, spark, wrong):
+    queue = make_queue(MaximumMessageSize=1_024)
+    row = BAD[wrong]
+    if wrong != "no attribute":
+        with pytest.raises(InvalidParameterValue):
+            message_rules.entry_of(entry(row), queue._record().attributes, {})
+    with pytest.raises(InvalidParameterValue, match="Nothing was sent"):
+        queue.send(spark.createDataFrame([("good", None, None, None, None), row], ALL))
+    assert queue.counts().stored == 0
+
+
+def test_what_fits_exactly_is_sent(make_queue, spark):
+    queue = make_queue(MaximumMessageSize=1_024)
+    queue.send(spark.createDataFrame([("x" * 1_000, None, None, None, {"a": ("String", "x" * 17, None)})], ALL))
+    assert queue.counts().visible == 1
+
+
+def test_columns_of_the_wrong_type_are_refused_and_those_of_json_rows_mean_nothing(make_queue, spark):
+    queue = make_queue()
+    for columns in ("'x' AS body, '5' AS delay_seconds", "'x' AS body, 7 AS message_group_id", "'x' AS body, 'y' AS message_attributes"):
+        with pytest.raises(InvalidParameterValue, match="must be.*Cast it"):
+            queue.send(spark.sql(f"SELECT {columns}"))
+    queue.send(spark.sql("SELECT 1 AS n, '5' AS delay_seconds"))
+    assert queue.receive().messages()[0].body == '{"n":1,"delay_seconds":"5"}'
+    for given in ({"delay_seconds": 5}, {"message_group_id": "g"}, {"message_attributes": {"a": "b"}}):
+        with pytest.raises(InvalidParameterValue, match="column.*Add the column"):
+            queue.send(spark.sql("SELECT 'x' AS body"), **given)

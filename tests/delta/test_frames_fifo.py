@@ -1,0 +1,132 @@
+"""DataFrames and FIFO queues, dead letters and redrives by a predicate."""
+
+import itertools
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from ledger.errors import InvalidParameterValue
+
+FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def ledger(frames_ledger):
+    return frames_ledger
+
+
+@pytest.fixture
+def clock(ledger):
+    return ledger._clock
+
+
+@pytest.fixture
+def make_queue(ledger):
+    def make(fifo=True, **attributes):
+        name = f"ordered-{next(_numbers)}"
+        return ledger.create_queue(name + ".fifo" * fifo, {**(FIFO if fifo else {"Lanes": 2}), **attributes})
+
+    return make
+
+
+def policy(target, count=1):
+    return {"deadLetterTargetArn": target.arn, "maxReceiveCount": count}
+
+
+def by_group(claim):
+    found = {}
+    for message in claim:
+        found.setdefault(message.message_group_id, []).append(message.body)
+    return found
+
+
+def frame_of(spark, numbers, groups=7):
+    """Rows that say their number and their group, in the order of the numbers."""
+    rows = [(str(n), str(n % groups)) for n in numbers]
+    return spark.createDataFrame(rows, "body STRING, message_group_id STRING").coalesce(1)
+
+
+def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):
+    queue = make_queue()
+    queue.send([{"MessageBody": str(n), "MessageGroupId": str(n % 7)} for n in range(20)])
+    assert queue.send(frame_of(spark, range(20, 200))).count == 180
+    queue.send([{"MessageBody": str(n), "MessageGroupId": str(n % 7)} for n in range(200, 220)])
+    queue.send(frame_of(spark, range(220, 300)))
+    claim = queue.receive(None)
+    assert by_group(claim) == {str(g): [str(n) for n in range(g, 300, 7)] for g in range(7)}
+    numbers = {m.sequence_number for m in claim}
+    assert len(numbers) == 300
+    lanes = {(m.message_group_id, m.receipt_handle.split(".")[2]) for m in claim}
+    assert len(lanes) == 7, "a group is in one lane, whoever sent it"
+    rows = claim.dataframe.select("message_id", "sequence_number", "message_group_id", "message_deduplication_id").collect()
+    expected = {m.message_id: (m.sequence_number, m.message_group_id, m.message_deduplication_id) for m in claim}
+    assert {row.message_id: tuple(row)[1:] for row in rows} == expected
+
+
+def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(make_queue, spark, clock):
+    queue = make_queue()
+    queue.send(["1", "2"], message_group_id="1")
+    assert queue.send(frame_of(spark, [0, 1, 2, 3, 3, 4, 0])).count == 3
+    assert sorted(message.body for message in queue.receive(None)) == ["0", "1", "2", "3", "4"]
+    assert queue.send(frame_of(spark, range(5))).count == 0
+    (same,) = queue.send("4", message_group_id="4")
+    assert queue.peek(same).body == "4" and queue.counts().in_flight == 5 and queue.counts().visible == 0
+    clock.advance(300)
+    assert queue.send(frame_of(spark, range(5))).count == 5
+
+
+def test_f1_the_scope_of_deduplication_may_be_the_group(make_queue, spark):
+    queue = make_queue(DeduplicationScope="messageGroup")
+    frame = spark.sql("SELECT 'x' AS body, g AS message_group_id FROM VALUES ('a'), ('b'), ('a') AS t(g)")
+    assert queue.send(frame).count == 2
+    assert by_group(queue.receive(None)) == {"a": ["x"], "b": ["x"]}
+
+
+def test_f1_a_frame_needs_groups_and_ids_and_takes_no_attempt(make_queue, spark):
+    queue, by_id = make_queue(), make_queue(ContentBasedDeduplication="false")
+    for call, said in {
+        lambda: queue.send(spark.sql("SELECT 'x' AS body")): "message_group_id.*FIFO queue needs it",
+        lambda: queue.send(spark.sql("SELECT 'x' AS body, CAST(NULL AS STRING) AS message_group_id")): "MessageGroupId.*1 to 128",
+        lambda: by_id.send(frame_of(spark, [1])): "message_deduplication_id.*ContentBasedDeduplication",
+        lambda: queue.send(frame_of(spark, [1]), attempt_id="run-1"): "attempt_id.*deduplication id",
+    }.items():
+        with pytest.raises(InvalidParameterValue, match=said):
+            call()
+    assert queue.counts().stored == by_id.counts().stored == 0
+    given = spark.sql("SELECT 'x' AS body, 'g' AS message_group_id, 'd' AS message_deduplication_id")
+    assert by_id.send(given).count == 1
+    assert by_id.receive().messages()[0].message_deduplication_id == "d"
+
+
+def test_d1_dead_letters_are_a_dataframe_like_any_others(make_queue, spark):
+    dead = make_queue(fifo=False)
+    queue = make_queue(fifo=False, RedrivePolicy=policy(dead))
+    queue.send(spark.range(150).selectExpr("'bulk ' || id AS body"))
+    queue.receive(None, visibility_timeout=0)
+    assert not queue.receive()
+    dead.send(["own"])
+    claim = dead.receive(None)
+    rows = claim.dataframe.select("message_id", "body", "receive_count", "receipt_handle").collect()
+    assert sorted(map(tuple, rows)) == sorted((m.message_id, m.body, m.receive_count, m.receipt_handle) for m in claim)
+    assert len(rows) == claim.count == 151 and {row.receive_count for row in rows} == {1, 2}
+    outcomes = dead.delete(claim.dataframe.where("body <> 'own'")).groupBy("outcome").count().collect()
+    assert [tuple(row) for row in outcomes] == [("deleted", 150)]
+    assert dead.counts().in_flight == 1
+
+
+def test_d2_a_predicate_chooses_which_dead_letters_go_back(make_queue, spark):
+    dead = make_queue(fifo=False)
+    queue = make_queue(fifo=False, RedrivePolicy=policy(dead))
+    queue.send(spark.range(100).selectExpr("'job ' || id AS body"))
+    queue.receive(None, visibility_timeout=0)
+    assert not queue.receive()
+    assert dead.redrive("body LIKE '%7' AND receive_count = 1") == 10
+    assert dead.redrive("body LIKE '%7'") == 0
+    assert sorted(m.body for m in queue.receive(None)) == sorted(f"job {n}7".replace(" 07", " 7") for n in range(10))
+    assert dead.redrive("status = 'visible'", max_messages=5) == 5
+    assert (dead.counts().visible, queue.counts().visible) == (85, 5)
+    other = make_queue(fifo=False)
+    assert dead.redrive(f"dead_letter_source = '{queue.name}'", destination=other.name) == 85
+    with pytest.raises(AnalysisException):
+        dead.redrive("no_such_column = 1")
