@@ -80,7 +80,7 @@ def test_the_rules_in_memory_agree_with_themselves():
 
 
 def test_delta_rs_agrees_with_the_rules(on_delta_rs):
-    run(on_delta_rs, 25, 30, random=False)
+    run(on_delta_rs, 15, 30, random=False)
 
 
 @pytest.mark.soak
@@ -89,7 +89,7 @@ def test_delta_rs_agrees_with_the_rules_for_long(on_delta_rs):
 
 
 def test_spark_agrees_with_the_rules(on_spark):
-    run(on_spark, 2, 10, random=False)
+    run(on_spark, 2, 7, random=False)
 
 
 @pytest.mark.soak

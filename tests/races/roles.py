@@ -68,4 +68,3 @@ class Roles(Worker):
     def _dead(self) -> Queue:
         store, clock = self.queue._store, self.queue._clock
         return Queue(store, store.queue(f"dead-{self.queue.name}"), clock, None, 0.2)
-
