@@ -83,10 +83,17 @@ def test_f1_the_content_is_the_id_when_the_queue_says_so(make_fifo):
 
 
 def test_f1_recorded_without_either_nothing_is_sent(fifo):
-    """Recorded: posting_to_fifo_requires_deduplicationid_group_id, send_batch_missing_deduplication_id_for_fifo_queue."""
-    said = "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+    """Recorded: posting_to_fifo_requires_deduplicationid_group_id, send_batch_missing_deduplication_id_for_fifo_..."""
+    said = (
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+    )
     with changing_nothing(fifo), pytest.raises(InvalidParameterValue, match=said):
-        fifo.send([{"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"}, {"MessageBody": "y", "MessageGroupId": "g"}])
+        fifo.send(
+            [
+                {"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"},
+                {"MessageBody": "y", "MessageGroupId": "g"},
+            ]
+        )
 
 
 def test_f1_repeats_within_one_list_are_one_message(fifo):

@@ -94,7 +94,9 @@ def test_q6_a_delay_out_of_its_range_is_refused_and_nothing_is_sent(queue, delay
 
 
 def test_q6_recorded_a_fifo_message_is_delayed_as_its_queue_says_and_holds_back_its_group(ledger, clock):
-    queue = ledger.create_queue("delayed.fifo", {"FifoQueue": "true", "DelaySeconds": 2, "ContentBasedDeduplication": "true"})
+    queue = ledger.create_queue(
+        "delayed.fifo", {"FifoQueue": "true", "DelaySeconds": 2, "ContentBasedDeduplication": "true"}
+    )
     queue.send(["a1"], message_group_id="a", delay_seconds=0)
     assert not queue.receive()
     clock.advance(1)

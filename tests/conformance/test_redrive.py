@@ -1,4 +1,4 @@
-"""D2: dead letters moved back to where they came from, or elsewhere, some or all; and FIFO dead letters keep their order."""
+"""D2: dead letters moved back to where they came from or elsewhere, some or all; those of FIFO queues in order."""
 
 import itertools
 
@@ -95,7 +95,9 @@ def test_d2_some_go_to_another_queue_by_their_ids_or_by_number(queue, dead, make
     assert dead.redrive(ids, max_messages=1) == 1 and queue.counts().visible == 1
     assert dead.redrive() == 4
     assert dead.counts().stored == 0 and queue.counts().visible == 5
-    assert sorted([*bodies(other.receive(None)), *bodies(queue.receive(None)), "2", "3", "4"]) == [str(n) for n in range(10)]
+    assert sorted([*bodies(other.receive(None)), *bodies(queue.receive(None)), "2", "3", "4"]) == [
+        str(n) for n in range(10)
+    ]
 
 
 def test_d2_each_goes_back_to_its_own_queue_and_what_has_none_any_more_stays(ledger, make_queue, dead):
@@ -105,7 +107,9 @@ def test_d2_each_goes_back_to_its_own_queue_and_what_has_none_any_more_stays(led
     dead.send(["sent here"])
     ledger.delete_queue(sources[1].name)
     assert dead.redrive(max_messages=1) == 1 and dead.redrive() == 1
-    assert bodies(sources[0].receive(None)) == [sources[0].name] and bodies(sources[2].receive(None)) == [sources[2].name]
+    assert bodies(sources[0].receive(None)) == [sources[0].name] and bodies(sources[2].receive(None)) == [
+        sources[2].name
+    ]
     assert sorted(bodies(dead.receive(None))) == sorted([sources[1].name, "sent here"])
 
 
@@ -126,17 +130,17 @@ def test_d2_a_redrive_is_refused_when_its_destination_is_none(queue, dead, make_
     with changing_nothing(dead, ids), changing_nothing(queue):
         with pytest.raises(QueueDoesNotExist, match="nowhere"):
             dead.redrive(destination="nowhere")
-        with pytest.raises(InvalidParameterValue, match="destination.*another queue"):
+        with pytest.raises(InvalidParameterValue, match=r"destination.*another queue"):
             dead.redrive(destination=dead.name)
-        with pytest.raises(InvalidParameterValue, match="destination.*same type"):
+        with pytest.raises(InvalidParameterValue, match=r"destination.*same type"):
             dead.redrive(destination=make_fifo().name)
         with pytest.raises(InvalidParameterValue, match="MessageId"):
             dead.redrive(["nonsense"])
-        with pytest.raises(InvalidParameterValue, match="max_messages.*>= 1"):
+        with pytest.raises(InvalidParameterValue, match=r"max_messages.*>= 1"):
             dead.redrive(max_messages=0)
         assert dead.redrive([]) == 0
     one, other = make_fifo(Lanes=1), make_fifo(Lanes=2)
-    with pytest.raises(InvalidParameterValue, match="destination.*equal Lanes"):
+    with pytest.raises(InvalidParameterValue, match=r"destination.*equal Lanes"):
         one.redrive(destination=other.name)
 
 

@@ -6,7 +6,6 @@ from ledger.errors import LeaseLost
 from tests.conformance.looking import changing_nothing, statuses
 
 
-@pytest.mark.spark_too
 def test_what_was_deleted_under_a_receipt_is_visible_again_and_the_rest_stays(queue, clock):
     ids = queue.send([str(n) for n in range(6)])
     claim = queue.receive(4)

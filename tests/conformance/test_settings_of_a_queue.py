@@ -52,19 +52,23 @@ def test_recorded_permissions_have_a_life(queue):
     queue.add_permission("crossaccountpermission", ["668614515564", "111111111111"], ["ReceiveMessage"])
     policy = json.loads(queue.attributes()["Policy"])
     (statement,) = policy["Statement"]
-    assert policy["Version"] == "2008-10-17" and statement["Resource"] == queue.arn and statement["Sid"] == "crossaccountpermission"
+    assert (
+        policy["Version"] == "2008-10-17"
+        and statement["Resource"] == queue.arn
+        and statement["Sid"] == "crossaccountpermission"
+    )
     assert statement["Action"] == "SQS:ReceiveMessage" and statement["Effect"] == "Allow"
     queue.remove_permission("crossaccountpermission")
     assert "Policy" not in queue.attributes()
     queue.add_permission("crossaccountpermission", ["111111111111"], ["ReceiveMessage"])
-    with pytest.raises(InvalidParameterValue, match="crossaccountpermission.*Label.*Already exists"):
+    with pytest.raises(InvalidParameterValue, match=r"crossaccountpermission.*Label.*Already exists"):
         queue.add_permission("crossaccountpermission", ["111111111111"], ["ReceiveMessage"])
     queue.add_permission("crossaccountpermission2", ["111111111111"], ["ReceiveMessage"])
     queue.remove_permission("crossaccountpermission")
     (left,) = json.loads(queue.attributes()["Policy"])["Statement"]
     assert left["Sid"] == "crossaccountpermission2"
     queue.remove_permission("crossaccountpermission2")
-    with pytest.raises(InvalidParameterValue, match="crossaccountpermission2.*Label.*can't find label"):
+    with pytest.raises(InvalidParameterValue, match=r"crossaccountpermission2.*Label.*can't find label"):
         queue.remove_permission("crossaccountpermission2")
     with pytest.raises(MissingParameter, match="Actions"):
         queue.add_permission("label", ["1"], [])
@@ -76,7 +80,7 @@ def test_a_policy_is_set_read_and_removed_as_an_attribute(queue):
     assert queue.attributes()["Policy"] == '{"Statement": []}'
     queue.set_attributes({"Policy": ""})
     assert "Policy" not in queue.attributes()
-    with pytest.raises(InvalidAttributeValue, match="Policy.*JSON object"):
+    with pytest.raises(InvalidAttributeValue, match=r"Policy.*JSON object"):
         queue.set_attributes({"Policy": "[]"})
 
 
@@ -125,11 +129,15 @@ def test_recorded_the_type_of_a_queue_is_fixed_and_is_in_its_name(ledger, queue,
     """Recorded: set_unsupported_attribute_fifo, create_standard_queue_with_fifo_attribute_raises_error."""
     with pytest.raises(InvalidAttributeName, match=r"Unknown Attribute FifoQueue\."):
         queue.set_attributes({"FifoQueue": "true"})
-    with pytest.raises(InvalidAttributeValue, match="FifoQueue.*Modifying queue type is not supported"):
+    with pytest.raises(InvalidAttributeValue, match=r"FifoQueue.*Modifying queue type is not supported"):
         fifo.set_attributes({"FifoQueue": "false"})
     fifo.set_attributes({"FifoQueue": "true"})
     names = [known.name for known in ledger.list_queues()]
-    for name, attributes in (("no-suffix", {"FifoQueue": "true"}), ("suffix.fifo", {}), ("no-suffix", {"FifoQueue": "false"})):
+    for name, attributes in (
+        ("no-suffix", {"FifoQueue": "true"}),
+        ("suffix.fifo", {}),
+        ("no-suffix", {"FifoQueue": "false"}),
+    ):
         with pytest.raises((InvalidParameterValue, InvalidAttributeName)):
             ledger.create_queue(name, attributes)
     assert [known.name for known in ledger.list_queues()] == names
@@ -138,7 +146,12 @@ def test_recorded_the_type_of_a_queue_is_fixed_and_is_in_its_name(ledger, queue,
 def test_recorded_a_queues_attributes_go_there_and_back(queue):
     """Recorded: set_queue_attributes_default_values."""
     before = queue.attributes()
-    changed = {"DelaySeconds": "5", "MessageRetentionPeriod": "120", "VisibilityTimeout": "7", "MaximumMessageSize": "2048"}
+    changed = {
+        "DelaySeconds": "5",
+        "MessageRetentionPeriod": "120",
+        "VisibilityTimeout": "7",
+        "MaximumMessageSize": "2048",
+    }
     queue.set_attributes(changed)
     assert {name: queue.attributes()[name] for name in changed} == changed
     queue.set_attributes({name: before[name] for name in changed})

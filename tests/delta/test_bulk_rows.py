@@ -60,7 +60,11 @@ def test_rows_and_entries_of_a_list_come_back_the_same(make_queue, ledger, spark
 
 def test_a_map_of_texts_is_attributes_too(make_queue, spark):
     queue = make_queue()
-    queue.send(spark.createDataFrame([("message-1", {"MyAttribute": "foobar"})], "body STRING, message_attributes MAP<STRING, STRING>"))
+    queue.send(
+        spark.createDataFrame(
+            [("message-1", {"MyAttribute": "foobar"})], "body STRING, message_attributes MAP<STRING, STRING>"
+        )
+    )
     claim = queue.receive()
     (message,) = claim.messages()
     assert message.md5_of_message_attributes == "adb59cd4678ea5a855436b949cd07ab6"
@@ -110,11 +114,15 @@ def test_what_fits_exactly_is_sent(make_queue, spark):
 
 def test_columns_of_the_wrong_type_are_refused_and_those_of_json_rows_mean_nothing(make_queue, spark):
     queue = make_queue()
-    for columns in ("'x' AS body, '5' AS delay_seconds", "'x' AS body, 7 AS message_group_id", "'x' AS body, 'y' AS message_attributes"):
-        with pytest.raises(InvalidParameterValue, match="must be.*Cast it"):
+    for columns in (
+        "'x' AS body, '5' AS delay_seconds",
+        "'x' AS body, 7 AS message_group_id",
+        "'x' AS body, 'y' AS message_attributes",
+    ):
+        with pytest.raises(InvalidParameterValue, match=r"must be.*Cast it"):
             queue.send(spark.sql(f"SELECT {columns}"))
     queue.send(spark.sql("SELECT 1 AS n, '5' AS delay_seconds"))
     assert queue.receive().messages()[0].body == '{"n":1,"delay_seconds":"5"}'
     for given in ({"delay_seconds": 5}, {"message_group_id": "g"}, {"message_attributes": {"a": "b"}}):
-        with pytest.raises(InvalidParameterValue, match="column.*Add the column"):
+        with pytest.raises(InvalidParameterValue, match=r"column.*Add the column"):
             queue.send(spark.sql("SELECT 'x' AS body"), **given)

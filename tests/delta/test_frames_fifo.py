@@ -59,7 +59,9 @@ def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):
     assert len(numbers) == 300
     lanes = {(m.message_group_id, m.receipt_handle.split(".")[2]) for m in claim}
     assert len(lanes) == 7, "a group is in one lane, whoever sent it"
-    rows = claim.dataframe.select("message_id", "sequence_number", "message_group_id", "message_deduplication_id").collect()
+    rows = claim.dataframe.select(
+        "message_id", "sequence_number", "message_group_id", "message_deduplication_id"
+    ).collect()
     expected = {m.message_id: (m.sequence_number, m.message_group_id, m.message_deduplication_id) for m in claim}
     assert {row.message_id: tuple(row)[1:] for row in rows} == expected
 
@@ -87,7 +89,9 @@ def test_f1_a_frame_needs_groups_and_ids_and_takes_no_attempt(make_queue, spark)
     queue, by_id = make_queue(), make_queue(ContentBasedDeduplication="false")
     for call, said in {
         lambda: queue.send(spark.sql("SELECT 'x' AS body")): "message_group_id.*FIFO queue needs it",
-        lambda: queue.send(spark.sql("SELECT 'x' AS body, CAST(NULL AS STRING) AS message_group_id")): "MessageGroupId.*1 to 128",
+        lambda: queue.send(
+            spark.sql("SELECT 'x' AS body, CAST(NULL AS STRING) AS message_group_id")
+        ): "MessageGroupId.*1 to 128",
         lambda: by_id.send(frame_of(spark, [1])): "message_deduplication_id.*ContentBasedDeduplication",
         lambda: queue.send(frame_of(spark, [1]), attempt_id="run-1"): "attempt_id.*deduplication id",
     }.items():

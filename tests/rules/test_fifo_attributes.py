@@ -1,4 +1,4 @@
-"""Attributes that came with FIFO, delay, retention and dead letters; the real service's words where they are recorded."""
+"""Attributes that came with FIFO, delay, retention and dead letters; the service's words where they are recorded."""
 
 import json
 
@@ -26,17 +26,23 @@ def test_recorded_the_defaults_are_the_services():
 
 @pytest.mark.parametrize("name", ["jobs.fifo", "a" * 75 + ".fifo", "-.fifo"])
 def test_a_fifo_queues_name_ends_in_fifo(name):
-    assert attributes.queue_name(name, {"FifoQueue": True}) == attributes.queue_name(name, {"FifoQueue": "true"}) == name
+    assert (
+        attributes.queue_name(name, {"FifoQueue": True}) == attributes.queue_name(name, {"FifoQueue": "true"}) == name
+    )
 
 
-@pytest.mark.parametrize("name", ["jobs", ".fifo", "a" * 76 + ".fifo", "a b.fifo", "a.b.fifo", "jobs.FIFO", "jobs.fifo\n", None, 7])
+@pytest.mark.parametrize(
+    "name", ["jobs", ".fifo", "a" * 76 + ".fifo", "a b.fifo", "a.b.fifo", "jobs.FIFO", "jobs.fifo\n", None, 7]
+)
 def test_another_name_of_a_fifo_queue_is_refused(name):
-    with pytest.raises(InvalidParameterValue, match="QueueName.*must end with .fifo suffix and be 1 to 80 in length"):
+    with pytest.raises(InvalidParameterValue, match=r"QueueName.*must end with .fifo suffix and be 1 to 80 in length"):
         attributes.queue_name(name, {"FifoQueue": "true"})
 
 
 def test_a_standard_queues_name_does_not_end_in_fifo_and_the_error_says_what_to_do():
-    with pytest.raises(InvalidParameterValue, match="QueueName.*1 to 80 in length.*needs the attribute FifoQueue=true"):
+    with pytest.raises(
+        InvalidParameterValue, match=r"QueueName.*1 to 80 in length.*needs the attribute FifoQueue=true"
+    ):
         attributes.queue_name("jobs.fifo", {})
 
 
@@ -48,7 +54,12 @@ def test_booleans_are_stored_as_sqs_writes_them(given, stored):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("FifoQueue", "yes"), ("ContentBasedDeduplication", "yes"), ("DeduplicationScope", "group"), ("FifoThroughputLimit", "1")],
+    [
+        ("FifoQueue", "yes"),
+        ("ContentBasedDeduplication", "yes"),
+        ("DeduplicationScope", "group"),
+        ("FifoThroughputLimit", "1"),
+    ],
 )  # fmt: skip
 def test_a_fifo_attribute_is_one_of_its_words(name, value):
     with pytest.raises(InvalidAttributeValue, match=f"{name}.*Must be one of"):
@@ -61,7 +72,11 @@ def test_a_fifo_attribute_is_one_of_its_words(name, value):
         ("FifoQueue", "false", "Unknown Attribute FifoQueue."),
         ("ContentBasedDeduplication", "true", "Unknown Attribute ContentBasedDeduplication."),
         ("DeduplicationScope", "queue", "You can specify the DeduplicationScope only when FifoQueue is set to true."),
-        ("FifoThroughputLimit", "perQueue", "You can specify the FifoThroughputLimit only when FifoQueue is set to true."),
+        (
+            "FifoThroughputLimit",
+            "perQueue",
+            "You can specify the FifoThroughputLimit only when FifoQueue is set to true.",
+        ),
     ],
 )
 def test_recorded_a_standard_queue_has_no_fifo_attribute(name, value, said):
@@ -83,7 +98,7 @@ def test_recorded_the_type_of_a_queue_cannot_change():
 
 
 def test_high_throughput_needs_deduplication_by_group():
-    with pytest.raises(InvalidAttributeValue, match="FifoThroughputLimit.*DeduplicationScope to be messageGroup"):
+    with pytest.raises(InvalidAttributeValue, match=r"FifoThroughputLimit.*DeduplicationScope to be messageGroup"):
         complete({"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"})
     high = complete({"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}, FIFO)
     with pytest.raises(InvalidAttributeValue, match="FifoThroughputLimit"):
@@ -123,7 +138,7 @@ def test_a_document_that_is_no_json_object_is_refused(name, text):
 
 
 def test_d1_a_policy_that_is_none_is_refused_with_the_attributes():
-    with pytest.raises(InvalidAttributeValue, match="RedrivePolicy.*maxReceiveCount: 0"):
+    with pytest.raises(InvalidAttributeValue, match=r"RedrivePolicy.*maxReceiveCount: 0"):
         complete({"RedrivePolicy": {"deadLetterTargetArn": "dead", "maxReceiveCount": 0}})
     with pytest.raises(InvalidAttributeValue, match="RedriveAllowPolicy"):
         complete({"RedriveAllowPolicy": {"redrivePermission": "some"}})

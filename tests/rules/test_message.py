@@ -27,7 +27,7 @@ def test_q6_a_message_has_its_own_delay_or_the_queues(given, delay):
 
 @pytest.mark.parametrize("given", [-1, 901, 1.5, "1", True])
 def test_q6_a_delay_is_a_whole_number_from_0_to_900(given):
-    with pytest.raises(InvalidParameterValue, match="DelaySeconds.*>= 0 and <= 900"):
+    with pytest.raises(InvalidParameterValue, match=r"DelaySeconds.*>= 0 and <= 900"):
         entry("x", QUEUE, delay_seconds=given)
 
 
@@ -86,29 +86,35 @@ def test_a_message_counts_with_its_attributes_against_the_largest_size():
     assert entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 1}).body == "x" * 1_014
     with pytest.raises(InvalidParameterValue, match=r"With its attributes it has 1025 bytes; the queue takes 1024"):
         entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 2})
-    with pytest.raises(InvalidParameterValue, match="MessageBody.*1026 bytes"):
+    with pytest.raises(InvalidParameterValue, match=r"MessageBody.*1026 bytes"):
         entry("é" * 513, QUEUE)
 
 
 def test_an_entry_has_the_names_of_sqs_and_takes_the_rest_from_the_call():
     common = {"delay_seconds": 3, "attributes": {"a": "b"}, "message_group_id": "g", "message_deduplication_id": None}
     given = {
-        "MessageBody": "x", "DelaySeconds": 5, "MessageAttributes": {"c": 7}, "MessageGroupId": "h", "AWSTraceHeader": "Root=1",
+        "MessageBody": "x", "DelaySeconds": 5, "MessageAttributes": {"c": 7}, "MessageGroupId": "h",
+        "AWSTraceHeader": "Root=1",
     }  # fmt: skip
     found = entry_of(given, QUEUE, common)
     assert (found.body, found.delay, found.message_group_id, found.trace_header) == ("x", 5, "h", "Root=1")
     assert dict(found.message_attributes) == {"c": ("Number", "7", None)}
     rest = entry_of({"MessageBody": "y"}, QUEUE, common)
-    assert (rest.delay, rest.message_group_id, list(rest.message_attributes), rest.trace_header) == (3, "g", ["a"], None)
+    assert (rest.delay, rest.message_group_id, list(rest.message_attributes), rest.trace_header) == (
+        3,
+        "g",
+        ["a"],
+        None,
+    )
     assert entry_of("z", QUEUE, common) == rest._replace(body="z")
 
 
 def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
-    with pytest.raises(MissingParameter, match="The request must contain the parameter MessageBody."):
+    with pytest.raises(MissingParameter, match=r"The request must contain the parameter MessageBody."):
         entry_of({"DelaySeconds": 1}, QUEUE, {})
-    with pytest.raises(InvalidParameterValue, match="'Body'.*MessageBody, DelaySeconds, MessageAttributes"):
+    with pytest.raises(InvalidParameterValue, match=r"'Body'.*MessageBody, DelaySeconds, MessageAttributes"):
         entry_of({"MessageBody": "x", "Body": "y"}, QUEUE, {})
-    with pytest.raises(InvalidParameterValue, match="AWSTraceHeader.*string"):
+    with pytest.raises(InvalidParameterValue, match=r"AWSTraceHeader.*string"):
         entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
 
 

@@ -28,7 +28,9 @@ def test_recorded_the_first_permission_makes_a_policy():
 
 
 def test_recorded_several_accounts_and_actions_are_lists():
-    text = policy.with_permission(None, ARN, "label", ["668614515564", "111111111111"], ["SendMessage", "DeleteMessage"])
+    text = policy.with_permission(
+        None, ARN, "label", ["668614515564", "111111111111"], ["SendMessage", "DeleteMessage"]
+    )
     (statement,) = json.loads(text)["Statement"]
     assert statement["Principal"] == {"AWS": ["arn:aws:iam::668614515564:root", "arn:aws:iam::111111111111:root"]}
     assert statement["Action"] == ["SQS:SendMessage", "SQS:DeleteMessage"]
@@ -45,7 +47,10 @@ def test_recorded_permissions_are_removed_by_label_and_the_last_one_with_the_pol
     assert [statement["Sid"] for statement in json.loads(two)["Statement"]] == ["label", "label2"]
     left = json.loads(policy.without_permission(two, "label"))
     assert [statement["Sid"] for statement in left["Statement"]] == ["label2"]
-    assert {name: left[name] for name in ("Version", "Id")} == {"Version": "2008-10-17", "Id": f"{ARN}/SQSDefaultPolicy"}
+    assert {name: left[name] for name in ("Version", "Id")} == {
+        "Version": "2008-10-17",
+        "Id": f"{ARN}/SQSDefaultPolicy",
+    }
     assert policy.without_permission(json.dumps(left), "label2") == ""
 
 
@@ -72,7 +77,9 @@ def test_a_permission_without_accounts_or_actions_is_refused(accounts, actions, 
         policy.with_permission(None, ARN, "label", accounts, actions)
 
 
-@pytest.mark.parametrize(("accounts", "actions"), [("1", ["SendMessage"]), (["1"], "SendMessage"), ([1], ["x"]), ([""], ["x"])])
+@pytest.mark.parametrize(
+    ("accounts", "actions"), [("1", ["SendMessage"]), (["1"], "SendMessage"), ([1], ["x"]), ([""], ["x"])]
+)
 def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
-    with pytest.raises(InvalidParameterValue, match="(AWSAccountIds|Actions).*list of strings"):
+    with pytest.raises(InvalidParameterValue, match=r"(AWSAccountIds|Actions).*list of strings"):
         policy.with_permission(None, ARN, "label", accounts, actions)

@@ -26,9 +26,18 @@ def allowing(permission, *sources):
 @pytest.mark.parametrize(
     ("arn", "name"),
     [
-        (ARN, "dead"), ("arn:aws-cn:sqs:cn-north-1:123456789012:a.fifo", "a.fifo"), ("dead", "dead"), ("a.fifo", "a.fifo"),
-        ("arn:aws:sns:eu:1:dead", None), ("arn:aws:sqs:eu:1:", None), (ARN + ":x", None), (ARN + "\n", None), ("", None),
-        (None, None), (7, None), ("arn:aws:sqs:eu:1:a b", None),
+        (ARN, "dead"),
+        ("arn:aws-cn:sqs:cn-north-1:123456789012:a.fifo", "a.fifo"),
+        ("dead", "dead"),
+        ("a.fifo", "a.fifo"),
+        ("arn:aws:sns:eu:1:dead", None),
+        ("arn:aws:sqs:eu:1:", None),
+        (ARN + ":x", None),
+        (ARN + "\n", None),
+        ("", None),
+        (None, None),
+        (7, None),
+        ("arn:aws:sqs:eu:1:a b", None),
     ],
 )
 def test_d1_a_queue_is_named_by_its_arn_or_its_name(arn, name):
@@ -41,11 +50,15 @@ def test_d1_a_queues_own_arn_names_it():
 
 @pytest.mark.parametrize("count", [1, 3, "3", 1_000, "1000"])
 def test_d1_a_policy_names_the_target_and_how_often_a_message_may_be_received(count):
-    assert redrive.policy_of(policy(ARN, count)) == redrive.policy_of(policy("dead", count)) == RedrivePolicy("dead", int(count))
+    assert (
+        redrive.policy_of(policy(ARN, count))
+        == redrive.policy_of(policy("dead", count))
+        == RedrivePolicy("dead", int(count))
+    )
     assert redrive.policy_of({}) is None
 
 
-@pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "３"])
+@pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "\uff13"])
 def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
     with pytest.raises(InvalidAttributeValue) as raised:
         redrive.policy_of(policy("dead", count))
@@ -55,11 +68,14 @@ def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
 
 
 @pytest.mark.parametrize("text", [
-    '{"maxReceiveCount": 3}', '{"deadLetterTargetArn": "arn:aws:sns:a:1:b", "maxReceiveCount": 3}', '{"deadLetterTargetArn": 7, "maxReceiveCount": 3}',
-    '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "more": 1}', '{"deadLetterTargetArn": null, "maxReceiveCount": 3}',
+    '{"maxReceiveCount": 3}',
+    '{"deadLetterTargetArn": "arn:aws:sns:a:1:b", "maxReceiveCount": 3}',
+    '{"deadLetterTargetArn": 7, "maxReceiveCount": 3}',
+    '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "more": 1}',
+    '{"deadLetterTargetArn": null, "maxReceiveCount": 3}',
 ])  # fmt: skip
 def test_d1_a_policy_without_a_target_or_with_more_is_refused(text):
-    with pytest.raises(InvalidAttributeValue, match="RedrivePolicy.*deadLetterTargetArn.*maxReceiveCount"):
+    with pytest.raises(InvalidAttributeValue, match=r"RedrivePolicy.*deadLetterTargetArn.*maxReceiveCount"):
         redrive.policy_of({"RedrivePolicy": text})
 
 
@@ -78,12 +94,14 @@ def test_d1_an_allow_policy_is_read_whole():
 
 @pytest.mark.parametrize("text", [
     "{}", '{"redrivePermission": "some"}', '{"redrivePermission": "byQueue"}', '{"redrivePermission": ["byQueue"]}',
-    '{"redrivePermission": "byQueue", "sourceQueueArns": []}', '{"redrivePermission": "byQueue", "sourceQueueArns": "a"}',
-    '{"redrivePermission": "byQueue", "sourceQueueArns": [7]}', '{"redrivePermission": "denyAll", "sourceQueueArns": ["a"]}',
+    '{"redrivePermission": "byQueue", "sourceQueueArns": []}',
+    '{"redrivePermission": "byQueue", "sourceQueueArns": "a"}',
+    '{"redrivePermission": "byQueue", "sourceQueueArns": [7]}',
+    '{"redrivePermission": "denyAll", "sourceQueueArns": ["a"]}',
     json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [f"q{n}" for n in range(11)]}),
 ])  # fmt: skip
 def test_d1_an_allow_policy_that_is_none_is_refused(text):
-    with pytest.raises(InvalidAttributeValue, match="RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
+    with pytest.raises(InvalidAttributeValue, match=r"RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
         redrive.allow_policy_of({"RedriveAllowPolicy": text})
 
 

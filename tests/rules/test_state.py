@@ -38,7 +38,8 @@ def test_a_locked_message_is_not_in_flight_because_nobody_received_it():
 
 
 @pytest.mark.parametrize(("record", "available_at"), [
-    (UNTOUCHED, 0), (UNTOUCHED, NOW + 1), (HELD, 0), (Record(visible_at=NOW + 1), 0), (HELD._replace(visible_at=NOW), 0),
+    (UNTOUCHED, 0), (UNTOUCHED, NOW + 1), (HELD, 0), (Record(visible_at=NOW + 1), 0),
+    (HELD._replace(visible_at=NOW), 0),
 ])  # fmt: skip
 def test_q7_what_has_expired_is_gone_whoever_holds_it(record, available_at):
     assert status(record, available_at, NOW, NOW) is Status.EXPIRED

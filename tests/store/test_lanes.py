@@ -110,7 +110,8 @@ def test_what_changes_nothing_has_no_edits():
 def test_a_run_that_shrinks_writes_as_few_rows_as_it_can():
     lanes = Lanes("q", VISIBILITY.empty_table())
     at = lanes.positions([0], pa.array(["s0"]), [0])
-    rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])])), NOW))
+    over = Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])]))
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(over, NOW))
     assert rows.num_rows == 2
     lanes = Lanes("q", rows)
     at = lanes.positions([0], pa.array(["s0"]), [500])

@@ -105,7 +105,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
         given = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
     given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(given)
-    size = F.aggregate(entries, F.lit(0), lambda sum, entry: sum + _size_of(entry))
+    size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
     right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
     said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
     sound = _checked(given, given.isNull() | right, "MessageAttributes", said, stored)
@@ -118,7 +118,10 @@ def _of_one_kind(one: Column) -> Column:
     from pyspark.sql import functions as F
 
     kind = one["data_type"]
-    text, binary = F.when(~kind.startswith("Binary"), one["string_value"]), F.when(kind.startswith("Binary"), one["binary_value"])
+    text, binary = (
+        F.when(~kind.startswith("Binary"), one["string_value"]),
+        F.when(kind.startswith("Binary"), one["binary_value"]),
+    )
     return F.struct(kind.alias("data_type"), text.alias("string_value"), binary.alias("binary_value"))
 
 
