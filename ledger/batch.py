@@ -103,16 +103,19 @@ class Claim:
 
         A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
         next finds out from the table whether the rows are in, and gets only those whose rows are not
-        (`ledger.rules.output` has the argument). `rows`: a DataFrame, or without Spark a pyarrow.Table. `table`: a path,
-        a URI or a table of Spark's catalog; it is made when there is none. `messages`: the receipt handles (a list, or a
-        DataFrame with the column) that the rows are about, when they are not about the whole claim; the others stay held.
+        (`ledger.rules.output` has the argument). `rows`: a DataFrame, or without Spark a pyarrow.Table. `table`: a
+        path (with a / in it), a URI or a table of Spark's catalog; it is made when there is none. `messages`: the
+        receipt handles (a list, or a DataFrame with the column) that the rows are about, when they are not about the
+        whole claim; the others stay held.
         Safe to retry: rows that an earlier call wrote for the same messages are not written again.
         Raises LeaseLost when not all of these messages are held any more; then nothing was written. Keep a heartbeat
         running while Spark computes the rows.
         """
         if self._grant is None:
             return Settled(0, 0)
-        runs = self._grant.runs.select(RUNS.names) if messages is None else self._queue._runs_of(messages, self.receipt_id)
+        runs = (
+            self._grant.runs.select(RUNS.names) if messages is None else self._queue._runs_of(messages, self.receipt_id)
+        )
         if runs.num_rows:
             write_output(self._queue, self.receipt_id, runs, rows, table)
         return Settled(count_messages(runs), 0)
@@ -163,7 +166,13 @@ class Claim:
             )
         done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
         # Already deleted, and not under this receipt: by another receiver.
-        lost_outcomes = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
+        lost_outcomes = (
+            Outcome.STALE,
+            Outcome.NOT_IN_FLIGHT,
+            Outcome.ALREADY_DELETED,
+            Outcome.INVALID,
+            Outcome.EXPIRED,
+        )
         lost = sum(by_outcome[outcome] for outcome in lost_outcomes)
         if lost and not done:
             raise LeaseLost(
@@ -177,9 +186,9 @@ class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
 
     `lost` is true once nothing is held any more, `lost_messages` counts those that others got; `check()` raises
-    LeaseLost then, for use inside a long loop. Messages that its body gave a later deadline keep it. At the ceiling (V7) it extends a last time to the ceiling and stops:
-    `at_ceiling` is true and the lease ends then. An error that is not a lost lease is kept in `error`, and the next
-    beat tries again.
+    LeaseLost then, for use inside a long loop. Messages that its body gave a later deadline keep it. At the ceiling
+    (V7) it extends a last time to the ceiling and stops: `at_ceiling` is true and the lease ends then. An error that is
+    not a lost lease is kept in `error`, and the next beat tries again.
     """
 
     def __init__(self, claim: Claim, visibility_timeout: int, every: float) -> None:

@@ -10,6 +10,7 @@ from ledger.move_tasks import MoveTasks
 from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
+from ledger.rules.move_task import MoveTask
 
 
 class DeadLetters(QueueSettings):

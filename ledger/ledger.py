@@ -50,7 +50,7 @@ class Ledger:
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
         through delta-rs where the storage is safe for both. `owner` is who the receipts ledger names (default: user,
-        machine and process). `storage_options` go to delta-rs. `storage_clock` answers the storage's time (milliseconds),
+        machine and process). `storage_options` go to delta-rs. `storage_clock` answers its time (milliseconds),
         which this machine's is held against at opening and every 10 minutes; on local paths, without it, a file's is.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
         """
@@ -81,7 +81,8 @@ class Ledger:
             if record.attributes.get(attribute) != complete.get(attribute):
                 raise QueueNameExists(
                     f"A queue already exists with the same name and a different value for attribute {attribute}: "
-                    f"{name} has {record.attributes.get(attribute)}, asked was {complete.get(attribute)}; use set_attributes"
+                    f"{name} has {record.attributes.get(attribute)}, asked was {complete.get(attribute)}; use "
+                    "set_attributes"
                 )
         return self._queue(record)
 

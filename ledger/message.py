@@ -108,7 +108,9 @@ def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_
         first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
         sent_at=instant(stored.sent_at),
         visible_at=None if record.visible_at is None else instant(record.visible_at),
-        status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, retention_of(queue.attributes))),
+        status=status(
+            record, stored.available_at, now, expires_at(record, stored.sent_at, retention_of(queue.attributes))
+        ),
         message_attributes=stored.message_attributes,
         message_group_id=stored.message_group_id,
         message_deduplication_id=stored.message_deduplication_id,

@@ -31,8 +31,8 @@ def write_output(queue: Queue, receipt_id: str, runs: pa.Table, rows: Any, table
     outputs.step("written")
     if not outputs.written(location, identifier):
         raise LeaseLost(
-            f"The claim {receipt_id} was lost before its output was written: others receive the messages, and nothing of "
-            "this write is in the table. Receive again; keep a claim with a longer timeout or a heartbeat"
+            f"The claim {receipt_id} was lost before its output was written: others receive the messages, and nothing "
+            "of this write is in the table. Receive again; keep a claim with a longer timeout or a heartbeat"
         )
     outputs.finish(record, receipt_id, runs, identifier, queue._clock())
 
@@ -71,7 +71,7 @@ class _SparkWriter:
                 writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
                 writer.option("txnAppId", application).option("txnVersion", output.WRITTEN).save(location)
         except CONFLICTS:
-            # Another version of the transaction was committed, which the caller sees; or nothing of it: it may try again.
+            # Another version of the transaction was committed, which the caller sees; or nothing: it may try again.
             pass
         finally:
             if rows is not self._rows:

@@ -54,8 +54,9 @@ class Queue(DeadLetters):
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
         message_attributes, message_group_id and message_deduplication_id count. Answers a `Sent`: count, and `ids()`.
-        A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds", "MessageAttributes",
-        "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their message ids in order.
+        A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
+        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their message ids
+        in order.
         The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
@@ -74,7 +75,9 @@ class Queue(DeadLetters):
         if _is_dataframe(messages):
             given = [name for name, value in common.items() if value is not None]
             if given:
-                raise InvalidParameterValue(given[0], common[given[0]], "A DataFrame has it as a column", "Add the column.")
+                raise InvalidParameterValue(
+                    given[0], common[given[0]], "A DataFrame has it as a column", "Add the column."
+                )
             return self._spark().send(record, messages, body, self._clock(), attempt_id)
         given = [messages] if isinstance(messages, (str, Mapping)) else listed("messages", messages)
         entries = [message_rules.entry_of(one, record.attributes, common) for one in given]

@@ -58,7 +58,7 @@ class QueueSettings:
 
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
-        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label that is taken.
+        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use.
         """
         text = policy.with_permission(self.attributes().get("Policy"), self.arn, label, account_ids, actions)
         self.set_attributes({"Policy": text})

@@ -97,7 +97,10 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
     elif not isinstance(name, str) or not _NAME.fullmatch(name):
         fix = "A name with .fifo needs the attribute FifoQueue=true." if str(name).endswith(FIFO_SUFFIX) else ""
         raise InvalidParameterValue(
-            "QueueName", name, "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length", fix
+            "QueueName",
+            name,
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+            fix,
         )
     return name
 
@@ -115,8 +118,15 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
         raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
         raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}. Known ones: {', '.join(kinds)}.")
-    values = dict(known) if known else {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    values.update({n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text for n, text in texts.items()})
+    values = (
+        dict(known) if known else {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
+    )
+    values.update(
+        {
+            n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text
+            for n, text in texts.items()
+        }
+    )
     for name, bound in FIXED_AT_CREATION.items():
         if known and values.get(name) != known.get(name):
             raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.")

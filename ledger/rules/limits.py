@@ -21,7 +21,8 @@ MAXIMUM_DELAY = 900
 MINIMUM_RETENTION, DEFAULT_RETENTION, MAXIMUM_RETENTION = 60, 345_600, 1_209_600
 #: A queue made in Python may raise its retention to a hundred years.
 LONGEST_RETENTION = 36_525 * 86_400
-#: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue. For FIFO queues, [...] 20,000".
+#: S1: "For standard queues, there can be a maximum of 120,000 inflight messages per queue", "For FIFO queues, [...]
+#: 20,000".
 MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO = 120_000, 20_000
 #: F1, F3: how long a deduplication id and a receive request attempt id are remembered, in seconds.
 DEDUPLICATION_INTERVAL = 300

@@ -47,14 +47,20 @@ def message_attributes(given: object) -> dict[str, Attribute]:
         raise InvalidParameterValue("MessageAttributes", given, "Must be attributes by name")
     if len(given) > MAXIMUM_MESSAGE_ATTRIBUTES:
         raise InvalidParameterValue(
-            "MessageAttributes", len(given), f"Number of message attributes exceeds the allowed maximum [{MAXIMUM_MESSAGE_ATTRIBUTES}]"
+            "MessageAttributes",
+            len(given),
+            f"Number of message attributes exceeds the allowed maximum [{MAXIMUM_MESSAGE_ATTRIBUTES}]",
         )
     return {_name(name): _attribute(name, value) for name, value in given.items()}
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
     """Bytes that count towards the message's size: names, types and values."""
-    return sum(len(text) for name, one in attributes.items() for text in (_bytes(name), _bytes(one.data_type), _bytes(one.value)))
+    return sum(
+        len(text)
+        for name, one in attributes.items()
+        for text in (_bytes(name), _bytes(one.data_type), _bytes(one.value))
+    )
 
 
 def md5_of_body(text: str) -> str:
@@ -82,7 +88,8 @@ def _name(name: object) -> str:
         raise InvalidParameterValue(
             "MessageAttributes",
             name,
-            "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or Amazon.",
+            "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or "
+            "Amazon.",
         )
     return name
 
@@ -101,12 +108,16 @@ def _attribute(name: str, given: object) -> Attribute:
     match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) else None
     if match is None or len(data_type) > LONGEST_NAME:
         raise InvalidParameterValue(
-            f"MessageAttributes.{name}.DataType", data_type, "Must be String, Number or Binary, or one of them with a .label"
+            f"MessageAttributes.{name}.DataType",
+            data_type,
+            "Must be String, Number or Binary, or one of them with a .label",
         )
     value = binary if match[1] == "Binary" else text
     if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
         raise InvalidParameterValue(
-            f"MessageAttributes.{name}", given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
+            f"MessageAttributes.{name}",
+            given,
+            f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'",
         )
     if match[1] == "Number" and not re.fullmatch(NUMBER, value):
         raise InvalidParameterValue(

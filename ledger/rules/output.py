@@ -3,11 +3,11 @@
 No commit spans two tables. So before a receiver writes, it records in the queue where it will write and under which
 transaction id (`begin`). Delta commits a transaction id and version at most once, which makes the output table itself
 the one place that decides: version WRITTEN says that the rows are in, version FENCED that they never will be. After it
-wrote, the receiver deletes the messages. Whoever meets such messages later, because the receiver died in between or
-lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it commits
-FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two versions
-exactly one is committed, so every message's rows are written by exactly one receipt, and every message is either deleted
-with its rows written, or received again without.
+wrote, the receiver deletes the messages (`finish`). Whoever meets such messages later, because the receiver died in
+between or lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it
+commits FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two
+versions exactly one is committed, so every message's rows are written by exactly one receipt, and every message is
+either deleted with its rows written, or received again without.
 """
 
 from __future__ import annotations

@@ -61,9 +61,15 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
         raise InvalidAttributeValue(
             "RedrivePolicy", text, "Must hold deadLetterTargetArn (a queue's ARN or name) and maxReceiveCount"
         )
-    if isinstance(count, bool) or not re.fullmatch(r"[0-9]{1,4}", str(count)) or not 1 <= int(count) <= MAXIMUM_RECEIVES:
+    if (
+        isinstance(count, bool)
+        or not re.fullmatch(r"[0-9]{1,4}", str(count))
+        or not 1 <= int(count) <= MAXIMUM_RECEIVES
+    ):
         raise InvalidAttributeValue(
-            "RedrivePolicy", text, f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
+            "RedrivePolicy",
+            text,
+            f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive",
         )
     return RedrivePolicy(target, int(count))
 
@@ -96,7 +102,9 @@ def require_target(
     text = attributes["RedrivePolicy"]
     target = {queue.name: queue for queue in queues}.get(wanted.target)
     if target is None or target.name == name:
-        raise InvalidAttributeValue("RedrivePolicy", text, "Dead letter target does not exist", "Create that queue first.")
+        raise InvalidAttributeValue(
+            "RedrivePolicy", text, "Dead letter target does not exist", "Create that queue first."
+        )
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
         raise InvalidAttributeValue("RedrivePolicy", text, "Dead-letter queue must be same type of queue as the source")
     if attributes.get("FifoQueue") and target.attributes["Lanes"] != attributes["Lanes"]:

@@ -181,7 +181,13 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     if record.deleted_at is None or record.receipt_id != receipt_id:
         return None
     return record._replace(
-        receipt_id=None, attempt_id=None, deleted_at=None, released_at=None, visible_at=now, writing_to=None, write_id=None
+        receipt_id=None,
+        attempt_id=None,
+        deleted_at=None,
+        released_at=None,
+        visible_at=now,
+        writing_to=None,
+        write_id=None,
     )
 
 

@@ -103,9 +103,7 @@ class MemoryStore(MemoryQueues):
         # What was moved here came with the move; within one instant the order of the sends decides.
         key = lambda m: (came(m.record, m.sent_at), m.sequence_number)  # noqa: E731
         ordered = sorted(stored, key=lambda place: key(stored[place]))
-        return list(
-            fifo.receivable((place, stored[place].entry.message_group_id, states[place]) for place in ordered)
-        )
+        return list(fifo.receivable((place, stored[place].entry.message_group_id, states[place]) for place in ordered))
 
     def _bury(self, queue: QueueRecord, stored: dict[Place, Stored], places: list[Place], now: int) -> list[Place]:
         """D1: moves what was received too often; answers the others."""
@@ -136,7 +134,9 @@ class MemoryStore(MemoryQueues):
             states = {place: self._status(source, m, now) for place, m in stored.items()}
             visible = self._receivable(source, stored, states)
             if chosen is not None:
-                wanted = {(r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)}
+                wanted = {
+                    (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
+                }
                 visible = [place for place in visible if place in wanted]
             homes = {q.id: q for q in self._queues.values()}
             ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]

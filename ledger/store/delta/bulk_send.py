@@ -51,13 +51,13 @@ class BulkSender:
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
 
-    def send(
-        self, queue: QueueRecord, frame: DataFrame, body: str | None, now: int, attempt_id: str | None
-    ) -> Sent:
+    def send(self, queue: QueueRecord, frame: DataFrame, body: str | None, now: int, attempt_id: str | None) -> Sent:
         """Sends every row; see Queue.send."""
         from pyspark.sql import functions as F
 
-        rows = frame.select(*(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items()))
+        rows = frame.select(
+            *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
+        )
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, rows, now)
         key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)

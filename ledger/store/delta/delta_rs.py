@@ -185,7 +185,9 @@ class DeltaRsEngine:
             raise Conflict(f"{application} was committed before")
         rows = pa.schema(loaded.schema().to_arrow()).empty_table() if rows is None else rows
         with _conflicts():
-            write_deltalake(loaded, rows, mode="append", commit_properties=_properties(metadata, (application, version)))
+            write_deltalake(
+                loaded, rows, mode="append", commit_properties=_properties(metadata, (application, version))
+            )
         return version
 
     def compact(self, table: str, where: Where) -> None:

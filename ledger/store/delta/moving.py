@@ -36,15 +36,15 @@ class Move:
     arriving: Runs
 
 
-def move(
-    loaded: Loaded, target: QueueRecord, runs: Runs, arrives: Callable[[Record], Record], events: Events
-) -> Move:
+def move(loaded: Loaded, target: QueueRecord, runs: Runs, arrives: Callable[[Record], Record], events: Events) -> Move:
     """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too."""
     lanes, there = loaded.lanes, loaded.others[target.id]
     away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
     arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
     lane, segment, first_seq, _ = lanes.table(runs.first, runs.last)
-    first = there.positions(pa.array(np.asarray(lane) % int(target.attributes["Lanes"])), segment, np.asarray(first_seq))
+    first = there.positions(
+        pa.array(np.asarray(lane) % int(target.attributes["Lanes"])), segment, np.asarray(first_seq)
+    )
     count = int(axis.lengths(runs.first, runs.last).sum())
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)

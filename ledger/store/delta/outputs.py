@@ -71,9 +71,10 @@ class Outputs:
             if kinds == {Part.WRITTEN}:
                 return self._finishing(loaded, pieces, events, lambda record: record.write_id, lambda version: None)
             if kinds != {Part.HELD}:
+                found = " and some ".join(sorted(kind.value for kind in kinds))
                 raise LeaseLost(
-                    f"Of these messages of the claim {receipt_id}, some are {' and some '.join(sorted(k.value for k in kinds))}; "
-                    "nothing was written now. Take queue.claim(receipt_id) or receive anew, and write what is held"
+                    f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
+                    "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
                 )
             new = {code: lanes.code(output.begin(lanes.record(code), table, identifier)) for code in parts}
             code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)

@@ -61,8 +61,8 @@ class DeltaStore:
         named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as free:
-        # under a quota the two have to meet.
+        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
+        # free: under a quota the two have to meet.
         keeps = any(action.verb is Verb.CHANGE and action.timeout for action in actions)
         counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
 
@@ -190,9 +190,7 @@ class DeltaStore:
                 return at, code
         raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
 
-    def _outcomes(
-        self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome]
-    ) -> pa.Table:
+    def _outcomes(self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome]) -> pa.Table:
         outcome = np.array([outcome_of[code].value for code in pieces.code.tolist()], dtype=object)
         unknown = pieces.code == ABSENT
         if unknown.any():
