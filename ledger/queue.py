@@ -55,8 +55,7 @@ class Queue(DeadLetters):
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
         message_attributes, message_group_id and message_deduplication_id count. Answers a `Sent`: count, and `ids()`.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
-        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their message ids
-        in order.
+        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their ids in order.
         The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
