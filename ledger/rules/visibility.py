@@ -173,6 +173,11 @@ def restart(record: Record, timeout: int, now: int) -> Record:
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)
 
 
+def purge(record: Record, now: int) -> Record:
+    """Deleted, and under no receipt: what a purge deletes was not acknowledged, and no receipt restores it."""
+    return record._replace(receipt_id=None, attempt_id=None, deleted_at=now)
+
+
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it.
 

@@ -223,7 +223,7 @@ class MemoryStore(MemoryQueues):
             self._commit()
             alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in GONE]
             for message in alive:
-                message.record = message.record._replace(deleted_at=now)
+                message.record = visibility.purge(message.record, now)
             return len(alive)
 
     def counts(self, queue: QueueRecord, now: int) -> Counts:

@@ -106,3 +106,11 @@ def test_a_restore_belongs_to_one_queue(make_queue):
     claim.delete()
     assert other.restore(claim.receipt_id) == 0
     assert one.counts().deleted == 1
+
+
+def test_no_receipt_restores_what_a_purge_deleted(queue):
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    queue.delete(next(iter(claim)).receipt_handle)
+    queue.purge()
+    assert queue.restore(claim.receipt_id) == 1 and queue.counts().visible == 1

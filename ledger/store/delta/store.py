@@ -151,7 +151,7 @@ class DeltaStore:
             loaded, events = self._load(queue, now), Events()
             _, pieces, state = loaded.look(self.stocks)
             alive, lanes = ~np.isin(state, GONE_STATES), loaded.lanes
-            code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(r._replace(deleted_at=loaded.now)), np.int64)
+            code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
             over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
             events.add("purged", UNTOUCHED, over)
             count = int(axis.lengths(over.first, over.last).sum())
