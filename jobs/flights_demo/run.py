@@ -62,9 +62,9 @@ class Run:
             if time.monotonic() - seen >= 1:
                 seen, counts = time.monotonic(), self._queue.counts()
                 progress.show(counts, self._workers_in_words())
-            if self._accident and counts.deleted < self._total / 4:
-                self._accident.skip()
-            elif self._accident and self._accident.try_now():
+            if self._accident and not self._accident.is_watching and counts.deleted >= self._total / 4:
+                self._accident.watch()
+            if self._accident and self._accident.is_news():
                 progress.say(
                     f"killed {self._accident.victim.name}: it had written the results of {self._accident.messages:,} flights "
                     "and not acknowledged them"

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,12 +106,13 @@ class Accident:
     def __init__(self, victim: Worker, queue: Queue, output: Path) -> None:
         self.victim, self.receipt_id, self.messages = victim, None, 0
         self._queue, self._log, self._seen = queue, output / "_delta_log", 0
+        self.is_watching = self._told = False
 
     @property
     def happened(self) -> bool:
         return self.receipt_id is not None
 
-    def try_now(self) -> bool:
+    def _try_now(self) -> bool:
         """Looks for a new commit of the victim; True when that killed it."""
         if self.happened or not self.victim.is_alive:
             return False
@@ -126,9 +128,20 @@ class Accident:
         self.receipt_id, self.messages = receipt, held.count
         return True
 
-    def skip(self) -> None:
-        """Passes over what is written already."""
+    def watch(self) -> None:
+        """Waits in the background for a commit of the victim: between it and the acknowledgement is half a second."""
         self._receipt_just_written()
+        self.is_watching = True
+        threading.Thread(target=self._watch, name="accident", daemon=True).start()
+
+    def is_news(self) -> bool:
+        """True once, after it happened."""
+        told, self._told = self._told, self.happened
+        return self.happened and not told
+
+    def _watch(self) -> None:
+        while self.victim.is_alive and not self._try_now():
+            time.sleep(0.005)
 
     def _receipt_just_written(self) -> str | None:
         receipt = None

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.soak
 def test_a_worker_is_killed_and_every_flight_is_done_exactly_once(tmp_path):
     run = subprocess.run(
         [sys.executable, "jobs/flights.py", "--root", tmp_path / "run", "--flights", "3000", "--workers", "2",
