@@ -2,6 +2,9 @@
 
 import pytest
 
+#: Minutes on a busy machine; the others of this folder run by default.
+pytestmark = pytest.mark.soak
+
 POLICY = {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}
 
 

@@ -1,6 +1,11 @@
 """Upkeep beside other verbs in every order, stopped wherever it has read something or is about to remove something."""
 
+import pytest
+
 from tests.interleavings.scheduler import Client
+
+#: Minutes on a busy machine; the others of this folder run by default.
+pytestmark = pytest.mark.soak
 
 KEPT = 3_600
 POLICY = {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}

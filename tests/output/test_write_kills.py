@@ -51,6 +51,7 @@ def test_others_take_over_and_every_row_is_there_once(tmp_path, step, times):
     assert later.written() == dict.fromkeys(ids, 1) and later.queue.counts().deleted == 5
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("step", "times"), STEPS)
 def test_its_retry_carries_on_and_every_row_is_there_once(tmp_path, step, times):
     place = Place(tmp_path, system_clock)
