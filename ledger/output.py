@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ class _SparkWriter:
         if path:
             from delta import DeltaTable
 
-            if not DeltaTable.isDeltaTable(self._spark, path):
-                self._rows.limit(0).write.format("delta").mode("ignore").save(path)
+            from ledger.store.delta.spark_engine import CONFLICTS
+
+            # Two that begin at once both find no table: one makes it, and the other finds it made.
+            with contextlib.suppress(*CONFLICTS), table_lock(path).exclusive():
+                if not DeltaTable.isDeltaTable(self._spark, path):
+                    self._rows.limit(0).write.format("delta").mode("ignore").save(path)
         elif not self._spark.catalog.tableExists(table):
             self._rows.limit(0).write.format("delta").mode("ignore").saveAsTable(table)
         location = self._spark.sql(f"DESCRIBE DETAIL {target}").select("location").first()[0]
@@ -91,7 +96,8 @@ class _ArrowWriter:
         path = _path(table)
         if path is None:
             raise SparkIsNeeded(f"{table} is a table of a catalog: write a DataFrame, or name a path")
-        self._outputs.without_spark().create_output(path, self._rows.schema)
+        with table_lock(path).exclusive():
+            self._outputs.without_spark().create_output(path, self._rows.schema)
         return path
 
     def write(self, location: str, application: str, metadata: dict[str, Any]) -> None:
