@@ -29,8 +29,12 @@ def read_delta(path: Path) -> pd.DataFrame:
     """A Delta table by delta-rs; an empty one when it was never written."""
     import pandas as pd
     from deltalake import DeltaTable
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    return DeltaTable(str(path)).to_pandas() if DeltaTable.is_deltatable(str(path)) else pd.DataFrame(columns=EMPTY)
+    if not DeltaTable.is_deltatable(str(path)):
+        return pd.DataFrame(columns=EMPTY)
+    # With delta-rs's own file system, a process that ends soon after may abort.
+    return DeltaTable(str(path)).to_pandas(filesystem=SubTreeFileSystem(str(path), LocalFileSystem()))
 
 
 def prove(flights: pd.DataFrame, done: pd.DataFrame, left: pd.DataFrame, counts: Counts) -> list[Check]:

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules import fifo
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
 _numbers = itertools.count()
@@ -45,6 +46,15 @@ def frame_of(spark, numbers, groups=7):
     """Rows that say their number and their group, in the order of the numbers."""
     rows = [(str(n), str(n % groups)) for n in numbers]
     return spark.createDataFrame(rows, "body STRING, message_group_id STRING").coalesce(1)
+
+
+def test_f2_a_send_that_would_run_into_the_numbers_of_the_next_is_refused(make_queue, spark, monkeypatch):
+    queue = make_queue(Lanes=2)
+    monkeypatch.setattr(fifo, "ORDINAL_BITS", 4)
+    with pytest.raises(InvalidParameterValue, match="at most 8 messages of groups that share a lane.*Nothing was sent"):
+        queue.send(frame_of(spark, range(9), groups=1))
+    assert queue.counts().stored == 0
+    assert queue.send(frame_of(spark, range(8), groups=1)).count == 8
 
 
 def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):

@@ -51,7 +51,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     said = f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)"
     group = F.col("message_group_id") if "message_group_id" in named else F.lit(None).cast("string")
     return {
-        "body": _checked(text, (size >= 1) & (size <= most), "MessageBody", said),
+        "body": checked(text, (size >= 1) & (size <= most), "MessageBody", said),
         "delay": _delay(queue, "delay_seconds" in named),
         "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
         "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
@@ -66,7 +66,7 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
     if not is_given or is_fifo(queue):
         return default
     given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
-    return _checked(
+    return checked(
         given,
         given.between(0, MAXIMUM_DELAY),
         "DelaySeconds",
@@ -108,9 +108,9 @@ def _attributes(kind: str | None, room: Column) -> Column:
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
     right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
     said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
-    sound = _checked(given, given.isNull() | right, "MessageAttributes", said, stored)
+    sound = checked(given, given.isNull() | right, "MessageAttributes", said, stored)
     too_large = "A row's body with its attributes is larger than the queue takes (MaximumMessageSize)"
-    return _checked(sound, given.isNull() | (size <= room), "MessageBody", too_large, stored)
+    return checked(sound, given.isNull() | (size <= room), "MessageBody", too_large, stored)
 
 
 def _of_one_kind(one: Column) -> Column:
@@ -162,7 +162,8 @@ def refusal(error: Exception) -> InvalidParameterValue | None:
     return InvalidParameterValue(field.strip(), "of a row", bound, "Nothing was sent. Filter such rows.")
 
 
-def _checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
+def checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
+    """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`)."""
     from pyspark.sql import functions as F
 
     refused = F.raise_error(F.lit(f"{REFUSED}{field}|{bound}|"))
@@ -172,7 +173,7 @@ def _checked(value: Column, right: Column, field: str, bound: str, kind: Any = "
 def _identifier(value: Column, field: str, *, required: bool) -> Column:
     right = value.rlike(_whole(IDENTIFIER))
     right = right & value.isNotNull() if required else right | value.isNull()
-    return _checked(
+    return checked(
         value, right, field, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
     )
 

@@ -15,7 +15,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
-from ledger.store.delta.bulk_rows import message_columns, refusal
+from ledger.store.delta.bulk_rows import checked, message_columns, refusal
 from ledger.store.delta.engine import Where
 from ledger.store.delta.tables import MESSAGES
 from ledger.store.delta.transaction import pause
@@ -104,7 +104,7 @@ class BulkSender:
                     .withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
                     .withColumn("ordinal", F.col("lane").cast("bigint"))
                 )
-                number = F.lit(fifo.sequence_number(count + 1, 0)) + F.col("seq") * F.lit(lanes) + F.col("lane")
+                number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("lane"), lanes)
                 if self._write(queue, placed, key, at, (f"fifo/{queue.id}", count + 1), number):
                     return self._sent(queue, key)
             pause(losses)
@@ -178,3 +178,17 @@ class BulkSender:
         count, segments = self._store.stocks.sent(ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1))
         where = Where(queue.id, None, segments or ("",))
         return Sent(count, segments, self._spark.read.format("delta").load(self._path).where(where.sql()))
+
+
+def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:
+    """Twin of rules.fifo.sequence_number; beyond the bound the numbers would run into the next send's."""
+    from pyspark.sql import functions as F
+
+    most = (1 << fifo.ORDINAL_BITS) // lanes
+    return checked(
+        F.lit(fifo.sequence_number(send, 0)) + ordinal,
+        ordinal < F.lit(1 << fifo.ORDINAL_BITS),
+        "MessageGroupId",
+        f"One send takes at most {most:,} messages of groups that share a lane. Send the DataFrame in parts",
+        "bigint",
+    )
