@@ -1,4 +1,4 @@
-"""Makes a queue, and the ledger around it if there is none: `jobs/create_queue.py ROOT QUEUE [--attribute NAME=VALUE]`."""
+"""Makes a queue, and its ledger if there is none: `jobs/create_queue.py ROOT QUEUE [--attribute NAME=VALUE]`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from jobs import common
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = common.arguments("Make a queue, and the ledger around it if there is none. Made again, nothing changes.")
+    arguments = common.arguments(
+        "Make a queue, and the ledger around it if there is none. Made again, nothing changes."
+    )
     arguments.add_argument("queue", help="its name: 1 to 80 of letters, digits, - and _")
     arguments.add_argument(
-        "--attribute", action="append", default=[], metavar="NAME=VALUE",
+        "--attribute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="an SQS attribute such as VisibilityTimeout=3600, or Lanes=16; may be given several times",
     )
-    arguments.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag; may be given several times")
     arguments.add_argument(
-        "--change", action="store_true", help="if the queue exists, give it these attributes, instead of an error when they differ"
+        "--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag; may be given several times"
+    )
+    arguments.add_argument(
+        "--change",
+        action="store_true",
+        help="if the queue exists, give it these attributes, instead of an error when they differ",
     )
     return arguments
 

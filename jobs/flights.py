@@ -1,4 +1,4 @@
-"""A year of flights through a ledger: several spark-submit workers, one of them killed, and the proof that nothing was lost.
+"""A year of flights through a ledger: several spark-submit workers, one of them killed, and proof that none was lost.
 
     python3 jobs/flights.py
 
@@ -23,10 +23,18 @@ sys.path.insert(0, str(CHECKOUT))
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
-    arguments.add_argument("--flights", type=int, metavar="N", help="a sample of so many flights (default: all 336,776)")
+    arguments.add_argument(
+        "--flights", type=int, metavar="N", help="a sample of so many flights (default: all 336,776)"
+    )
     arguments.add_argument("--workers", type=int, default=3, metavar="N", help="worker processes (default: 3)")
     arguments.add_argument("--claim", type=int, metavar="N", help="most flights of one claim (default: a ninth of all)")
-    arguments.add_argument("--visibility-timeout", type=int, default=20, metavar="S", help="seconds a claim is held without a heartbeat (default: 20)")
+    arguments.add_argument(
+        "--visibility-timeout",
+        type=int,
+        default=20,
+        metavar="S",
+        help="seconds a claim is held without a heartbeat (default: 20)",
+    )
     arguments.add_argument("--no-accident", action="store_true", help="let all workers live")
     return arguments
 
@@ -39,7 +47,10 @@ def main(options: argparse.Namespace) -> int:
         print(f"flights: {root} is not empty; name a new folder with --root", file=sys.stderr)
         return 2
     if options.workers < 1 + (not options.no_accident) or (options.flights is not None and options.flights < 100):
-        print("flights: takes at least 100 flights and 2 workers, as one is killed (1 with --no-accident)", file=sys.stderr)
+        print(
+            "flights: takes at least 100 flights and 2 workers, as one is killed (1 with --no-accident)",
+            file=sys.stderr,
+        )
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -63,5 +74,7 @@ if __name__ == "__main__":
     started = time.monotonic()
     code = main(chosen)
     if code in (0, 1):
-        print(f"\n{'all of it holds' if code == 0 else 'NOT ALL OF IT HOLDS'}, after {time.monotonic() - started:.0f} s")
+        print(
+            f"\n{'all of it holds' if code == 0 else 'NOT ALL OF IT HOLDS'}, after {time.monotonic() - started:.0f} s"
+        )
     sys.exit(code)

@@ -23,11 +23,16 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("queue", help="the queue; jobs/create_queue.py makes one")
     arguments.add_argument("input", help="path, URI or pattern of the files, or the name of a table of the catalog")
     arguments.add_argument(
-        "--format", choices=FORMATS, help="what the input is (default: by its ending; json has a row a line, csv a header)"
+        "--format",
+        choices=FORMATS,
+        help="what the input is (default: by its ending; json has a row a line, csv a header)",
     )
-    arguments.add_argument("--body", metavar="COLUMN", help="the column of bodies (default: `body`, else the whole row as JSON)")
     arguments.add_argument(
-        "--attempt-id", help="makes a retry safe: what was sent under this id is not sent again (in Airflow: {{ run_id }})"
+        "--body", metavar="COLUMN", help="the column of bodies (default: `body`, else the whole row as JSON)"
+    )
+    arguments.add_argument(
+        "--attempt-id",
+        help="makes a retry safe: what was sent under this id is not sent again (in Airflow: {{ run_id }})",
     )
     return arguments
 
@@ -54,14 +59,18 @@ def read(spark: SparkSession, source: str, kind: str | None) -> DataFrame:
         is_delta = Path(source, "_delta_log").is_dir()
         kind = "delta" if is_delta else ending if ending in FORMATS else None
         if kind is None:
-            raise InvalidParameterValue("input", source, "Its ending does not say what it is", f"Add --format {'|'.join(FORMATS)}.")
+            raise InvalidParameterValue(
+                "input", source, "Its ending does not say what it is", f"Add --format {'|'.join(FORMATS)}."
+            )
     try:
         if kind == "table":
             return spark.table(source)
         reader = spark.read.option("header", "true").option("inferSchema", "true") if kind == "csv" else spark.read
         return reader.format(kind).load(source)
     except AnalysisException as error:
-        raise InvalidParameterValue("input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}") from None
+        raise InvalidParameterValue(
+            "input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}"
+        ) from None
 
 
 if __name__ == "__main__":

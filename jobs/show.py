@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     arguments = common.arguments("Show a ledger's queues with how many messages are in each state. Disturbs nobody.")
     arguments.add_argument("--queue", default="", metavar="PREFIX", help="only queues whose names begin so")
-    arguments.add_argument("--in-flight", action="store_true", help="also every receipt that holds messages (starts Spark)")
+    arguments.add_argument(
+        "--in-flight", action="store_true", help="also every receipt that holds messages (starts Spark)"
+    )
     arguments.add_argument("--history", type=int, default=0, metavar="N", help="also the last N events (starts Spark)")
     return arguments
 
@@ -28,11 +30,17 @@ def main(options: argparse.Namespace) -> None:
     rows = []
     for queue in ledger.list_queues(options.queue):
         counts = queue.counts()
-        rows.append({
-            "queue": queue.name, "visible": counts.visible, "delayed": counts.delayed, "locked": counts.locked,
-            "in flight": counts.in_flight, "deleted": counts.deleted,
-            "oldest (s)": None if counts.age_of_oldest is None else round(counts.age_of_oldest),
-        })
+        rows.append(
+            {
+                "queue": queue.name,
+                "visible": counts.visible,
+                "delayed": counts.delayed,
+                "locked": counts.locked,
+                "in flight": counts.in_flight,
+                "deleted": counts.deleted,
+                "oldest (s)": None if counts.age_of_oldest is None else round(counts.age_of_oldest),
+            }
+        )
     show("Queues", rows)
     if options.in_flight:
         show("In flight", in_flight(ledger, options.queue))
@@ -48,8 +56,13 @@ def in_flight(ledger: Ledger, prefix: str) -> list[dict[str, object]]:
     held = ledger.view("in_flight").where(F.col("queue").startswith(prefix)).join(holders, "receipt_id", "left")
     return [
         {
-            "queue": row.queue, "receipt": row.receipt_id, "attempt": row.attempt_id, "holder": row.holder,
-            "messages": row.messages, "received": f"{row.received_at:%F %T}", "deadline": f"{row.earliest_deadline:%F %T}",
+            "queue": row.queue,
+            "receipt": row.receipt_id,
+            "attempt": row.attempt_id,
+            "holder": row.holder,
+            "messages": row.messages,
+            "received": f"{row.received_at:%F %T}",
+            "deadline": f"{row.earliest_deadline:%F %T}",
         }
         for row in held.orderBy("earliest_deadline").collect()
     ]
@@ -62,8 +75,12 @@ def history(ledger: Ledger, prefix: str, most: int) -> list[dict[str, object]]:
     events = ledger.view("receipts").where(F.col("queue").startswith(prefix)).orderBy(F.desc("version")).limit(most)
     return [
         {
-            "at": f"{row.at:%F %T}", "queue": row.queue, "event": row.event, "messages": row.messages,
-            "receipt": row.receipt_id, "owner": row.owner,
+            "at": f"{row.at:%F %T}",
+            "queue": row.queue,
+            "event": row.event,
+            "messages": row.messages,
+            "receipt": row.receipt_id,
+            "owner": row.owner,
         }
         for row in sorted(events.collect(), key=lambda row: row.version)
     ]

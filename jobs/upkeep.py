@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace) -> None:
     report = common.open_ledger(options).upkeep(vacuum=not options.no_vacuum)
-    print(common.table([{"did": name.replace("_", " "), "how many": n} for name, n in dataclasses.asdict(report).items()]))
+    print(
+        common.table([{"did": name.replace("_", " "), "how many": n} for name, n in dataclasses.asdict(report).items()])
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A worker: claims messages, runs your function on them as a DataFrame, writes the results, acknowledges.
 
-    spark-submit --properties-file conf/spark-local.conf jobs/work.py ROOT QUEUE --function my_module:my_function --output PATH
+    spark-submit --properties-file conf/spark-local.conf jobs/work.py ROOT QUEUE \
+        --function my_module:my_function --output PATH
 
 The function gets a DataFrame of messages (message_id, body, message_attributes, sent_at, first_received_at,
 receive_count, receipt_handle) and answers either
@@ -29,14 +30,35 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("queue")
     arguments.add_argument("--function", required=True, metavar="MODULE:NAME", help="what to run on each claim")
     arguments.add_argument("--output", required=True, metavar="PATH", help="the Delta table of the rows it answers")
-    arguments.add_argument("--failed", metavar="PATH", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)")
+    arguments.add_argument(
+        "--failed", metavar="PATH", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
+    )
     arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
-    arguments.add_argument("--visibility-timeout", type=int, metavar="S", help="seconds a claim is held; a heartbeat extends it in time (default: the queue's)")
-    arguments.add_argument("--max-receives", type=int, default=3, metavar="N", help="a failing message is parked when it was received so often")
+    arguments.add_argument(
+        "--visibility-timeout",
+        type=int,
+        metavar="S",
+        help="seconds a claim is held; a heartbeat extends it in time (default: the queue's)",
+    )
+    arguments.add_argument(
+        "--max-receives",
+        type=int,
+        default=3,
+        metavar="N",
+        help="a failing message is parked when it was received so often",
+    )
     arguments.add_argument("--park", type=int, default=3_600, metavar="S", help="seconds a parked message stays hidden")
-    arguments.add_argument("--attempt-id", metavar="ID", help="makes a retry get back what the failed run still holds (in Airflow: {{ run_id }})")
+    arguments.add_argument(
+        "--attempt-id",
+        metavar="ID",
+        help="makes a retry get back what the failed run still holds (in Airflow: {{ run_id }})",
+    )
     until = arguments.add_mutually_exclusive_group()
-    until.add_argument("--until-empty", action="store_true", help="end when nothing is visible and no lease ends soon: what a dead worker held is waited for (the default)")
+    until.add_argument(
+        "--until-empty",
+        action="store_true",
+        help="end when nothing is visible and no lease ends soon: what a dead worker held is waited for (the default)",
+    )
     until.add_argument("--once", action="store_true", help="end after one claim, or when there is none")
     until.add_argument("--forever", action="store_true", help="keep waiting for messages")
     return arguments

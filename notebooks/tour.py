@@ -270,4 +270,74 @@ print("rows left:", left)
 assert report.segments_dropped == len(sent.segments) and left["messages"] == 0 and left["visibility"] <= 2
 assert len(ledger.view("receipts").head(20)) == len(receipts)
 assert queue.counts().stored == queue.counts().deleted == 0
+
+# %% [markdown]
+# ## Dead letters
+#
+# Messages that nobody manages to process go to a queue of their own: here, after they were received twice. The move is
+# part of the receive that would have handed them out a third time, and copies no bodies.
+
+# %%
+dead = ledger.create_queue("refunds-dead", {"Lanes": 1})
+refunds = ledger.create_queue(
+    "refunds", {"Lanes": 1, "RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 2}}
+)
+refunds.send([f"refund {number}" for number in range(10)])
+for _attempt in range(2):
+    refunds.receive(None).release()  # twice somebody tries, and gives up
+print("a third receive gets", refunds.receive(None))
+print(dead.counts())
+assert refunds.counts().stored == 0 and dead.counts().visible == 10
+
+# %% [markdown]
+# Once the reason is mended, they go back to where they came from: all of them, or those that a predicate names.
+
+# %%
+print(dead.redrive(where="body LIKE '%7'"), "went back")
+assert [message.body for message in refunds.receive(None)] == ["refund 7"]
+assert dead.counts().visible == 9
+
+# %% [markdown]
+# ## First in, first out
+#
+# In a FIFO queue, messages of one group are received in order, and nothing of a group behind one that is in flight. A
+# deduplication id is sent once in five minutes; here it is made from the body.
+
+# %%
+events = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 2})
+rows = spark.range(0, 9, numPartitions=1).selectExpr(
+    "concat('event ', id) AS body", "string(id % 3) AS message_group_id"
+)
+first, second = events.send(rows), events.send(rows)
+print(f"{first.count} sent, and of the same again {second.count}")
+pair = events.receive(2)
+others = events.receive(None)
+print("in flight with one:", [m.body for m in pair], "and with another:", [m.body for m in others])
+assert (first.count, second.count) == (9, 0)
+assert not {m.message_group_id for m in pair} & {m.message_group_id for m in others}
+
+# %% [markdown]
+# ## Output and acknowledgement, both or neither
+#
+# A worker that dies between writing its results and acknowledging its messages leaves work that is done twice. With
+# `claim.write` it does not: wherever it dies, the next receiver learns from the output table whether the write is in.
+
+# %%
+pair.release()
+others.release()
+claim = events.receive(None)
+claim.write(claim.dataframe.selectExpr("message_id", "upper(body) AS result"), f"{root}-results/done")
+results = spark.read.format("delta").load(f"{root}-results/done")
+print(results.count(), "results,", events.counts())
+assert results.count() == events.counts().deleted == claim.count == 9
+
+# %% [markdown]
+# ## A change of mind
+#
+# The owner can take an acknowledgement back, by the receipt, as long as the queue keeps it. Nobody else's message ever
+# comes back.
+
+# %%
+print(events.restore(claim.receipt_id), "messages are visible again")
+assert events.counts().visible == 9
 folder.cleanup()

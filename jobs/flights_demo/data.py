@@ -44,5 +44,8 @@ def totals(flights: pd.DataFrame) -> pd.DataFrame:
     arrived = flights[flights["arr_delay"].notna()]
     by_carrier = arrived.assign(on_time=arrived["arr_delay"] < ON_TIME_MINUTES).groupby("carrier")
     return by_carrier.agg(
-        flights=("arr_delay", "size"), minutes=("arr_delay", "sum"), worst=("arr_delay", "max"), on_time=("on_time", "sum")
+        flights=("arr_delay", "size"),
+        minutes=("arr_delay", "sum"),
+        worst=("arr_delay", "max"),
+        on_time=("on_time", "sum"),
     ).astype("int64")

@@ -1,4 +1,4 @@
-"""The work of the flights job: one claim's messages in, delays out. Runs as `jobs/work.py --function` of this module."""
+"""The work of the flights job: a claim's messages in, delays out. Runs as `jobs/work.py --function` of this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 FLIGHT = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "
-    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, distance INT, "
+    "arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, "
+    "distance INT, "
     "hour INT, minute INT, time_hour STRING"
 )
 REASON = """CASE
@@ -26,9 +27,20 @@ def process(messages: DataFrame) -> tuple[DataFrame, DataFrame]:
     """(flights that arrived with their delays, flights that cannot be worked on with the reason)."""
     from pyspark.sql import functions as F
 
-    flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select("message_id", "flight.*")
+    flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select(
+        "message_id", "flight.*"
+    )
     arrived = flights.where("arr_delay IS NOT NULL").select(
-        "message_id", "time_hour", "carrier", "flight", "tailnum", "origin", "dest", "distance", "dep_delay", "arr_delay",
+        "message_id",
+        "time_hour",
+        "carrier",
+        "flight",
+        "tailnum",
+        "origin",
+        "dest",
+        "distance",
+        "dep_delay",
+        "arr_delay",
         (F.col("arr_delay") < ON_TIME_MINUTES).alias("on_time"),
         (F.col("dep_delay") - F.col("arr_delay")).alias("minutes_made_up"),
         F.round(F.col("distance") / F.col("air_time") * 60).cast("int").alias("miles_per_hour"),
@@ -43,6 +55,8 @@ def summarise(spark: SparkSession, delays: str, summary: str) -> None:
 
     rows = spark.read.format("delta").load(delays)
     rows.groupBy("carrier", "origin", "dest").agg(
-        F.count("*").alias("flights"), F.round(F.avg("arr_delay"), 2).alias("mean_arrival_delay"),
-        F.max("arr_delay").alias("max_arrival_delay"), F.round(F.avg(F.col("on_time").cast("int")), 4).alias("on_time_share"),
+        F.count("*").alias("flights"),
+        F.round(F.avg("arr_delay"), 2).alias("mean_arrival_delay"),
+        F.max("arr_delay").alias("max_arrival_delay"),
+        F.round(F.avg(F.col("on_time").cast("int")), 4).alias("on_time_share"),
     ).orderBy("carrier", "origin", "dest").coalesce(1).write.format("delta").save(summary)

@@ -32,12 +32,15 @@ class Hold:
 
 
 class History:
-    """The events of one queue (columns at, event, receipt_id, messages, visible_at, owner, version); seconds since `start`."""
+    """The events of one queue (at, event, receipt_id, messages, visible_at, owner, version); seconds since `start`."""
 
     def __init__(self, events: pd.DataFrame, start: float, timeout: int) -> None:
         self._events = events.sort_values("version", kind="stable")
         # Spark hands out the session's UTC without saying so.
-        seconds = {name: self._events[name].astype("datetime64[us]").astype("int64") / 1e6 - start for name in ("at", "visible_at")}
+        seconds = {
+            name: self._events[name].astype("datetime64[us]").astype("int64") / 1e6 - start
+            for name in ("at", "visible_at")
+        }
         self._events = self._events.assign(**seconds)
         # A heartbeat gives the timeout anew; a message that is parked is hidden for longer.
         self._beat = (self._events["event"] == "extended") & (seconds["visible_at"] - seconds["at"] <= timeout + 1)
@@ -87,10 +90,18 @@ class History:
             mine, events = [hold for hold in holds if hold.owner == name], self._events[self._events["owner"] == name]
             count = lambda event, of=events: int(of.loc[of["event"] == event, "messages"].sum())  # noqa: E731
             parked = events[(events["event"] == "extended") & ~self._beat[events.index]]
-            rows.append({
-                "worker": name, "claims": len(mine), "received": sum(hold.messages for hold in mine),
-                "taken over": sum(hold.taken_over for hold in mine), "heartbeats": int(self._beat[events.index].sum()),
-                "deleted": count("deleted"), "released": count("released"), "parked": int(parked["messages"].sum()), "end": fate,
-            })
+            rows.append(
+                {
+                    "worker": name,
+                    "claims": len(mine),
+                    "received": sum(hold.messages for hold in mine),
+                    "taken over": sum(hold.taken_over for hold in mine),
+                    "heartbeats": int(self._beat[events.index].sum()),
+                    "deleted": count("deleted"),
+                    "released": count("released"),
+                    "parked": int(parked["messages"].sum()),
+                    "end": fate,
+                }
+            )
         sums = {key: sum(row[key] for row in rows) for key in rows[0] if isinstance(rows[0][key], int)}
         return [*rows, {"worker": "all", **sums, "end": None}]

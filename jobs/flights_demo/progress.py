@@ -29,8 +29,8 @@ class Progress:
             return
         self._shown = now
         text = (
-            f"{now - self._started:4.0f} s {self._bar(counts)} stored {counts.stored:>7,}  in flight {counts.in_flight:>7,}  "
-            f"deleted {counts.deleted:>7,}  {self._rate():>6,.0f}/s  {workers}"
+            f"{now - self._started:4.0f} s {self._bar(counts)} stored {counts.stored:>7,}  "
+            f"in flight {counts.in_flight:>7,}  deleted {counts.deleted:>7,}  {self._rate():>6,.0f}/s  {workers}"
         )
         if self._is_terminal:
             print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)

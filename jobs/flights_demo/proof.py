@@ -52,11 +52,17 @@ def prove(flights: pd.DataFrame, done: pd.DataFrame, left: pd.DataFrame, counts:
             not both and rows + len(left) == n and left["message_id"].is_unique,
             f"{rows:,} processed and {len(left):,} left make {n:,} flights: none was lost, none is in both",
         ),
-        Check(len(same) == rows == len(arrived), f"the processed ones are the file's {len(arrived):,} flights that arrived"),
+        Check(
+            len(same) == rows == len(arrived),
+            f"the processed ones are the file's {len(arrived):,} flights that arrived",
+        ),
         Check(bool(left["reason"].notna().all()), f"all {len(left):,} that are left say why"),
         Check(
             (counts.deleted, counts.stored, counts.in_flight) == (rows, len(left), 0),
             f"the queue agrees: {counts.deleted:,} deleted, {counts.stored:,} stored, {counts.in_flight:,} in flight",
         ),
-        Check(totals(flights).equals(totals(done)), "the delays' totals by carrier equal those that pandas gets from the file"),
+        Check(
+            totals(flights).equals(totals(done)),
+            "the delays' totals by carrier equal those that pandas gets from the file",
+        ),
     ]

@@ -50,12 +50,32 @@ class Run:
     def _work(self) -> None:
         options, progress = self._options, Progress(self._total)
         claim = options.claim or -(-self._total // 9)
-        self._workers.start(options.workers, [
-            str(self._ledger_root), QUEUE, "--function", "jobs.flights_demo.delays:process", "--output", str(self._delays),
-            "--failed", str(self._left_over), "--claim", str(claim), "--visibility-timeout", str(options.visibility_timeout),
-            "--max-receives", str(MAXIMUM_RECEIVES), "--park", str(PARK), "--until-empty",
-        ], self._root / "logs")
-        progress.say(f"started {options.workers} spark-submit workers, claims of up to {claim:,}; logs in {self._root / 'logs'}")
+        self._workers.start(
+            options.workers,
+            [
+                str(self._ledger_root),
+                QUEUE,
+                "--function",
+                "jobs.flights_demo.delays:process",
+                "--output",
+                str(self._delays),
+                "--failed",
+                str(self._left_over),
+                "--claim",
+                str(claim),
+                "--visibility-timeout",
+                str(options.visibility_timeout),
+                "--max-receives",
+                str(MAXIMUM_RECEIVES),
+                "--park",
+                str(PARK),
+                "--until-empty",
+            ],
+            self._root / "logs",
+        )
+        progress.say(
+            f"started {options.workers} spark-submit workers, claims of up to {claim:,}; logs in {self._root / 'logs'}"
+        )
         self._accident = None if options.no_accident else Accident(self._workers[1], self._queue, self._delays)
         seen = 0.0
         while self._workers.alive:
@@ -66,15 +86,19 @@ class Run:
                 self._accident.watch()
             if self._accident and self._accident.is_news():
                 progress.say(
-                    f"killed {self._accident.victim.name}: it had written the results of {self._accident.messages:,} flights "
-                    "and not acknowledged them"
+                    f"killed {self._accident.victim.name}: it had written the results of "
+                    f"{self._accident.messages:,} flights and not acknowledged them"
                 )
             time.sleep(0.05)
         progress.show(self._queue.counts(), self._workers_in_words())
         progress.close()
 
     def _workers_in_words(self) -> str:
-        gone = [f", {worker.name} {worker.fate}" for worker in self._workers if not worker.is_alive and worker.fate != "done"]
+        gone = [
+            f", {worker.name} {worker.fate}"
+            for worker in self._workers
+            if not worker.is_alive and worker.fate != "done"
+        ]
         alive = len(self._workers.alive)
         return f"{alive} worker{'s' * (alive != 1)}{''.join(gone)}"
 
@@ -90,7 +114,10 @@ class Run:
         fates = {worker.name: worker.fate for worker in self._workers}
         print(f"\nWhat each worker did\n\n{table(history.by_worker(fates))}\n")
         if len(left):
-            reasons = [{"left in the queue because": reason, "flights": int(n)} for reason, n in left["reason"].value_counts().items()]
+            reasons = [
+                {"left in the queue because": reason, "flights": int(n)}
+                for reason, n in left["reason"].value_counts().items()
+            ]
             print(f"{table(reasons)}\n")
         checks = proof.prove(data.read_flights(self._file), done, left, self._queue.counts())
         checks += self._accident_checks(history, done) if self._accident else []
@@ -102,18 +129,30 @@ class Run:
     def _accident_checks(self, history: History, done) -> list[proof.Check]:
         accident = self._accident
         if not accident.happened:
-            return [proof.Check(False, f"{accident.victim.name} was killed while it held a claim (it was always too fast)")]
+            return [
+                proof.Check(False, f"{accident.victim.name} was killed while it held a claim (it was always too fast)")
+            ]
         survived = int((done["receipt_id"] == accident.receipt_id).sum())
         over = history.taken_over(accident.receipt_id)
-        return [proof.Check(
-            survived > 0 and survived + over == accident.messages,
-            f"{accident.victim.name} died holding {accident.messages:,}: the {survived:,} it had written were found in the "
-            f"output and acknowledged by the next receiver, the other {over:,} were taken over",
-        )]
+        return [
+            proof.Check(
+                survived > 0 and survived + over == accident.messages,
+                f"{accident.victim.name} died holding {accident.messages:,}: the {survived:,} it had written "
+                f"were found in the output and acknowledged by the next receiver, the other {over:,} were taken over",
+            )
+        ]
 
     def _draw(self, history: History) -> None:
         victim = self._accident.victim if self._accident and self._accident.happened else None
         killed = (victim.name, victim.killed_at - self._sent_at) if victim else None
-        picture.draw(self._picture, history.moments(self._total), history.holds(), [w.name for w in self._workers], killed)
+        picture.draw(
+            self._picture, history.moments(self._total), history.holds(), [w.name for w in self._workers], killed
+        )
         show = f"python jobs/show.py {self._ledger_root} --history 20"
-        print(f"\npicture            {self._picture}\ndelays, by flight  {self._delays}\ndelays, by route   {self._by_route}\nthe ledger         {show}")
+        print(
+            f"\npicture            {self._picture}",
+            f"delays, by flight  {self._delays}",
+            f"delays, by route   {self._by_route}",
+            f"the ledger         {show}",
+            sep="\n",
+        )

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,13 @@ class Worker:
         self.name, self.log, self.killed_at = name, log, None
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            # A session of its own: signals reach spark-submit's JVM and its Python together, and Ctrl-C reaches only us.
+            # A session of its own: signals reach spark-submit's JVM and Python together, and Ctrl-C reaches only us.
             self._process = subprocess.Popen(
-                submit_command(WORK, *arguments, "--owner", name), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                submit_command(WORK, *arguments, "--owner", name),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env={**submit_environment(), "JDK_JAVA_OPTIONS": JAVA_OPTIONS},
             )
 
@@ -49,10 +53,8 @@ class Worker:
 
     def signal(self, number: int) -> None:
         """Sends a signal to all its processes."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def kill(self) -> None:
         """As a machine that loses its power."""
@@ -145,7 +147,7 @@ class Accident:
 
     def _receipt_just_written(self) -> str | None:
         receipt = None
-        for file in sorted(self._log.glob("*.json"))[self._seen:]:
+        for file in sorted(self._log.glob("*.json"))[self._seen :]:
             self._seen += 1
             for line in file.read_text().splitlines():
                 told = json.loads(line).get("commitInfo", {}).get("userMetadata")

@@ -7,11 +7,9 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SPARK_ONLY, log_store_setting, orders_commits
 from ledger.runtime.defaults import spark_defaults
 
-# Storage whose commits are atomic for any number of drivers.
-_SAFE = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs", "dbfs")
-_S3 = ("s3", "s3a", "s3n")
 # Locks on these are not always seen by other machines.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
 
@@ -34,17 +32,17 @@ def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str
     if path is not None:
         return _check_local(path)
     scheme = urlsplit(root).scheme
-    if scheme in _SAFE:
+    if scheme in (*SAFE_FOR_BOTH, *SPARK_ONLY):
         return "OK", "storage", f"{scheme}: is safe for several drivers", ""
-    if scheme in _S3:
+    if scheme in S3:
         return _check_s3(scheme, one_driver)
     return "WARN", "storage", f"{scheme}: is not known here", "make sure that it commits Delta's log files atomically"
 
 
 def _check_s3(scheme: str, one_driver: bool) -> tuple[str, str, str, str]:
-    setting = f"spark.delta.logStore.{scheme}.impl"
+    setting = log_store_setting(scheme)
     store = spark_defaults().get(setting, "")
-    if store.endswith("DynamoDBLogStore"):
+    if orders_commits(store):
         return "OK", "storage", f"{scheme}: with {store}", ""
     if one_driver:
         return "WARN", "storage", f"{scheme}: is safe for one driver only", "never run a second one beside it"

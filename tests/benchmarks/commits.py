@@ -59,7 +59,11 @@ def per_second(ours: Ours, threads: int, seconds: float, *, one_queue: bool) -> 
     say(f"{ours.name}: {threads} threads, {kind}: {rate:.1f} commits/s {errors[:1] or ''}")
     every = sorted(took for mine in latencies for took in mine)
     return {
-        "engine": ours.engine, "threads": threads, "lanes": kind, "per_second": rate, "errors": errors[:3],
+        "engine": ours.engine,
+        "threads": threads,
+        "lanes": kind,
+        "per_second": rate,
+        "errors": errors[:3],
         "median": every[len(every) // 2] if every else None,
     }
 

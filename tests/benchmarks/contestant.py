@@ -104,7 +104,7 @@ def _cells(contestant: Contestant, messages: int, size: int | None, patience: Pa
             del cells["delete"].seconds[0]
     except OverBudget:
         cells[verb].over, cells[verb].seconds = patience.budget, []
-        for other in VERBS[VERBS.index(verb) + 1:]:
+        for other in VERBS[VERBS.index(verb) + 1 :]:
             cells[other].note = f"not reached: {verb} took over {patience.budget:.0f} s"
     return cells
 

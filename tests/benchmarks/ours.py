@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ledger import Claim, Queue
 
 LEASE = 3_600
+#: Rounds of all verbs through Spark, until its compiler has seen them often enough.
+WARM_UPS = 15
 QUEUE = "benchmark"
 
 
@@ -28,11 +30,15 @@ class Templates:
         self._made: dict[int, tuple[Path, Cell]] = {}
 
     def warm_up(self) -> None:
-        """Sends a little once, so that the first send measured is not Spark's first job."""
+        """Does every verb a few times, so that what is measured is not Spark's first job nor its JVM's first minute."""
         folder = self.work / "warm-up"
-        queue = Ledger.open(str(folder), spark=self.spark).create_queue(QUEUE)
-        for _ in range(3):
+        queue = Ledger.open(str(folder), spark=self.spark, engine="spark").create_queue(QUEUE)
+        for _ in range(WARM_UPS):
             queue.send(bodies(self.spark, 1_000).select("body"))
+            claim = queue.receive(1_000, visibility_timeout=LEASE)
+            claim.extend()
+            claim.release()
+            queue.receive(1_000).delete()
         remove(folder)
 
     def of(self, messages: int) -> tuple[Path, Cell]:

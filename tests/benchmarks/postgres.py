@@ -87,8 +87,15 @@ class Postgres:
     def settings(self) -> dict[str, str]:
         """The settings that matter here, as the server itself says."""
         names = (
-            "server_version", "shared_buffers", "work_mem", "max_wal_size", "checkpoint_timeout", "fsync",
-            "synchronous_commit", "full_page_writes", "autovacuum",
+            "server_version",
+            "shared_buffers",
+            "work_mem",
+            "max_wal_size",
+            "checkpoint_timeout",
+            "fsync",
+            "synchronous_commit",
+            "full_page_writes",
+            "autovacuum",
         )
         return {name: self._run(f"SHOW {name}", fetch=True) for name in names}
 

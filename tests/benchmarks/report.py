@@ -66,7 +66,11 @@ def _others(found: dict[str, Any]) -> Iterable[str]:
         yield "\n## Commits per second: claims and acknowledgements of one message each\n"
         lines = [
             [
-                row["engine"], row["lanes"], row["threads"], f"{row['per_second']:.1f}", seconds(row["median"]),
+                row["engine"],
+                row["lanes"],
+                row["threads"],
+                f"{row['per_second']:.1f}",
+                seconds(row["median"]),
                 "; ".join(row["errors"])[:80],
             ]
             for row in found["commits"]
@@ -83,7 +87,8 @@ def _others(found: dict[str, Any]) -> Iterable[str]:
         yield "\n## Growth of the driver's peak memory over claim, extend and delete, MiB\n"
         lines = [
             [
-                row["engine"], f"{row['size']} of {row['backlog']:,}",
+                row["engine"],
+                f"{row['size']} of {row['backlog']:,}",
                 *(row["growth"].get(name, "") for name in ("Python", "JVM")),
             ]
             for row in found["memory"]
@@ -95,7 +100,8 @@ def _others(found: dict[str, Any]) -> Iterable[str]:
         yield f"\n## delta-rs, before and after {many['commits']:,} commits on a queue of {many['messages']:,}\n"
         lines = [
             [f"{verb} {size}", *(cell(many[state][size][verb]) for state in states)]
-            for size, cells in many["before"].items() for verb in cells
+            for size, cells in many["before"].items()
+            for verb in cells
         ]
         yield from table(["", *states], lines)
     yield ""

@@ -45,6 +45,10 @@ def scattered(ours: Ours, messages: int, patience: Patience) -> dict[str, Any]:
         f"{straight.median:.2f} s), floor {floor.median:.2f} s; {by_outcome}"
     )
     return {
-        "engine": ours.engine, "handles": handles, "outcomes": by_outcome, "delete": at_hand.as_json(),
-        "straight": straight.as_json(), "floor": floor.as_json(),
+        "engine": ours.engine,
+        "handles": handles,
+        "outcomes": by_outcome,
+        "delete": at_hand.as_json(),
+        "straight": straight.as_json(),
+        "floor": floor.as_json(),
     }

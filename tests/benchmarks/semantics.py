@@ -40,7 +40,10 @@ class Run:
         self._patience = Patience(budget=arguments.budget, fast=5, quick=arguments.quick)
         self._scale = Scale().divided(10 if arguments.quick else 1)
         self.found: dict[str, Any] = {
-            "machine": machine.describe(work), "arguments": vars(arguments), "scale": asdict(self._scale), "cells": {},
+            "machine": machine.describe(work),
+            "arguments": vars(arguments),
+            "scale": asdict(self._scale),
+            "cells": {},
         }
 
     def run(self) -> dict[str, Any]:

@@ -32,7 +32,11 @@ class Suite:
     def __init__(self, arguments: argparse.Namespace, work: Path, save: Callable[[dict[str, Any]], None]) -> None:
         self._arguments, self._work, self._save = arguments, work, save
         self._patience = Patience(budget=arguments.budget, quick=arguments.quick)
-        self._found: dict[str, Any] = {"machine": machine.describe(work), "arguments": {k: v for k, v in vars(arguments).items() if k not in ("results", "work")}, "compare": {}}
+        self._found: dict[str, Any] = {
+            "machine": machine.describe(work),
+            "arguments": {k: v for k, v in vars(arguments).items() if k not in ("results", "work")},
+            "compare": {},
+        }
 
     @property
     def failed(self) -> bool:
@@ -49,7 +53,9 @@ class Suite:
         self._found["Spark settings"] = {
             name: spark.conf.get(name)
             for name in (
-                "spark.master", "spark.driver.memory", "spark.sql.shuffle.partitions",
+                "spark.master",
+                "spark.driver.memory",
+                "spark.sql.shuffle.partitions",
                 "spark.databricks.delta.snapshotPartitions",
             )
         }

@@ -36,15 +36,19 @@ def _engine(found: dict[str, Any], engine: str, seconds: float, faster: int) -> 
     name, compared = f"ledger, {engine}", found["compare"]
     cells = {
         (backlog, size, verb): cell["median"]
-        for backlog, rows in compared.items() for size, verbs in rows.get(name, {}).items() if size != "send"
-        for verb, cell in verbs.items() if cell["median"] is not None
+        for backlog, rows in compared.items()
+        for size, verbs in rows.get(name, {}).items()
+        if size != "send"
+        for verb, cell in verbs.items()
+        if cell["median"] is not None
     }
     if not cells:
         return
     worst = max(cells, key=cells.get)
     yield Verdict(
         f"{engine}: every verb of any size on any backlog at most {_time(seconds)}",
-        f"slowest: {worst[2]} of {worst[1]} of {int(worst[0]):,}: {_time(cells[worst])}", cells[worst] <= seconds,
+        f"slowest: {worst[2]} of {worst[1]} of {int(worst[0]):,}: {_time(cells[worst])}",
+        cells[worst] <= seconds,
     )
     yield from _against_postgres(found, engine, faster)
     smallest, largest = min(compared, key=int), max(compared, key=int)
@@ -89,21 +93,24 @@ def _scattered(found: dict[str, Any]) -> Iterator[Verdict]:
         took, floor = row["delete"]["median"], row["floor"]["median"]
         yield Verdict(
             f"{row['engine']}: deleting {row['handles']:,} scattered messages at most twice the floor",
-            f"{took / floor:.2f} times ({_time(took)}, floor {_time(floor)})", took <= 2 * floor,
+            f"{took / floor:.2f} times ({_time(took)}, floor {_time(floor)})",
+            took <= 2 * floor,
         )
 
 
 def _many(found: dict[str, Any]) -> Iterator[Verdict]:
     many = found.get("many", {})
     states = {
-        "after": "without upkeep", "after upkeep": "with upkeep",
+        "after": "without upkeep",
+        "after upkeep": "with upkeep",
         "after upkeep later": "with upkeep an hour later, when deleted receipts may be forgotten",
     }
     for state, how in states.items():
         if state in many:
             ratios = {
                 f"{verb} {size}": cell["median"] / many["before"][size][verb]["median"]
-                for size, cells in many[state].items() for verb, cell in cells.items()
+                for size, cells in many[state].items()
+                for verb, cell in cells.items()
             }
             yield _ratio(f"delta-rs: after {many['commits']:,} commits, {how}, at most 1.2 times", ratios, 1.2)
 

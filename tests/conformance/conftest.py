@@ -1,4 +1,4 @@
-"""One suite for every store. A test that asks for `queue` or `ledger` runs on each of them, with a clock that stands still.
+"""One suite for every store. A test that asks for `queue` or `ledger` runs on each, with a clock that stands still.
 
 On Spark a verb takes about a second, so by default only tests marked `spark_too` run there; `--soak` runs all of them.
 """

@@ -5,7 +5,12 @@ import re
 import pytest
 
 from ledger.errors import (
-    InvalidAttributeName, InvalidParameterValue, LedgerError, MessageDoesNotExist, QueueDoesNotExist, ReceiptHandleIsInvalid,
+    InvalidAttributeName,
+    InvalidParameterValue,
+    LedgerError,
+    MessageDoesNotExist,
+    QueueDoesNotExist,
+    ReceiptHandleIsInvalid,
 )
 from tests.conformance.looking import changing_nothing
 
@@ -90,8 +95,10 @@ def test_a_handle_of_another_queue_is_refused_by_name_and_changes_nothing(held, 
     other = make_queue()
     other_ids = other.send("x")
     (foreign,) = other.receive().messages()
-    with changing_nothing(queue, ids), changing_nothing(other, other_ids), pytest.raises(
-        ReceiptHandleIsInvalid, match=f"another queue .{other.name}-.*not of {queue.name}-"
+    with (
+        changing_nothing(queue, ids),
+        changing_nothing(other, other_ids),
+        pytest.raises(ReceiptHandleIsInvalid, match=f"another queue .{other.name}-.*not of {queue.name}-"),
     ):
         if verb == "delete":
             queue.delete(foreign.receipt_handle)
@@ -105,7 +112,7 @@ def test_an_sqs_queue_has_the_bounds_of_the_service(make_queue):
     with changing_nothing(queue):
         with pytest.raises(InvalidParameterValue, match=f"{MOST}.*<= 10"):
             queue.receive(11)
-        with pytest.raises(InvalidParameterValue, match="WaitTimeSeconds.*<= 20"):
+        with pytest.raises(InvalidParameterValue, match=r"WaitTimeSeconds.*<= 20"):
             queue.receive(wait=21)
     assert queue.receive(None).count == 10
 
@@ -113,7 +120,7 @@ def test_an_sqs_queue_has_the_bounds_of_the_service(make_queue):
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 81, 7, None])
 def test_a_queue_name_that_is_none_is_refused_and_no_queue_made(ledger, name):
     before = [queue.name for queue in ledger.list_queues()]
-    with pytest.raises(InvalidParameterValue, match="QueueName.*1 to 80"):
+    with pytest.raises(InvalidParameterValue, match=r"QueueName.*1 to 80"):
         ledger.create_queue(name)
     with pytest.raises((InvalidParameterValue, QueueDoesNotExist)):
         ledger.queue(name)

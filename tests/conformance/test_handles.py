@@ -15,7 +15,7 @@ def test_every_handle_of_a_list_has_its_own_outcome_in_order(make_queue, clock):
     other.send("foreign")
     (foreign,) = handles_of(other.receive())
     ids = queue.send(["a", "b", "c", "d"])
-    stale, late, deleted, _ = handles_of(queue.receive(None))
+    stale, _, deleted, _ = handles_of(queue.receive(None))
     queue.delete(deleted)
     clock.advance(30)
     taken = queue.receive(2)
@@ -27,7 +27,13 @@ def test_every_handle_of_a_list_has_its_own_outcome_in_order(make_queue, clock):
     outcomes = queue.change_visibility(wishes, 60)
     assert [o.receipt_handle for o in outcomes] == wishes
     assert [o.outcome for o in outcomes] == [
-        "changed", "invalid", "invalid", "stale", "already deleted", "invalid", "changed",
+        "changed",
+        "invalid",
+        "invalid",
+        "stale",
+        "already deleted",
+        "invalid",
+        "changed",
     ]
     assert [o.error_code for o in outcomes] == [None, *["ReceiptHandleIsInvalid"] * 5, None]
     assert [o.successful for o in outcomes] == [True, *[False] * 5, True]
@@ -43,7 +49,9 @@ def test_a_delete_of_stale_and_deleted_handles_succeeds_and_changes_nothing(queu
     with changing_nothing(queue, ids):
         outcomes = queue.delete([stale, deleted, "forged"])
     assert [(o.outcome, o.error_code) for o in outcomes] == [
-        ("stale", None), ("already deleted", None), ("invalid", "ReceiptHandleIsInvalid"),
+        ("stale", None),
+        ("already deleted", None),
+        ("invalid", "ReceiptHandleIsInvalid"),
     ]
 
 
@@ -51,7 +59,9 @@ def test_a_late_handle_of_a_list_is_not_in_flight(queue, clock):
     queue.send(["a", "b"])
     late = handles_of(queue.receive(None))
     clock.advance(30)
-    assert {(o.outcome, o.error_code) for o in queue.change_visibility(late, 5)} == {("not in flight", "MessageNotInflight")}
+    assert {(o.outcome, o.error_code) for o in queue.change_visibility(late, 5)} == {
+        ("not in flight", "MessageNotInflight")
+    }
     assert {(o.outcome, o.error_code) for o in queue.delete(late)} == {("deleted", None)}
 
 
@@ -63,7 +73,8 @@ def test_a_handle_beyond_the_ceiling_is_an_outcome_beside_the_rest(queue, clock)
     (young,) = handles_of(queue.receive(visibility_timeout=100))
     outcomes = queue.change_visibility([old, young], 43_200)
     assert [(o.outcome, o.error_code) for o in outcomes] == [
-        ("beyond the ceiling", "InvalidParameterValue"), ("changed", None),
+        ("beyond the ceiling", "InvalidParameterValue"),
+        ("changed", None),
     ]
 
 
@@ -77,10 +88,13 @@ def test_each_handle_may_have_its_own_timeout(queue, clock):
 
 def test_settle_answers_in_the_order_delete_release_extend(queue, clock):
     ids = queue.send(["a", "b", "c", "d"])
-    a, b, c, d = handles_of(queue.receive(None))
+    a, _, c, d = handles_of(queue.receive(None))
     outcomes = queue.settle(extend=[a], delete=[d, "forged"], release=[c], visibility_timeout=77)
     assert [(o.receipt_handle, o.outcome) for o in outcomes] == [
-        (d, "deleted"), ("forged", "invalid"), (c, "changed"), (a, "changed"),
+        (d, "deleted"),
+        ("forged", "invalid"),
+        (c, "changed"),
+        (a, "changed"),
     ]
     assert statuses(queue, ids) == ["in flight", "in flight", "visible", "deleted"]
     assert seconds_until(queue.peek(ids[0]), clock) == 77
@@ -107,7 +121,7 @@ def test_a_message_named_by_two_actions_of_one_call_is_an_error_that_changes_not
             lambda: queue.settle(delete=[a, b], release=[a]),
             lambda: queue.change_visibility([b, a, b], [10, 10, 20]),
         ):
-            with pytest.raises(InvalidParameterValue, match="ReceiptHandle.*two different actions"):
+            with pytest.raises(InvalidParameterValue, match=r"ReceiptHandle.*two different actions"):
                 call()
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat of a claim. Its beats are real (`every` is short); what it decides by is the clock that stands still."""
+"""The heartbeat of a claim. Its beats are real (`every` is short); it decides by the clock that stands still."""
 
 import threading
 import time
@@ -166,5 +166,5 @@ def test_the_heartbeat_of_an_empty_claim_does_nothing(queue):
 @pytest.mark.parametrize("every", [0, -1, 30, 31])
 def test_a_heartbeat_must_beat_within_the_timeout(queue, every):
     queue.send("a")
-    with pytest.raises(InvalidParameterValue, match="every.*30 seconds.*three times"):
+    with pytest.raises(InvalidParameterValue, match=r"every.*30 seconds.*three times"):
         queue.receive().heartbeat(every=every)

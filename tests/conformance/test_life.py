@@ -47,7 +47,7 @@ def test_a_claim_of_many_is_split_by_handles_and_settled_as_a_whole(queue, clock
     assert [outcome.outcome for outcome in outcomes] == ["deleted"] * 10 + ["changed"] * 15
     assert (queue.counts().deleted, queue.counts().visible, queue.counts().in_flight) == (10, 5, 85)
     other = queue.receive(3)
-    assert again.extend(100) .messages == 85
+    assert again.extend(100).messages == 85
     assert again.delete().messages == 85
     counts = queue.counts()
     assert (counts.deleted, counts.visible, counts.in_flight) == (95, 2, 3)

@@ -69,8 +69,16 @@ def test_a_deleted_queue_is_gone_with_its_messages(ledger, queue):
     (message,) = claim.messages()
     ledger.delete_queue(queue.name)
     for call in (
-        lambda: queue.send("y"), queue.receive, queue.counts, queue.purge, queue.attributes, claim.extend, claim.delete,
-        lambda: queue.peek(ids[0]), lambda: queue.delete(message.receipt_handle), lambda: ledger.queue(queue.name),
+        lambda: queue.send("y"),
+        queue.receive,
+        queue.counts,
+        queue.purge,
+        queue.attributes,
+        claim.extend,
+        claim.delete,
+        lambda: queue.peek(ids[0]),
+        lambda: queue.delete(message.receipt_handle),
+        lambda: ledger.queue(queue.name),
     ):
         with pytest.raises(QueueDoesNotExist):
             call()

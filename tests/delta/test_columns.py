@@ -92,9 +92,7 @@ def test_spark_takes_exactly_the_handles_that_the_rule_takes(spark, generate):
     beyond = [encode(generate.handle()._replace(seq=seq)) for seq in (ids.SEQ_BOUND, 9_999_999_999, 10**10)]
     odd = [None, "", ".", "x", "." * 6, f"{QUEUE}.", *(good[0] + end for end in (" ", "\n", ".", "é", "0")), "ö" * 99]
     handles = [*good, *foreign, *cut_off, *cut_in_front, *forged, *beyond, *odd]
-    found = answers(
-        spark, [(h,) for h in handles], "handle STRING", columns.handle_is_valid(F.col("handle"), QUEUE)
-    )
+    found = answers(spark, [(h,) for h in handles], "handle STRING", columns.handle_is_valid(F.col("handle"), QUEUE))
     expected = [is_valid(handle) for handle in handles]
     assert [h for h, f, e in zip(handles, found, expected) if f != e] == []
     assert sum(expected) >= len(good)

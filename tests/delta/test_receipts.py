@@ -66,9 +66,7 @@ def test_an_entry_says_who_when_until_when_and_in_which_commit(queue, entries, c
     queue.send(["a"])
     claim = queue.receive(visibility_timeout=90, attempt_id="run-7")
     names = ("queue", "version", "receipt_id", "attempt_id", "owner", "visible_at")
-    assert entries(*names) == [
-        (queue._made.id, claim.version, claim.receipt_id, "run-7", "tester", claim.deadline)
-    ]
+    assert entries(*names) == [(queue._made.id, claim.version, claim.receipt_id, "run-7", "tester", claim.deadline)]
     ((at, day),) = entries("at", "day")
     assert at.timestamp() * 1_000 == clock()
     assert day == at.date()

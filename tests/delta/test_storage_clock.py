@@ -59,13 +59,17 @@ def test_a_driver_that_is_behind_decides_by_the_last_commit_and_not_by_its_clock
     its.advance(10)
     assert behind.queue("jobs").receive(1, 100).count == 0
     assert claim.extend(50).messages == 1
-    assert behind.queue("jobs").peek(claim.messages()[0].message_id).visible_at.timestamp() * 1_000 == clock.now + 50_000
+    assert (
+        behind.queue("jobs").peek(claim.messages()[0].message_id).visible_at.timestamp() * 1_000 == clock.now + 50_000
+    )
 
 
 def test_lanes_alone_do_not_notice_a_driver_that_is_ahead_but_those_who_follow_it_do(driver, queue):
     far, _ = driver(1_000)
     assert queue.receive(None, 100).count == 2
-    assert far.queue("jobs").receive(None, 100).count == 2, "it steals the lease: nothing recorded tells that it is wrong"
+    assert far.queue("jobs").receive(None, 100).count == 2, (
+        "it steals the lease: nothing recorded tells that it is wrong"
+    )
     with pytest.raises(ClocksDisagree):
         queue.receive(None)
 

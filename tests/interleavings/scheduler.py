@@ -137,7 +137,10 @@ def explore(
 
 
 def _run(
-    template: Path, clock: FrozenClock, clients: Sequence[Client], prefix: tuple[int, ...],
+    template: Path,
+    clock: FrozenClock,
+    clients: Sequence[Client],
+    prefix: tuple[int, ...],
     check: Callable[[Outcome], None],
 ) -> list[tuple[list[int], int]]:
     with tempfile.TemporaryDirectory() as folder:

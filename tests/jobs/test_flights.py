@@ -25,6 +25,8 @@ def test_a_worker_is_killed_and_every_flight_is_done_exactly_once(tmp_path):
 def test_a_folder_that_is_in_use_and_too_few_flights_are_refused(tmp_path):
     (tmp_path / "mine").write_text("precious")
     for arguments, said in (["--root", tmp_path], "is not empty"), (["--flights", "3"], "at least 100 flights"):
-        run = subprocess.run([sys.executable, "jobs/flights.py", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "jobs/flights.py", *arguments], cwd=CHECKOUT, capture_output=True, text=True
+        )
         assert run.returncode == 2 and said in run.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]

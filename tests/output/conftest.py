@@ -16,7 +16,12 @@ class Place:
     """A ledger, its queue `work`, and the table that its output goes to."""
 
     def __init__(self, folder, clock, **opening):
-        self.root, self.table, self.clock, self._opening = str(folder / "ledger"), str(folder / "output"), clock, opening
+        self.root, self.table, self.clock, self._opening = (
+            str(folder / "ledger"),
+            str(folder / "output"),
+            clock,
+            opening,
+        )
         self.ledger = self.another()
         self.queue = self.ledger.create_queue("work", {"VisibilityTimeout": 30})
 

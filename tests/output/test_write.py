@@ -164,7 +164,7 @@ def test_a_write_that_fails_leaves_the_claim_as_it_was(place):
     claim.write(rows_of(claim).slice(0, 0), place.table)
     place.queue.send("b")
     claim = place.queue.receive()
-    with pytest.raises(Exception, match="(?i)schema|field|cast"):
+    with pytest.raises(Exception, match=r"(?i)schema|field|cast"):
         claim.write(pa.table({"something": [1], "else": ["x"]}), place.table)
     assert place.queue.counts().in_flight == 1
     assert claim.write(rows_of(claim), place.table).messages == 1 and sum(place.written().values()) == 1

@@ -31,11 +31,13 @@ class Moves(World):
 
     @precondition(lambda self: self.ids)
     @rule(
-        source=st.sampled_from(["dead", "dead", "beside"]), destination=DESTINATIONS, at=st.integers(0, 200),
+        source=st.sampled_from(["dead", "dead", "beside"]),
+        destination=DESTINATIONS,
+        at=st.integers(0, 200),
         step=st.integers(1, 9),
     )
     def redrive_chosen(self, source: str, destination: str | None, at: int, step: int) -> None:
-        to, chosen = destination and self.names[destination], self.ids[at % len(self.ids)::step]
+        to, chosen = destination and self.names[destination], self.ids[at % len(self.ids) :: step]
         tested = answered(lambda: self.tested[source].redrive([ours for ours, _ in chosen], to))
         assert tested == answered(lambda: self.expected[source].redrive([theirs for _, theirs in chosen], to))
 

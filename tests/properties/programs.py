@@ -20,7 +20,8 @@ class Programs(Moves):
     """Sending, receiving, and acting on what was received."""
 
     @rule(
-        count=st.sampled_from([1, 1, 2, 3, 10, 150]), attempt=st.sampled_from([None, None, "send-1", "send-2"]),
+        count=st.sampled_from([1, 1, 2, 3, 10, 150]),
+        attempt=st.sampled_from([None, None, "send-1", "send-2"]),
         delay=st.sampled_from([None, None, None, 0, 5, 900]),
     )
     def send(self, count: int, attempt: str | None, delay: int | None) -> None:
@@ -60,7 +61,9 @@ class Programs(Moves):
                 ours[pair[0]], theirs[pair[1]] = None, None
 
     @rule(
-        queue=QUEUES, asked=st.sampled_from([1, 1, 2, 7, 50, None]), timeout=st.one_of(st.none(), TIMEOUTS),
+        queue=QUEUES,
+        asked=st.sampled_from([1, 1, 2, 7, 50, None]),
+        timeout=st.one_of(st.none(), TIMEOUTS),
         attempt=ATTEMPTS,
     )
     def receive(self, queue: str, asked: int | None, timeout: int | None, attempt: str | None) -> None:
@@ -84,10 +87,15 @@ class Programs(Moves):
             mine, its = ([m.body for m in side if m.message_group_id == group] for side in (messages, others))
             assert mine == its, "a group's messages come in order"
         if tested:
-            self.pairs.append(Pair(
-                queue, tested, expected, {b: m.receipt_handle for b, m in ours.items()},
-                {b: m.receipt_handle for b, m in theirs.items()},
-            ))
+            self.pairs.append(
+                Pair(
+                    queue,
+                    tested,
+                    expected,
+                    {b: m.receipt_handle for b, m in ours.items()},
+                    {b: m.receipt_handle for b, m in theirs.items()},
+                )
+            )
 
     @precondition(lambda self: self.pairs)
     @rule(data=st.data(), verb=st.sampled_from(["extend", "extend", "release", "delete"]), timeout=TIMEOUTS)

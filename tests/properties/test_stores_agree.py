@@ -14,10 +14,18 @@ from tests.properties.programs import Programs
 
 
 def run(machine, examples, steps, random):
-    run_state_machine_as_test(machine, settings=settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=not random, database=None,
-        suppress_health_check=list(HealthCheck), print_blob=True,
-    ))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=not random,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ class Pair:
 
     def part(self, part: tuple[int, int]) -> list[str]:
         """The bodies of some messages of the claim: from an offset on, every n-th."""
-        return sorted(self.tested_handles, key=int)[part[0]::part[1]]
+        return sorted(self.tested_handles, key=int)[part[0] :: part[1]]
 
 
 def answered(call: Callable[[], Any]) -> Any:
@@ -61,12 +61,24 @@ class World(RuleBasedStateMachine):
         return self.ledger
 
     @initialize(
-        fifo=st.booleans(), lanes=st.sampled_from([1, 1, 3]), late=st.sampled_from(["reject", "accept"]),
-        limits=st.sampled_from(["UNBOUNDED", "UNBOUNDED", "SQS"]), retention=st.sampled_from([None, None, 100]),
-        delay=st.sampled_from([0, 0, 5]), receives=st.sampled_from([None, 1, 2]), segment=st.sampled_from([2, YEAR]),
+        fifo=st.booleans(),
+        lanes=st.sampled_from([1, 1, 3]),
+        late=st.sampled_from(["reject", "accept"]),
+        limits=st.sampled_from(["UNBOUNDED", "UNBOUNDED", "SQS"]),
+        retention=st.sampled_from([None, None, 100]),
+        delay=st.sampled_from([0, 0, 5]),
+        receives=st.sampled_from([None, 1, 2]),
+        segment=st.sampled_from([2, YEAR]),
     )
     def begin(
-        self, fifo: bool, lanes: int, late: str, limits: str, retention: int | None, delay: int, receives: int | None,
+        self,
+        fifo: bool,
+        lanes: int,
+        late: str,
+        limits: str,
+        retention: int | None,
+        delay: int,
+        receives: int | None,
         segment: int,
     ) -> None:
         self.clock, self.fifo, self.retention, self.lanes = FrozenClock(), fifo, retention, lanes
@@ -74,7 +86,10 @@ class World(RuleBasedStateMachine):
         self.settings = Settings(open_segment_seconds=segment, keep_deleted_receipts=YEAR)
         self.ledger, self.oracle = self.open(self.clock, self.settings), Oracle(self.clock)
         attributes: dict[str, object] = {
-            "Lanes": lanes, "LateChange": late, "VisibilityTimeout": 10, "MaximumVisibilityTimeout": CEILING,
+            "Lanes": lanes,
+            "LateChange": late,
+            "VisibilityTimeout": 10,
+            "MaximumVisibilityTimeout": CEILING,
             "Limits": limits,
         }
         attributes |= {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if fifo else {}

@@ -6,6 +6,7 @@ workers and their leases share. A call without an `ended` belongs to a worker th
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -80,7 +81,9 @@ def _same_call(one: Operation, other: Operation) -> bool:
 
 
 def violations(
-    operations: Iterable[Operation], remaining: Iterable[str] | None = None, quota: int | None = None,
+    operations: Iterable[Operation],
+    remaining: Iterable[str] | None = None,
+    quota: int | None = None,
     dead_after: int | None = None,
 ) -> list[str]:
     """What was not allowed, in words; an empty list for a good history.
@@ -137,14 +140,14 @@ def _two_holders(
     message: str, received: list[Operation], by_receipt: dict[str | None, list[Operation]]
 ) -> Iterable[str]:
     """A later grant decided before the earlier one's deadline, which nobody had given up."""
-    for first, second in zip(received, received[1:]):
+    for first, second in itertools.pairwise(received):
         if first.receipt == second.receipt:
             continue
         deadline = held_until(message, first, by_receipt, second)
         if deadline is not None and second.received_at < deadline:
             yield (
-                f"{message} had two holders: {first.receipt} of {first.worker} until {deadline}, and {second.receipt} of "
-                f"{second.worker} from {second.received_at}"
+                f"{message} had two holders: {first.receipt} of {first.worker} until {deadline}, and "
+                f"{second.receipt} of {second.worker} from {second.received_at}"
             )
 
 
@@ -189,7 +192,10 @@ def _stale_worked(grants: dict[str, list[Operation]], acts: Iterable[Operation])
 
 
 def _lost_or_invented(
-    sends: list[Operation], grants: dict[str, list[Operation]], deletes: list[Operation], remaining: Iterable[str] | None
+    sends: list[Operation],
+    grants: dict[str, list[Operation]],
+    deletes: list[Operation],
+    remaining: Iterable[str] | None,
 ) -> Iterable[str]:
     sent = {message for send in sends for message in send.ids}
     sure = {message for send in sends if send.ended is not None for message in send.ids}

@@ -27,8 +27,16 @@ class Race:
     """A queue on a ledger of its own, filled, with workers to be let loose on it."""
 
     def __init__(
-        self, root: Path, folder: Path, messages: int, sends: int = 10, lanes: int = 4, name: str = "race",
-        quota: int | None = None, dead_after: int | None = None, **attributes: Any,
+        self,
+        root: Path,
+        folder: Path,
+        messages: int,
+        sends: int = 10,
+        lanes: int = 4,
+        name: str = "race",
+        quota: int | None = None,
+        dead_after: int | None = None,
+        **attributes: Any,
     ) -> None:
         self.root, self.folder, self.quota, self.dead_after = str(root), folder, quota, dead_after
         self.ledger = Ledger.open(self.root, engine="delta-rs")
@@ -47,22 +55,29 @@ class Race:
     def start(self, name: str, role: str, seconds: float = 0.0, **more: Any) -> subprocess.Popen[str]:
         """A worker in a process of its own."""
         config = {
-            "root": self.root, "folder": str(self.folder), "queue": self.queue.name, "name": name, "role": role,
-            "seconds": seconds, "seed": sum(map(ord, name)), **more,
+            "root": self.root,
+            "folder": str(self.folder),
+            "queue": self.queue.name,
+            "name": name,
+            "role": role,
+            "seconds": seconds,
+            "seed": sum(map(ord, name)),
+            **more,
         }
         config |= {} if self.quota is None else {"quota": self.quota}
         command = [sys.executable, "-m", "tests.races.play", json.dumps(config)]
         return subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(
-        self, processes: dict[str, str], seconds: float, timeout: int = 5,
+        self,
+        processes: dict[str, str],
+        seconds: float,
+        timeout: int = 5,
         threads: dict[str, tuple[str, Ledger]] | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Lets roles by worker name run against each other, in processes, and in threads on ledgers of this process."""
         start = time.time() + STARTING
-        started = [
-            self.start(name, role, seconds, timeout=timeout, start=start) for name, role in processes.items()
-        ]
+        started = [self.start(name, role, seconds, timeout=timeout, start=start) for name, role in processes.items()]
         answers: dict[str, dict[str, Any]] = {}
 
         def here(name: str, role: str, ledger: Ledger) -> None:

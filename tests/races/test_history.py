@@ -20,45 +20,79 @@ def act(verb, receipt, began, ended, *ids, deadline=None, worker="w"):
 GOOD = {
     "received and deleted": [send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a")],
     "ran out and was received again": [
-        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"), act("delete", "r2", 1_030, 1_040, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        receive("r2", 2, 1_010, 1_020, "a"),
+        act("delete", "r2", 1_030, 1_040, "a"),
     ],
     "released and received at once": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("release", "r1", 30, 60, "a"), receive("r2", 2, 40, 50, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("release", "r1", 30, 60, "a"),
+        receive("r2", 2, 40, 50, "a"),
     ],
     "shortened and received again": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("extend", "r1", 30, 40, "a", deadline=100), receive("r2", 2, 100, 110, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("extend", "r1", 30, 40, "a", deadline=100),
+        receive("r2", 2, 100, 110, "a"),
     ],
     "the same receipt again": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r1", 2, 30, 40, "a")],
     "a delete without an answer": [send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, None, "a")],
     "a send without an answer": [send("a", ended=None)],
     "a late delete before the next receive was answered": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 1_015, 1_050, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("delete", "r1", 1_015, 1_050, "a"),
+        receive("r2", 2, 1_010, 1_020, "a"),
     ],
 }
 BAD = {
     "is lost": [send("a", "b"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a")],
     "never sent": [send("a"), receive("r1", 1, 10, 20, "a", "c"), act("delete", "r1", 30, 40, "a")],
-    "had two holders": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 15, 30, "a"), act("delete", "r2", 35, 40, "a")],
+    "had two holders": [
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        receive("r2", 2, 15, 30, "a"),
+        act("delete", "r2", 35, 40, "a"),
+    ],
     "two holders: r1 of w until 5000": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("extend", "r1", 30, 40, "a", deadline=5_000),
-        receive("r2", 2, 2_000, 2_010, "a"), act("delete", "r2", 2_020, 2_030, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("extend", "r1", 30, 40, "a", deadline=5_000),
+        receive("r2", 2, 2_000, 2_010, "a"),
+        act("delete", "r2", 2_020, 2_030, "a"),
     ],
     "came back": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("delete", "r1", 30, 40, "a"),
+        receive("r2", 2, 1_010, 1_020, "a"),
     ],
     "was deleted 2 times": [
-        send("a"), receive("r1", 1, 10, 20, "a"), act("delete", "r1", 30, 40, "a"), act("delete", "r1", 50, 60, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        act("delete", "r1", 30, 40, "a"),
+        act("delete", "r1", 50, 60, "a"),
     ],
     "delete of w worked on a through the stale receipt r1": [
-        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"), act("delete", "r1", 1_030, 1_040, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        receive("r2", 2, 1_010, 1_020, "a"),
+        act("delete", "r1", 1_030, 1_040, "a"),
     ],
     "extend of w worked on a through the stale receipt r1": [
-        send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a"),
+        send("a"),
+        receive("r1", 1, 10, 20, "a"),
+        receive("r2", 2, 1_010, 1_020, "a"),
         act("extend", "r1", 1_030, 1_040, "a", deadline=9_000),
     ],
     "was never granted": [send("a"), act("delete", "r9", 30, 40, "a")],
     "have the fencing token 1": [
-        send("a", "b"), receive("r1", 1, 10, 20, "a"), receive("r2", 1, 10, 20, "b"), act("delete", "r1", 30, 40, "a"),
+        send("a", "b"),
+        receive("r1", 1, 10, 20, "a"),
+        receive("r2", 1, 10, 20, "b"),
+        act("delete", "r1", 30, 40, "a"),
         act("delete", "r2", 30, 40, "b"),
     ],
 }
@@ -96,29 +130,40 @@ def ordered(receipt, version, began, ended, *ids, numbers, queue="q.fifo", timeo
 
 IN_ORDER = {
     "one after the other": [
-        send("a", "b"), ordered("r1", 1, 10, 20, "a", numbers=[1]), act("delete", "r1", 30, 40, "a"),
+        send("a", "b"),
+        ordered("r1", 1, 10, 20, "a", numbers=[1]),
+        act("delete", "r1", 30, 40, "a"),
         ordered("r2", 2, 50, 60, "b", numbers=[2]),
     ],
     "together": [send("a", "b"), ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2])],
     "the first one again while the second is held": [
-        send("a", "b"), ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2]), act("release", "r1", 30, 40, "a"),
+        send("a", "b"),
+        ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2]),
+        act("release", "r1", 30, 40, "a"),
         ordered("r2", 2, 50, 60, "a", numbers=[1]),
     ],
     "sent while the other was given": [
-        send("b"), send("a", began=0, ended=30), ordered("r1", 1, 10, 20, "b", numbers=[2]),
+        send("b"),
+        send("a", began=0, ended=30),
+        ordered("r1", 1, 10, 20, "b", numbers=[2]),
         ordered("r2", 2, 40, 50, "a", numbers=[1]),
     ],
 }
 BEYOND_ONE = {
     "past a": [
-        send("a", "b"), ordered("r1", 1, 10, 20, "a", numbers=[1]), ordered("r2", 2, 30, 40, "b", numbers=[2]),
+        send("a", "b"),
+        ordered("r1", 1, 10, 20, "a", numbers=[1]),
+        ordered("r2", 2, 30, 40, "b", numbers=[2]),
     ],
     "out of order": [send("a", "b"), ordered("r1", 1, 10, 20, "b", "a", numbers=[2, 1])],
     "k was stored twice": [
-        Operation("s", "send", 0, 1, ("a",), keys=("k",)), Operation("s", "send", 2, 3, ("b",), keys=("k",)),
+        Operation("s", "send", 0, 1, ("a",), keys=("k",)),
+        Operation("s", "send", 2, 3, ("b",), keys=("k",)),
     ],
     "made 3 messages in flight": [
-        send("a", "b", "c"), receive("r1", 1, 10, 20, "a", "b"), receive("r2", 2, 30, 40, "c"),
+        send("a", "b", "c"),
+        receive("r1", 1, 10, 20, "a", "b"),
+        receive("r2", 2, 30, 40, "c"),
     ],
     "is a dead letter after 1": [send("a"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "a")],
 }

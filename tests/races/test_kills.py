@@ -1,4 +1,4 @@
-"""A worker killed in the middle of a verb: nothing is half done, nothing is lost, and its retry finds its claim again."""
+"""A worker killed in the middle of a verb: nothing is half done, nothing lost, and its retry finds its claim again."""
 
 import signal
 

@@ -10,9 +10,7 @@ def assert_everybody_got_on(answers, least_claims, longest_step):
         assert answer["slowest"] < longest_step, answers
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(8, id="short"), pytest.param(120, id="long", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("seconds", [pytest.param(8, id="short"), pytest.param(120, id="long", marks=pytest.mark.soak)])
 def test_four_small_claimers_and_one_that_claims_everything_all_get_on(make_race, seconds):
     race = make_race(1_000 if seconds < 60 else 10_000)
     workers = {f"small-{n}": "small" for n in range(4)}
@@ -22,9 +20,7 @@ def test_four_small_claimers_and_one_that_claims_everything_all_get_on(make_race
     assert race.judge() == []
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(7, id="short"), pytest.param(60, id="long", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("seconds", [pytest.param(7, id="short"), pytest.param(60, id="long", marks=pytest.mark.soak)])
 def test_leases_that_run_out_under_their_holders_are_fenced(make_race, seconds):
     race = make_race(12, sends=3, lanes=2)
     answers = race.run({f"sleepy-{n}": "sleepy" for n in range(3)}, seconds, timeout=1)

@@ -13,9 +13,7 @@ def race_in_threads():
     """Lets roles run against each other in threads with a ledger each."""
 
     def run(race, seconds, *roles, timeout=2):
-        threads = {
-            f"{role}-{n}": (role, Ledger.open(race.root, engine="delta-rs")) for n, role in enumerate(roles)
-        }
+        threads = {f"{role}-{n}": (role, Ledger.open(race.root, engine="delta-rs")) for n, role in enumerate(roles)}
         answers = race.run({}, seconds, timeout=timeout, threads=threads)
         assert all(answer["errors"] == [] for answer in answers.values()), answers
         return answers

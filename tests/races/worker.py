@@ -33,10 +33,16 @@ class Worker:
             except LedgerError as error:
                 self.errors.append(repr(error))
             self.slowest = max(self.slowest, time.monotonic() - started)
-        return {"worker": self.name, "claims": self.claims, "refused": self.refused, "slowest": self.slowest, "errors": self.errors}
+        return {
+            "worker": self.name,
+            "claims": self.claims,
+            "refused": self.refused,
+            "slowest": self.slowest,
+            "errors": self.errors,
+        }
 
     def small(self) -> None:
-        """Claims a few; mostly deletes them, now and then extends, releases or forgets them, and replays old receipts."""
+        """Claims a few; mostly deletes, now and then extends, releases or forgets them, and replays old receipts."""
         claim, handles = self.receive(self.dice.choice([1, 1, 2, 5]))
         if self.dice.random() < 0.15:
             self.replay()
@@ -104,8 +110,13 @@ class Worker:
         handles = {m.message_id: m.receipt_handle for m in messages}
         deadline = round(claim.deadline.timestamp() * 1_000) if claim else None
         self.log.ended(
-            operation, ids=tuple(handles), receipt=claim.receipt_id, version=claim.version, deadline=deadline,
-            received_at=deadline - self.timeout * 1_000 if claim else None, queue=queue.name,
+            operation,
+            ids=tuple(handles),
+            receipt=claim.receipt_id,
+            version=claim.version,
+            deadline=deadline,
+            received_at=deadline - self.timeout * 1_000 if claim else None,
+            queue=queue.name,
             places=tuple((m.message_group_id, m.sequence_number) for m in messages if m.message_group_id is not None),
         )
         self.claims += bool(claim)

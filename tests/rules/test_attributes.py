@@ -15,7 +15,7 @@ def test_a_queue_name_has_1_to_80_letters_digits_hyphens_and_underscores(name):
 
 @pytest.mark.parametrize("name", ["", "x" * 81, "a b", "a.b", "a/b", "../a", "ä", "a\n", "a~b", None, 7, b"q"])
 def test_another_queue_name_is_refused_with_field_and_bound(name):
-    with pytest.raises(InvalidParameterValue, match="QueueName.*1 to 80"):
+    with pytest.raises(InvalidParameterValue, match=r"QueueName.*1 to 80"):
         attributes.queue_name(name)
 
 
@@ -28,9 +28,15 @@ def test_v1_a_queue_starts_with_30_seconds_and_sqs_bounds():
 @pytest.mark.parametrize(
     ("name", "value", "answered"),
     [
-        ("VisibilityTimeout", 0, "0"), ("VisibilityTimeout", 43_200, "43200"), ("VisibilityTimeout", "60", "60"),
-        ("MaximumMessageSize", 1_024, "1024"), ("Lanes", 1, "1"), ("Lanes", 256, "256"),
-        ("LateChange", "accept", "accept"), ("Limits", "SQS", "SQS"), ("MaximumVisibilityTimeout", 1_209_600, "1209600"),
+        ("VisibilityTimeout", 0, "0"),
+        ("VisibilityTimeout", 43_200, "43200"),
+        ("VisibilityTimeout", "60", "60"),
+        ("MaximumMessageSize", 1_024, "1024"),
+        ("Lanes", 1, "1"),
+        ("Lanes", 256, "256"),
+        ("LateChange", "accept", "accept"),
+        ("Limits", "SQS", "SQS"),
+        ("MaximumVisibilityTimeout", 1_209_600, "1209600"),
     ],
 )
 def test_an_attribute_in_its_range_is_answered_as_text(name, value, answered):
@@ -43,13 +49,21 @@ def test_an_attribute_in_its_range_is_answered_as_text(name, value, answered):
 @pytest.mark.parametrize(
     ("name", "value", "bound"),
     [
-        ("VisibilityTimeout", -1, "from 0 to 43200"), ("VisibilityTimeout", 43_201, "from 0 to 43200"),
-        ("VisibilityTimeout", "soon", "whole number"), ("VisibilityTimeout", 1.5, "whole number"),
-        ("VisibilityTimeout", True, "whole number"), ("VisibilityTimeout", None, "whole number"),
-        ("VisibilityTimeout", "", "whole number"), ("MaximumMessageSize", 1_023, "from 1024"),
-        ("Lanes", 0, "from 1 to 256"), ("Lanes", 257, "from 1 to 256"), ("LateChange", "perhaps", "reject, accept"),
-        ("Limits", "sqs", "UNBOUNDED, SQS"), ("MaximumVisibilityTimeout", 0, "from 1 to"),
-        ("ReceiveMessageWaitTimeSeconds", 86_401, "from 0 to 86400"), ("VisibilityTimeout", "３０", "whole number"),
+        ("VisibilityTimeout", -1, "from 0 to 43200"),
+        ("VisibilityTimeout", 43_201, "from 0 to 43200"),
+        ("VisibilityTimeout", "soon", "whole number"),
+        ("VisibilityTimeout", 1.5, "whole number"),
+        ("VisibilityTimeout", True, "whole number"),
+        ("VisibilityTimeout", None, "whole number"),
+        ("VisibilityTimeout", "", "whole number"),
+        ("MaximumMessageSize", 1_023, "from 1024"),
+        ("Lanes", 0, "from 1 to 256"),
+        ("Lanes", 257, "from 1 to 256"),
+        ("LateChange", "perhaps", "reject, accept"),
+        ("Limits", "sqs", "UNBOUNDED, SQS"),
+        ("MaximumVisibilityTimeout", 0, "from 1 to"),
+        ("ReceiveMessageWaitTimeSeconds", 86_401, "from 0 to 86400"),
+        ("VisibilityTimeout", "３０", "whole number"),
     ],
 )
 def test_an_attribute_out_of_its_range_is_refused_with_name_and_bound(name, value, bound):
@@ -76,7 +90,11 @@ def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
     sqs = attributes.limits_of(attributes.complete({"Limits": "SQS"}))
     assert (sqs.maximum_messages_per_receive, sqs.maximum_wait, sqs.maximum_visibility_timeout) == (10, 20, 43_200)
     ours = attributes.limits_of(attributes.complete({"MaximumVisibilityTimeout": 100_000}))
-    assert (ours.maximum_messages_per_receive, ours.maximum_wait, ours.maximum_visibility_timeout) == (None, None, 100_000)
+    assert (ours.maximum_messages_per_receive, ours.maximum_wait, ours.maximum_visibility_timeout) == (
+        None,
+        None,
+        100_000,
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [("Lanes", 9), ("Limits", "SQS")])

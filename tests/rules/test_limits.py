@@ -81,7 +81,7 @@ def test_another_body_is_refused_with_field_bound_and_fix(text):
 
 @pytest.mark.parametrize("value", [None, 7, b"bytes", ["x"], {"a": 1}])
 def test_a_body_that_is_no_string_is_refused(value):
-    with pytest.raises(InvalidParameterValue, match="MessageBody.*Must be a string"):
+    with pytest.raises(InvalidParameterValue, match=r"MessageBody.*Must be a string"):
         message.body(value, 1_024)
 
 

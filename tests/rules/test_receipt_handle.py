@@ -17,8 +17,11 @@ HANDLES = st.builds(
     lambda name, lane, key, ordinal, seq, receipt: ReceiptHandle(
         f"{name}-0123abcd", lane, ids.segment(key, ordinal), seq, receipt
     ),
-    NAMES, st.integers(0, 255), st.builds(lambda n: f"{n:018x}", st.integers(0, 2**72 - 1)),
-    st.integers(0, ids.ORDINAL_BOUND - 1), st.integers(0, SEQ_BOUND - 1),
+    NAMES,
+    st.integers(0, 255),
+    st.builds(lambda n: f"{n:018x}", st.integers(0, 2**72 - 1)),
+    st.integers(0, ids.ORDINAL_BOUND - 1),
+    st.integers(0, SEQ_BOUND - 1),
     st.builds(lambda n: f"{n:032x}", st.integers(0, 2**128 - 1)),
 )
 HANDLE = ReceiptHandle("q-0123abcd", 3, ids.segment("0" * 18, 0), 7, "ab" * 16)
@@ -43,7 +46,7 @@ def test_a_handle_with_one_character_changed_is_invalid(handle, data):
     at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.sampled_from(string.ascii_letters + string.digits).filter(lambda c: c != text[at]))
     with pytest.raises(ReceiptHandleIsInvalid):
-        decode(text[:at] + other + text[at + 1:], handle.queue)
+        decode(text[:at] + other + text[at + 1 :], handle.queue)
 
 
 @given(st.one_of(st.text(), st.integers(), st.none(), st.binary()))

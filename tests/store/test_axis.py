@@ -23,7 +23,8 @@ def runs_of(steps):
 def model(runs):
     return {
         place: code
-        for first, last, code in zip(*(column.tolist() for column in runs)) for place in range(first, last + 1)
+        for first, last, code in zip(*(column.tolist() for column in runs))
+        for place in range(first, last + 1)
     }
 
 
@@ -49,7 +50,8 @@ def test_cut_covers_every_query_exactly_in_order_with_the_codes_below(steps, que
     cut = list(zip(*(column.tolist() for column in pieces)))
     places = [(query, place, code) for query, a, b, code in cut for place in range(a, b + 1)]
     assert places == [
-        (n, place, below.get(place, ABSENT)) for n, (a, b) in enumerate(zip(first.tolist(), last.tolist()))
+        (n, place, below.get(place, ABSENT))
+        for n, (a, b) in enumerate(zip(first.tolist(), last.tolist()))
         for place in range(a, b + 1)
     ]
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ledger.clock import Clock, system_clock
 from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SPARK_ONLY, log_store_setting, orders_commits
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.locks import NoLock, TableLock
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from ledger.store.delta.frames import Frames
 
 SCHEMA_PREFIX = "schema:"
-#: Schemes on which Delta's own commits are atomic between machines, for Spark and for delta-rs alike.
-SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
-#: Schemes that delta-rs cannot commit to.
-SPARK_ONLY = ("hdfs", "viewfs")
 
 
 @dataclass(frozen=True)
@@ -88,12 +85,12 @@ def open_tables(
 
 def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
     """Raises UnsafeStorage for s3 without a log store that several drivers can share."""
-    if scheme not in ("s3", "s3a", "s3n") or settings.single_driver:
+    if scheme not in S3 or settings.single_driver:
         return
-    configured = "" if spark is None else spark.conf.get(f"spark.delta.logStore.{scheme}.impl", "")
-    if "DynamoDB" not in configured:
+    setting = log_store_setting(scheme)
+    if not orders_commits("" if spark is None else spark.conf.get(setting, "")):
         raise UnsafeStorage(
-            f"On {scheme}: two drivers can silently lose each other's commits. Set spark.delta.logStore.{scheme}.impl "
+            f"On {scheme}: two drivers can silently lose each other's commits. Set {setting} "
             "to io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver "
             "ever writes: Settings(single_driver=True)"
         )

@@ -1,0 +1,18 @@
+"""Which kinds of storage keep Delta's commits apart, by the scheme of a URI."""
+
+#: Commits are atomic between machines, for Spark and for delta-rs alike.
+SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
+#: Safe, and delta-rs cannot commit to them.
+SPARK_ONLY = ("hdfs", "viewfs")
+#: Two drivers lose each other's commits, unless they share a log store that orders them.
+S3 = ("s3", "s3a", "s3n")
+
+
+def log_store_setting(scheme: str) -> str:
+    """Spark's setting for the log store of a scheme."""
+    return f"spark.delta.logStore.{scheme}.impl"
+
+
+def orders_commits(log_store: str) -> bool:
+    """Whether a log store of S3 keeps the commits of several drivers apart."""
+    return "DynamoDB" in log_store
