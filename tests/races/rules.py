@@ -26,7 +26,8 @@ def order_broken(
     """F2: nobody is given a message while an earlier one of its group is there and was not given with it.
 
     So no group is held by two receivers either, unless the later one got what comes first again. Of what was received
-    `dead_after` times nobody wrote down when it was moved away and back; and none of the dead letters came in order.
+    `dead_after` times nobody wrote down when it was moved away and back, which makes it the newest of its group; and
+    none of the dead letters came in order.
     """
     sent: dict[str, int] = {}
     for send in sends:
@@ -42,19 +43,23 @@ def order_broken(
         for message, (group, number) in zip(grant.ids, grant.places):
             groups[grant.queue, group][message] = number
             versions[message].append(grant.version)
+
+    def never_moved(message: str, grant: Operation) -> bool:
+        times = sum(version < grant.version for version in versions[message])
+        return dead_after is None or (times < dead_after and not grant.queue.startswith("dead-"))
+
     for grant in receives:
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for group, number in grant.places:
-            numbers[group].append(number)
+        numbers: dict[str, dict[str, int]] = defaultdict(dict)
+        for message, (group, number) in zip(grant.ids, grant.places):
+            numbers[group][message] = number
         for group, mine in numbers.items():
-            if mine != sorted(mine):
-                yield f"{grant.receipt} of {grant.worker} got group {group} out of order: {mine}"
+            as_sent = [number for message, number in mine.items() if never_moved(message, grant)]
+            if as_sent != sorted(as_sent):
+                yield f"{grant.receipt} of {grant.worker} got group {group} out of order: {as_sent}"
             for message, number in groups[grant.queue, group].items():
                 there = sent.get(message, grant.began) < grant.began
                 there = there and gone.get(message, grant.ended + 1) > grant.ended and message not in grant.ids
-                times = sum(version < grant.version for version in versions[message])
-                sure = dead_after is None or (times < dead_after and not grant.queue.startswith("dead-"))
-                if number < max(mine) and there and sure:
+                if number < max(mine.values()) and there and never_moved(message, grant):
                     yield f"{grant.receipt} of {grant.worker} got group {group} past {message}, which was still there"
 
 

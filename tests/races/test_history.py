@@ -181,6 +181,18 @@ def test_what_goes_beyond_one_message_is_found_out(words):
     assert [problem for problem in found if words in problem], found
 
 
+def test_what_was_moved_away_and_back_is_the_newest_of_its_group():
+    history = [
+        send("a", "b"),
+        ordered("r1", 1, 10, 20, "a", numbers=[1]),
+        act("release", "r1", 30, 40, "a"),
+        Operation("undertaker", "redrive", 50, 60),
+        ordered("r2", 2, 70, 80, "b", "a", numbers=[2, 1]),
+    ]
+    assert violations(history, {"a", "b"}, dead_after=1) == []
+    assert any("out of order" in problem for problem in violations(history, {"a", "b"}, dead_after=2))
+
+
 def test_a_quota_that_is_kept_because_a_lease_ended_is_no_violation():
     history = [send("a", "b"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "b")]
     assert violations(history, {"a", "b"}, quota=1) == []
