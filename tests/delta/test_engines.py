@@ -8,6 +8,7 @@ from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
+from ledger.store.delta import spark_engine
 from ledger.store.delta.axis import Runs, empty_runs
 from ledger.store.delta.engine import Conflict, Where
 from ledger.store.delta.lanes import Lanes
@@ -102,6 +103,17 @@ def test_a_row_that_is_not_as_an_edit_supposes_is_a_conflict_even_without_the_he
         with pytest.raises(Conflict):
             late.commit()
     assert recorded(other) == []
+
+
+def test_many_edits_are_merged_and_refused_as_few_are(engine_of, other, monkeypatch):
+    monkeypatch.setattr(spark_engine, "MOST_EDITS_OF_SMALL", 0)
+    one = engine_of("spark")
+    first = Decision(one).commit()
+    late = Decision(one, HELD, 20, 29)
+    assert Decision(one, CHANGED, 5, 9).commit() == first + 1
+    with pytest.raises(Conflict):
+        late.commit()
+    assert recorded(other) == [(0, 4, HELD.visible_at), (5, 9, CHANGED.visible_at)]
 
 
 def test_decisions_about_different_lanes_do_not_conflict(one, other):
