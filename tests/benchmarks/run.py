@@ -47,11 +47,16 @@ def _save(found: dict[str, Any], results: Path) -> None:
     (results / "benchmark.json").write_text(json.dumps(found, indent=1))
 
 
+def _millions(text: str) -> list[int]:
+    return [round(float(number) * 1_000_000) for number in text.split(",")]
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backlogs", default="1,4,16", help="millions of messages, e.g. 1,4,16 (0.1 for a try)")
     parser.add_argument("--engines", default="delta-rs,spark", help="of this ledger")
     parser.add_argument("--against", default="postgres,merge", help="the alternatives: postgres, merge, or nothing")
+    parser.add_argument("--merge-backlogs", default=None, help="those of the MERGE by id, whose calls take minutes")
     parser.add_argument("--parts", default=",".join(PARTS), help="which parts to run")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, one backlog of a million, 1,000 commits")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds that one call of an alternative may take")
@@ -65,7 +70,8 @@ def _arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"unknown part {sorted(unknown)[0]}; there are {', '.join(PARTS)}")
     backlogs = "1" if given.quick and given.backlogs == "1,4,16" else given.backlogs
-    given.backlogs = [round(float(number) * 1_000_000) for number in backlogs.split(",")]
+    given.backlogs = _millions(backlogs)
+    given.merge_backlogs = _millions(given.merge_backlogs or backlogs)
     return given
 
 

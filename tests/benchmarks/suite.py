@@ -84,7 +84,7 @@ class Suite:
             self._compare_postgres()
         if "merge" in self._arguments.against:
             contestant = MergeById(self._work, self._templates.spark, self._arguments.budget)
-            for messages in self._arguments.backlogs:
+            for messages in self._arguments.merge_backlogs:
                 self._compared(contestant, messages)
 
     def _compare_postgres(self) -> None:
