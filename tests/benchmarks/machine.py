@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
@@ -23,6 +24,11 @@ def describe(work: Path) -> dict[str, str]:
         "Python": platform.python_version(),
         **{name: metadata.version(name) for name in ("pyspark", "delta-spark", "deltalake", "pyarrow", "psycopg")},
     }
+
+
+def told(arguments: argparse.Namespace) -> dict[str, object]:
+    """The arguments of a run, but for where its files lay."""
+    return {name: value for name, value in vars(arguments).items() if name not in ("results", "work")}
 
 
 def _line_of(file: str, key: str) -> str:

@@ -41,7 +41,7 @@ class Run:
         self._scale = Scale().divided(10 if arguments.quick else 1)
         self.found: dict[str, Any] = {
             "machine": machine.describe(work),
-            "arguments": vars(arguments),
+            "arguments": machine.told(arguments),
             "scale": asdict(self._scale),
             "cells": {},
         }

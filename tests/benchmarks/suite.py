@@ -34,7 +34,7 @@ class Suite:
         self._patience = Patience(budget=arguments.budget, quick=arguments.quick)
         self._found: dict[str, Any] = {
             "machine": machine.describe(work),
-            "arguments": {k: v for k, v in vars(arguments).items() if k not in ("results", "work")},
+            "arguments": machine.told(arguments),
             "compare": {},
         }
 
