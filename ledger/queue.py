@@ -215,8 +215,8 @@ class Queue(DeadLetters):
         return public_message(record, self._store.peek(record, message_id), self._clock(), None)
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
-        """V12: hides a message that nobody holds for so many seconds. Raises MessageNotInflight's opposite: a
-        LedgerError when it is in flight or deleted, MessageDoesNotExist when there is none."""
+        """V12: hides a message that nobody holds for so many seconds. Raises LedgerError when it is in flight or
+        deleted, MessageDoesNotExist when there is none."""
         record = self._record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
         if not self._store.lock(record, message_id, visibility_timeout, self._clock()):
