@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as arrow_fs
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ledger.store.delta.engine import (
@@ -29,6 +29,9 @@ from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_read
 
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
+#: Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
+#: than all the rest once the log has thousands.
+AFTER_COMMITS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 class DeltaRsEngine:
@@ -78,6 +81,7 @@ class DeltaRsEngine:
             source_alias="s",
             target_alias="t",
             commit_properties=_properties(metadata),
+            post_commithook_properties=AFTER_COMMITS,
         )
         merger = (
             merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
@@ -97,7 +101,13 @@ class DeltaRsEngine:
             if committed is not None and committed >= transaction[1]:
                 raise Conflict(f"transaction {transaction} was committed before")
         with _conflicts():
-            write_deltalake(loaded, rows, mode="append", commit_properties=_properties(metadata, transaction))
+            write_deltalake(
+                loaded,
+                rows,
+                mode="append",
+                commit_properties=_properties(metadata, transaction),
+                post_commithook_properties=AFTER_COMMITS,
+            )
         return self.version(table)
 
     def files(self) -> tuple[int, pa.Table]:
@@ -141,7 +151,9 @@ class DeltaRsEngine:
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with _conflicts():
-            self._newest(table).delete(predicate, commit_properties=_properties(metadata))
+            self._newest(table).delete(
+                predicate, commit_properties=_properties(metadata), post_commithook_properties=AFTER_COMMITS
+            )
 
     def greatest(self, table: str, column: str) -> int | None:
         actions = pa.table(self._newest(table).get_add_actions(flatten=True))
@@ -196,6 +208,7 @@ class DeltaRsEngine:
 
     def vacuum(self, table: str) -> None:
         self._newest(table).vacuum(dry_run=False)
+        self._newest(table).cleanup_metadata()
 
     def _newest(self, table: str) -> DeltaTable:
         tables = self._loaded.__dict__

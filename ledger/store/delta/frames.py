@@ -121,7 +121,7 @@ class HandleFrame:
 
     def actions(self) -> list[Action]:
         """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
-        bitmaps = _bitmaps(self._read().where("valid"), "verb", "timeout", "receipt_id")
+        bitmaps = _bitmaps(self._read(self.asked).where("valid"), "verb", "timeout", "receipt_id")
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in bitmaps.to_pylist():
             verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
@@ -145,7 +145,7 @@ class HandleFrame:
         ]
         known = pa.concat_tables(parts) if parts else _no_outcomes()
         found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
-        read = self._read().withColumn("block", F.expr(columns.block("seq"))).alias("read")
+        read = self._read(self.asked.distinct()).withColumn("block", F.expr(columns.block("seq"))).alias("read")
         same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
         same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
         inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
@@ -169,8 +169,8 @@ class HandleFrame:
             error.alias("error_code"),
         )
 
-    def _read(self) -> DataFrame:
-        """The handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
+    def _read(self, asked: DataFrame) -> DataFrame:
+        """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
         from pyspark.sql import functions as F
 
         most = self.limits.maximum_visibility_timeout
@@ -181,8 +181,7 @@ class HandleFrame:
             for name, column in columns.handle_parts(F.col("receipt_handle")).items()
         }
         return (
-            self.asked.distinct()
-            .withColumn("right", right)
+            asked.withColumn("right", right)
             .withColumns(part)
             .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
             .withColumn("valid", F.expr("right AND NOT refused"))
