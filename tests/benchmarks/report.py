@@ -20,14 +20,18 @@ def write_report(found: dict[str, Any], results: Path) -> None:
 
 def _page(found: dict[str, Any]) -> Iterable[str]:
     yield "# Benchmark\n"
-    yield "Made by `python tests/benchmarks/run.py`, everything in one run on one machine. Times are medians; (n)"
+    later = found.get("later", {})
+    at_once = f"everything but {' and '.join(later)}" if later else "everything"
+    yield f"Made by `python tests/benchmarks/run.py`, {at_once} in one run on one machine. Times are medians; (n)"
     yield "after a figure: of so few repeats, as it is slow. A call of an alternative that takes over "
     yield f"{found['arguments']['budget']:.0f} s is stopped.\n"
-    if float(found["machine"]["load before the run"]) > 0.5:
+    if float(found["machine"]["load before the run"]) > 0.5 * int(found["machine"]["cores"]):
         yield "**The machine was busy with other work: compare within this page only.**\n"
     for title in ("machine", "Spark settings", "PostgreSQL settings"):
         if title in found:
             yield f"- {title}: " + ", ".join(f"{name} {value}" for name, value in found[title].items())
+    for part, there in later.items():
+        yield f"- {part}: in a run of its own, {there['date']}, load before it {there['load before the run']}"
     judged = verdicts(found)
     if judged:
         yield "\n## Targets\n"

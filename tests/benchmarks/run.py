@@ -28,23 +28,31 @@ def main() -> int:
 
     results = Path(arguments.results)
     results.mkdir(parents=True, exist_ok=True)
+    file = results / "benchmark.json"
+    known = json.loads(file.read_text()) if arguments.render or arguments.add else None
     if arguments.render:
-        write_report(json.loads((results / "benchmark.json").read_text()), results)
+        write_report(known, results)
         return 0
     from suite import Suite
 
     work = Path(tempfile.mkdtemp(prefix="ledger-benchmark-", dir=arguments.work))
     try:
-        suite = Suite(arguments, work, lambda found: _save(found, results))
-        write_report(suite.run(), results)
+        suite = Suite(arguments, work, lambda found: file.write_text(json.dumps(_added(known, found), indent=1)))
+        suite.run()
+        write_report(json.loads(file.read_text()), results)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print((results / "benchmark.md").read_text())
     return 1 if suite.failed else 0
 
 
-def _save(found: dict[str, Any], results: Path) -> None:
-    (results / "benchmark.json").write_text(json.dumps(found, indent=1))
+def _added(known: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
+    """The parts of this run in the place of those of an earlier one, with a word about when they were measured."""
+    if known is None:
+        return found
+    parts = [part for part in PARTS if found.get(part)]
+    later = dict.fromkeys(parts, found["machine"])
+    return {**known, **{part: found[part] for part in parts}, "later": {**known.get("later", {}), **later}}
 
 
 def _millions(text: str) -> list[int]:
@@ -62,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=120.0, help="seconds that one call of an alternative may take")
     parser.add_argument("--work", default=None, help="folder for the tables (default: the system's temporary folder)")
     parser.add_argument("--results", default=str(HERE / "results"), help="folder for the report")
+    parser.add_argument("--add", action="store_true", help="keep the other parts of an earlier run in RESULTS")
     parser.add_argument("--render", action="store_true", help="only write the report anew from benchmark.json")
     given = parser.parse_args()
     for name in ("engines", "against", "parts"):

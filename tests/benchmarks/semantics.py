@@ -106,15 +106,26 @@ def main() -> int:
     if arguments.render:
         write_report(json.loads(file.read_text()), results)
         return 0
+    known = json.loads(file.read_text()) if arguments.add else None
     work = Path(tempfile.mkdtemp(prefix="ledger-semantics-", dir=arguments.work))
     try:
-        found = Run(arguments, work, lambda found: file.write_text(json.dumps(found, indent=1))).run()
+        found = Run(arguments, work, lambda found: file.write_text(json.dumps(_added(known, found), indent=1))).run()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    file.write_text(json.dumps(found, indent=1))
-    write_report(found, results)
+    whole = _added(known, found)
+    file.write_text(json.dumps(whole, indent=1))
+    write_report(whole, results)
     print((results / "semantics.md").read_text())
     return 1 if found.get("failed") else 0
+
+
+def _added(known: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
+    """The cells of this run in the place of those of an earlier one, with a word about when they were measured."""
+    if known is None:
+        return found
+    cells = {key: {**known["cells"].get(key, {}), **cells} for key, cells in found["cells"].items()}
+    later = dict.fromkeys(sorted({name for cells in found["cells"].values() for name in cells}), found["machine"])
+    return {**known, "cells": {**known["cells"], **cells}, "later": {**known.get("later", {}), **later}}
 
 
 def _arguments() -> argparse.Namespace:
@@ -126,6 +137,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=300.0, help="seconds that one call of PostgreSQL may take")
     parser.add_argument("--work", default=None, help="folder for the tables (default: the system's temporary folder)")
     parser.add_argument("--results", default=str(HERE / "results"), help="folder for the report")
+    parser.add_argument("--add", action="store_true", help="keep the other cells of an earlier run in RESULTS")
     parser.add_argument("--render", action="store_true", help="only write the report anew from semantics.json")
     given = parser.parse_args()
     for name in ("engines", "against", "parts"):

@@ -18,12 +18,14 @@ def write_report(found: dict[str, Any], results: Path) -> None:
 def _page(found: dict[str, Any]) -> Iterable[str]:
     scale, cells = Scale(**found["scale"]), found["cells"]
     yield "# FIFO, dead letters and redrives\n"
-    yield "Made by `python tests/benchmarks/semantics.py`, everything in one run on one machine. Times are medians,"
+    yield "Made by `python tests/benchmarks/semantics.py`, in one run on one machine. Times are medians,"
     yield "warm; (n) after a figure: of so few repeats, as it is slow. Every operation is one commit.\n"
     loads = [known["load"] for row in cells.values() for known in row.values()]
     for title in ("machine", "PostgreSQL settings"):
         if title in found:
             yield f"- {title}: " + ", ".join(f"{name} {value}" for name, value in found[title].items())
+    for name, there in found.get("later", {}).items():
+        yield f"- {name}, the last figures: a later run, {there['date']}, load before it {there['load before the run']}"
     if loads:
         yield f"- load average before a measurement, what ran before it included: {min(loads)} to {max(loads)}"
     for part, error in found.get("failed", {}).items():
