@@ -4,6 +4,8 @@
 SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
 #: Safe, and delta-rs cannot commit to them.
 SPARK_ONLY = ("hdfs", "viewfs")
+#: Safe for Spark.
+SAFE_FOR_SPARK = (*SPARK_ONLY, "wasb", "wasbs", "dbfs")
 #: Two drivers lose each other's commits, unless they share a log store that orders them.
 S3 = ("s3", "s3a", "s3n")
 
@@ -15,4 +17,4 @@ def log_store_setting(scheme: str) -> str:
 
 def orders_commits(log_store: str) -> bool:
     """Whether a log store of S3 keeps the commits of several drivers apart."""
-    return "DynamoDB" in log_store
+    return log_store.endswith("DynamoDBLogStore")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SPARK_ONLY, log_store_setting, orders_commits
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, log_store_setting, orders_commits
 from ledger.runtime.defaults import spark_defaults
 
 # Locks on these are not always seen by other machines.
@@ -32,7 +32,7 @@ def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str
     if path is not None:
         return _check_local(path)
     scheme = urlsplit(root).scheme
-    if scheme in (*SAFE_FOR_BOTH, *SPARK_ONLY):
+    if scheme in (*SAFE_FOR_BOTH, *SAFE_FOR_SPARK):
         return "OK", "storage", f"{scheme}: is safe for several drivers", ""
     if scheme in S3:
         return _check_s3(scheme, one_driver)
