@@ -7,10 +7,7 @@ Writes results/semantics.json after every part, and at the end semantics.md besi
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes first
+import command
+
+from ledger.bootstrap import ensure_environment
 
 PARTS = ("sends", "receives", "dead_letters")
 #: A receive takes a lock for each of 10,000 groups; the server's default has room for 6,400 in all.
@@ -100,52 +98,24 @@ def main() -> int:
     arguments = _arguments()
     from semantics_report import write_report
 
-    results = Path(arguments.results)
-    results.mkdir(parents=True, exist_ok=True)
-    file = results / "semantics.json"
-    if arguments.render:
-        write_report(json.loads(file.read_text()), results)
-        return 0
-    known = json.loads(file.read_text()) if arguments.add else None
-    work = Path(tempfile.mkdtemp(prefix="ledger-semantics-", dir=arguments.work))
-    try:
-        found = Run(arguments, work, lambda found: file.write_text(json.dumps(_added(known, found), indent=1))).run()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    whole = _added(known, found)
-    file.write_text(json.dumps(whole, indent=1))
-    write_report(whole, results)
-    print((results / "semantics.md").read_text())
-    return 1 if found.get("failed") else 0
+    def measure(work: Path, save: Callable[[command.Figures], object]) -> command.Figures:
+        return Run(arguments, work, save).run()
+
+    return command.run("semantics", arguments, measure, _replacing, write_report)
 
 
-def _added(known: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
-    """The cells of this run in the place of those of an earlier one, with a word about when they were measured."""
-    if known is None:
-        return found
-    cells = {key: {**known["cells"].get(key, {}), **cells} for key, cells in found["cells"].items()}
-    later = dict.fromkeys(sorted({name for cells in found["cells"].values() for name in cells}), found["machine"])
-    return {**known, "cells": {**known["cells"], **cells}, "later": {**known.get("later", {}), **later}}
+def _replacing(known: command.Figures, found: command.Figures) -> tuple[command.Figures, list[str]]:
+    """A contestant's cell that was measured takes the place of its earlier one."""
+    cells = {key: {**known["cells"].get(key, {}), **row} for key, row in found["cells"].items()}
+    return {"cells": {**known["cells"], **cells}}, sorted({name for row in found["cells"].values() for name in row})
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="delta-rs,spark", help="of this ledger")
     parser.add_argument("--against", default="postgres", help="the alternative, or nothing")
-    parser.add_argument("--parts", default=",".join(PARTS), help="which parts to run")
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages, fewer repeats")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds that one call of PostgreSQL may take")
-    parser.add_argument("--work", default=None, help="folder for the tables (default: the system's temporary folder)")
-    parser.add_argument("--results", default=str(HERE / "results"), help="folder for the report")
-    parser.add_argument("--add", action="store_true", help="keep the other cells of an earlier run in RESULTS")
-    parser.add_argument("--render", action="store_true", help="only write the report anew from semantics.json")
-    given = parser.parse_args()
-    for name in ("engines", "against", "parts"):
-        setattr(given, name, [word for word in getattr(given, name).split(",") if word])
-    unknown = set(given.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"unknown part {sorted(unknown)[0]}; there are {', '.join(PARTS)}")
-    return given
+    command.add_arguments(parser, PARTS, budget=300.0)
+    return command.parse(parser, PARTS)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,6 @@ class Suite:
             "compare": {},
         }
 
-    @property
-    def failed(self) -> bool:
-        """Whether some part could not be measured."""
-        return bool(self._found.get("failed"))
-
     def run(self) -> dict[str, Any]:
         """Everything that was asked for."""
         from ledger.runtime.session import spark_session
