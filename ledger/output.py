@@ -72,12 +72,10 @@ class _SparkWriter:
             rows = rows.persist()
             rows.count()
         try:
-            with lock.exclusive():
+            # Another version of the transaction was committed, which the caller sees; or nothing: it may try again.
+            with contextlib.suppress(*CONFLICTS), lock.exclusive():
                 writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
                 writer.option("txnAppId", application).option("txnVersion", output.WRITTEN).save(location)
-        except CONFLICTS:
-            # Another version of the transaction was committed, which the caller sees; or nothing: it may try again.
-            pass
         finally:
             if rows is not self._rows:
                 rows.unpersist()
@@ -104,13 +102,10 @@ class _ArrowWriter:
         """One append under the transaction."""
         from ledger.store.delta.engine import Conflict
 
-        try:
-            with table_lock(location).exclusive():
-                engine = self._outputs.without_spark()
-                engine.append_output(location, self._rows, application, output.WRITTEN, metadata)
-        except Conflict:
-            # As with Spark.
-            pass
+        # A conflict: as with Spark.
+        with contextlib.suppress(Conflict), table_lock(location).exclusive():
+            engine = self._outputs.without_spark()
+            engine.append_output(location, self._rows, application, output.WRITTEN, metadata)
 
 
 def _path(table: str) -> str | None:

@@ -29,9 +29,6 @@ from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_read
 
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
-#: Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
-#: than all the rest once the log has thousands.
-AFTER_COMMITS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 class DeltaRsEngine:
@@ -80,8 +77,7 @@ class DeltaRsEngine:
             " AND ".join([where.sql("t"), *matches]),
             source_alias="s",
             target_alias="t",
-            commit_properties=_properties(metadata),
-            post_commithook_properties=AFTER_COMMITS,
+            **_committing(metadata),
         )
         merger = (
             merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
@@ -101,13 +97,7 @@ class DeltaRsEngine:
             if committed is not None and committed >= transaction[1]:
                 raise Conflict(f"transaction {transaction} was committed before")
         with _conflicts():
-            write_deltalake(
-                loaded,
-                rows,
-                mode="append",
-                commit_properties=_properties(metadata, transaction),
-                post_commithook_properties=AFTER_COMMITS,
-            )
+            write_deltalake(loaded, rows, mode="append", **_committing(metadata, transaction))
         return self.version(table)
 
     def files(self) -> tuple[int, pa.Table]:
@@ -151,9 +141,7 @@ class DeltaRsEngine:
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with _conflicts():
-            self._newest(table).delete(
-                predicate, commit_properties=_properties(metadata), post_commithook_properties=AFTER_COMMITS
-            )
+            self._newest(table).delete(predicate, **_committing(metadata))
 
     def greatest(self, table: str, column: str) -> int | None:
         actions = pa.table(self._newest(table).get_add_actions(flatten=True))
@@ -207,8 +195,9 @@ class DeltaRsEngine:
             self._newest(table).optimize.compact(partition_filters=_filters(where))
 
     def vacuum(self, table: str) -> None:
-        self._newest(table).vacuum(dry_run=False)
-        self._newest(table).cleanup_metadata()
+        loaded = self._newest(table)
+        loaded.vacuum(dry_run=False)
+        loaded.cleanup_metadata()
 
     def _newest(self, table: str) -> DeltaTable:
         tables = self._loaded.__dict__
@@ -243,6 +232,18 @@ def _conflicts() -> Iterator[None]:
         if "ransaction" in str(error):
             raise Conflict(str(error)) from error
         raise
+
+
+def _committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> dict[str, Any]:
+    """How every commit to the ledger's own tables is made.
+
+    Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
+    than all the rest once the log has thousands.
+    """
+    return {
+        "commit_properties": _properties(metadata, transaction),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+    }
 
 
 def _properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> CommitProperties:
