@@ -134,13 +134,15 @@ class Claim:
     def _ceiling(self) -> float | None:
         limits = attribute_rules.limits_of(self._queue._record().attributes)
         most = limits.maximum_visibility_timeout
-        return None if most is None else self._grant.received_at + most * MILLISECONDS
+        return None if most is None or self._grant is None else self._grant.received_at + most * MILLISECONDS
 
     def _extend(self, timeout: int, only_later: bool = False) -> Settled:
-        now = self._queue._clock()
+        ceiling, now = self._ceiling(), self._queue._clock()
         settled = self._settle(Verb.CHANGE, timeout, only_later)
         if self._grant is not None:
-            self._visible_at = now + timeout * MILLISECONDS
+            # Of the decision, which came later, this is the least.
+            asked = now + timeout * MILLISECONDS
+            self._visible_at = max(self._visible_at, min(asked, ceiling or asked)) if only_later else asked
             self._grant = replace(self._grant, visible_at=self._visible_at)
         return settled
 
@@ -238,12 +240,8 @@ class Heartbeat:
     def _extend(self) -> bool:
         """One beat; False when it was the last, at the ceiling."""
         ceiling, now = self._claim._ceiling(), self._claim._queue._clock()
-        timeout = self._timeout
-        if ceiling is not None and now + timeout * MILLISECONDS > ceiling:
-            timeout, self.at_ceiling = int((ceiling - now) // MILLISECONDS), True
-        # Whole seconds: the last of them may end before the deadline there is.
-        if timeout > 0 and now + timeout * MILLISECONDS >= self._claim._visible_at:
-            self.lost_messages = self._claim._extend(timeout, only_later=True).lost
-            self.beats += 1
-            self.error = None
+        self.at_ceiling = ceiling is not None and now + self._timeout * MILLISECONDS > ceiling
+        self.lost_messages = self._claim._extend(self._timeout, only_later=True).lost
+        self.beats += 1
+        self.error = None
         return not self.at_ceiling

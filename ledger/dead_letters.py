@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.errors import InvalidParameterValue
 from ledger.handles import listed, runs_of_ids
 from ledger.move_tasks import MoveTasks
 from ledger.queue_settings import QueueSettings
@@ -28,19 +27,15 @@ class DeadLetters(QueueSettings):
         `where` chooses: a SQL predicate on the view `messages` (such as "receive_count > 3 AND body LIKE '%late%'";
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
         """
-        record, now = self._record(), self._clock()
+        record = self._record()
         maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
         target = None if destination is None else self._store.queue(destination)
-        if target is not None:
-            bound = redrive_rules.broken_bound(record, target)
-            if bound is not None:
-                raise InvalidParameterValue("destination", destination, bound)
         chosen = None
         if isinstance(where, str):
-            chosen = self._spark().chosen(record, where, now)
+            chosen = self._spark().chosen(record, where, self._clock())
         elif where is not None:
             chosen = runs_of_ids(listed("where", where))
-        return self._store.redrive(record, target, maximum, chosen, now)
+        return self._store.redrive(record, target, maximum, chosen, self._clock)
 
     def start_message_move_task(
         self, destination: str | None = None, max_messages_per_second: int | None = None

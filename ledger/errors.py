@@ -126,6 +126,12 @@ class ClocksDisagree(LedgerError):
     code = "ClocksDisagree"
 
 
+class LedgerDamaged(LedgerError):
+    """The tables hold what no commit may have made. Says what repairs it."""
+
+    code = "LedgerDamaged"
+
+
 class LedgerTooNew(LedgerError):
     """The tables were written by a newer version of the ledger."""
 

@@ -30,7 +30,7 @@ class MoveTasks:
             )
         maximum_messages(rate, UNBOUNDED)
         self._destination(destination)
-        to_move = self._store.counts(self._source, self._clock()).by_status[Status.VISIBLE]
+        to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
         self._store.put_task(task)
         if self.step(task).is_running:
@@ -62,7 +62,7 @@ class MoveTasks:
         try:
             target = self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
-            moved = self._store.redrive(self._source, target, allowed, None, self._clock()) if allowed != 0 else 0
+            moved = self._store.redrive(self._source, target, allowed, None, self._clock) if allowed != 0 else 0
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
         except LedgerError as error:
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))

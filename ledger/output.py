@@ -22,7 +22,7 @@ def write_output(queue: Queue, receipt_id: str, runs: pa.Table, rows: Any, table
     outputs, record = queue._outputs(), queue._record()
     writer = _SparkWriter(rows) if hasattr(rows, "sparkSession") else _ArrowWriter(outputs, rows)
     location = writer.prepare(table)
-    identifier = outputs.begin(record, receipt_id, runs, location, queue._clock())
+    identifier = outputs.begin(record, receipt_id, runs, location, queue._clock)
     if identifier is None:
         return
     outputs.step("begun")
@@ -35,7 +35,7 @@ def write_output(queue: Queue, receipt_id: str, runs: pa.Table, rows: Any, table
             f"The claim {receipt_id} was lost before its output was written: others receive the messages, and nothing "
             "of this write is in the table. Receive again; keep a claim with a longer timeout or a heartbeat"
         )
-    outputs.finish(record, receipt_id, runs, identifier, queue._clock())
+    outputs.finish(record, receipt_id, runs, identifier, queue._clock)
 
 
 class _SparkWriter:

@@ -77,10 +77,10 @@ class Queue(DeadLetters):
                 raise InvalidParameterValue(
                     given[0], common[given[0]], "A DataFrame has it as a column", "Add the column."
                 )
-            return self._spark().send(record, messages, body, self._clock(), attempt_id)
+            return self._spark().send(record, messages, body, self._clock, attempt_id)
         given = [messages] if isinstance(messages, (str, Mapping)) else listed("messages", messages)
         entries = [message_rules.entry_of(one, record.attributes, common) for one in given]
-        return self._store.send(record, entries, self._clock(), attempt_id)
+        return self._store.send(record, entries, self._clock, attempt_id)
 
     def receive(
         self,
@@ -110,9 +110,8 @@ class Queue(DeadLetters):
         give_up = time.monotonic() + wait
         while True:
             seen = self._store.change_token() if wait else None
-            now = self._clock()
             try:
-                grant = self._store.receive(record, maximum, visibility_timeout, attempt, now)
+                grant = self._store.receive(record, maximum, visibility_timeout, attempt, self._clock)
             except OverLimit:
                 # Q2: "with long polling, no new messages are returned until the count drops".
                 if not wait:
@@ -219,14 +218,14 @@ class Queue(DeadLetters):
         deleted, MessageDoesNotExist when there is none."""
         record = self._record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
-        if not self._store.lock(record, message_id, visibility_timeout, self._clock()):
+        if not self._store.lock(record, message_id, visibility_timeout, self._clock):
             raise LedgerError(
                 f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
             )
 
     def purge(self) -> int:
         """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays."""
-        return self._store.purge(self._record(), self._clock())
+        return self._store.purge(self._record(), self._clock)
 
     def restore(self, receipt_id: str) -> int:
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
@@ -235,7 +234,7 @@ class Queue(DeadLetters):
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """
-        return self._store.restore(self._record(), receipt_id, self._clock()) if receipt_id else 0
+        return self._store.restore(self._record(), receipt_id, self._clock) if receipt_id else 0
 
     # What claims use.
 
@@ -243,7 +242,7 @@ class Queue(DeadLetters):
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
         accept_late = record.attributes["LateChange"] == "accept"
-        return self._store.act(record, actions, limits, accept_late, self._clock())
+        return self._store.act(record, actions, limits, accept_late, self._clock)
 
     def _outputs(self) -> Any:
         outputs = getattr(self._store, "outputs", None)

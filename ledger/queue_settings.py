@@ -69,11 +69,10 @@ class QueueSettings:
 
     def counts(self) -> Counts:
         """How many messages are in each state, and the oldest one's age, without reading a message."""
-        now = self._clock()
-        counted = self._store.counts(self._record(), now)
+        counted = self._store.counts(self._record(), self._clock)
         by_status = {status.name.lower(): counted.by_status.get(status, 0) for status in Status}
         oldest = counted.oldest_sent_at
-        return Counts(**by_status, age_of_oldest=None if oldest is None else (now - oldest) / 1_000)
+        return Counts(**by_status, age_of_oldest=None if oldest is None else (self._clock() - oldest) / 1_000)
 
     def _record(self) -> QueueRecord:
         record = self._store.queue(self.name)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.errors import InvalidAttributeValue
+from ledger.errors import InvalidAttributeValue, InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_RECEIVES
 from ledger.rules.state import Record
 
@@ -118,7 +118,7 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """What a queue must be, and is not, to be the destination of a redrive; None when it may be."""
+    """What a queue must be, and is not, to take another one's messages, dead or redriven; None when it may."""
     if destination.id == source.id:
         return "Must be another queue than the source"
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
@@ -128,6 +128,13 @@ def broken_bound(source: Any, destination: Any) -> str | None:
         # A group is in one lane, or two receives could each be given some of it.
         return f"FIFO queues need equal Lanes; the source has {lanes}"
     return None
+
+
+def require_destination(source: Any, destination: Any) -> None:
+    """Raises InvalidParameterValue when a queue cannot be the destination of a redrive."""
+    bound = broken_bound(source, destination)
+    if bound is not None:
+        raise InvalidParameterValue("destination", destination.name, bound)
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:

@@ -112,7 +112,8 @@ def change(
     V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
     returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
     `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
-    `only_later`: a deadline that is later already stays; so a heartbeat never shortens what its body gave longer.
+    `only_later`: as a heartbeat asks for it. A deadline that is later already stays, so that it never shortens what its
+    body gave longer; and it goes no further than to the ceiling, however long it waited for its turn.
     """
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
@@ -123,8 +124,11 @@ def change(
     if outcome is not Outcome.CHANGED:
         return outcome, record
     visible_at = now + timeout * MILLISECONDS
-    if timeout and ceiling is not None and visible_at > record.received_at + ceiling * MILLISECONDS:
-        return Outcome.BEYOND_CEILING, record
+    latest = visible_at if ceiling is None else record.received_at + ceiling * MILLISECONDS
+    if timeout and visible_at > latest:
+        if not only_later:
+            return Outcome.BEYOND_CEILING, record
+        visible_at = latest
     if only_later and record.visible_at >= visible_at:
         return outcome, record
     return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)

@@ -2,7 +2,8 @@
 
 A *run* is a row (lane, segment, first_seq, last_seq): neighbouring messages of a segment, both ends included. A claim
 of a million messages sent in bulk is a run or two, whatever it costs to say so in rows of one message each.
-All instants are integer milliseconds UTC and all durations seconds; `now` is always an argument.
+All instants are integer milliseconds UTC and all durations seconds. A verb is given a clock and not an instant: it
+reads it at each decision, when it has waited for its turn and read what it decides on, and anew when it tries again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.rules import visibility
 from ledger.rules.attributes import is_fifo
@@ -133,19 +135,19 @@ class Store(Protocol):
     def delete_queue(self, name: str) -> None:
         """Removes the queue and, with it, its messages."""
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same.
 
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
         """
 
     def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
     ) -> Grant | None:
         """Grants up to `maximum` visible messages (None: all) to one new receipt, or None when none is visible."""
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
     ) -> list[pa.Table]:
         """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
 
@@ -155,15 +157,15 @@ class Store(Protocol):
         target: QueueRecord | None,
         maximum: int | None,
         chosen: pa.Table | None,
-        now: int,
+        clock: Clock,
     ) -> int:
         """D2: moves visible messages, at most `maximum` and of `chosen` (RUNS) when given, to `target`, or without one
         to where each came from; answers how many. Messages whose origin is gone stay."""
 
-    def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
+    def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """Makes what was deleted under a receipt visible again; answers how many messages."""
 
-    def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
+    def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
         """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist."""
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
@@ -175,10 +177,10 @@ class Store(Protocol):
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """The messages of a grant, oldest first."""
 
-    def purge(self, queue: QueueRecord, now: int) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """Deletes every message stored now; answers how many."""
 
-    def counts(self, queue: QueueRecord, now: int) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """Counts by state, from metadata and records alone."""
 
     def tasks(self) -> list[MoveTask]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules import message_id as ids
@@ -40,10 +41,11 @@ class MemoryStore(MemoryQueues):
         super().__init__()
         self._sent: dict[tuple[str, str], list[str]] = {}
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         if not entries:
             return []
         with self._lock:
+            now = clock()
             known = self._sent.get((queue.id, attempt_id)) if attempt_id is not None else None
             if known is not None:
                 return known
@@ -73,9 +75,10 @@ class MemoryStore(MemoryQueues):
         }
 
     def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
     ) -> Grant | None:
         with self._lock:
+            now = clock()
             stored = self._stored(queue)
             if attempt_id is not None:
                 same = [place for place, m in stored.items() if visibility.same_attempt(m.record, attempt_id, now)]
@@ -109,7 +112,7 @@ class MemoryStore(MemoryQueues):
         """D1: moves what was received too often; answers the others."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
-        if target is None:
+        if target is None or redrive.broken_bound(queue, target) is not None:
             return places
         dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
         arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=is_fifo(queue.attributes))  # noqa: E731
@@ -127,9 +130,10 @@ class MemoryStore(MemoryQueues):
             self._commit()
 
     def redrive(
-        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: object, now: int
+        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: object, clock: Clock
     ) -> int:
         with self._lock:
+            now = clock()
             stored = self._stored(source)
             states = {place: self._status(source, m, now) for place, m in stored.items()}
             visible = self._receivable(source, stored, states)
@@ -138,7 +142,9 @@ class MemoryStore(MemoryQueues):
                     (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
                 }
                 visible = [place for place in visible if place in wanted]
-            homes = {q.id: q for q in self._queues.values()}
+            if target is not None:
+                redrive.require_destination(source, target)
+            homes = {q.id: q for q in self._queues.values() if redrive.broken_bound(source, q) is None}
             ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
             ways = [(place, there) for place, there in ways if there is not None][:maximum]
             for place, there in ways:
@@ -146,9 +152,10 @@ class MemoryStore(MemoryQueues):
             return len(ways)
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
     ) -> list[pa.Table]:
         with self._lock:
+            now = clock()
             stored = self._stored(queue)
             before = {place: message.record for place, message in stored.items()}
             answers, changed, records = [], {}, {}
@@ -172,8 +179,9 @@ class MemoryStore(MemoryQueues):
                 self._commit()
             return answers
 
-    def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
+    def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         with self._lock:
+            now = clock()
             restored = 0
             for message in self._stored(queue).values():
                 record = visibility.restore(message.record, receipt_id, now)
@@ -183,8 +191,9 @@ class MemoryStore(MemoryQueues):
                 self._commit()
             return restored
 
-    def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
+    def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
         with self._lock:
+            now = clock()
             message = self._find(queue, message_id)
             record = visibility.lock(message.record, timeout, now)
             if record is not None:
@@ -218,16 +227,18 @@ class MemoryStore(MemoryQueues):
             known.sort(key=lambda one: (came(one[1].record, one[1].sent_at), one[1].sequence_number))
             return [self._answer(place, message) for place, message in known]
 
-    def purge(self, queue: QueueRecord, now: int) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock) -> int:
         with self._lock:
+            now = clock()
             self._commit()
             alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in GONE]
             for message in alive:
                 message.record = visibility.purge(message.record, now)
             return len(alive)
 
-    def counts(self, queue: QueueRecord, now: int) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         with self._lock:
+            now = clock()
             by_status, oldest = dict.fromkeys(Status, 0), []
             for message in self._stored(queue).values():
                 state = self._status(queue, message, now)

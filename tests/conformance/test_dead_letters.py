@@ -244,3 +244,17 @@ def test_d1_an_attempt_that_finds_only_dead_letters_is_empty_and_no_attempt(queu
     assert not queue.receive(attempt_id="job")
     queue.send("b")
     assert bodies(queue.receive(attempt_id="job")) == ["b"]
+
+
+def test_a_dead_letter_queue_made_anew_with_other_lanes_takes_nothing_of_a_fifo_queue(world):
+    """A group is in one lane, or two receivers could each hold some of it: what would be moved stays receivable."""
+    ledger, name = world.ledger, f"anew-{next(_numbers)}"
+    dead = world.maker.create_queue(f"{name}-dead.fifo", {**FIFO, "Lanes": 2})
+    world.maker.create_queue(f"{name}.fifo", {**FIFO, "Lanes": 2, "RedrivePolicy": policy(dead, 1)})
+    queue = ledger.queue(f"{name}.fifo")
+    queue.send(["a", "b"], message_group_id="g")
+    fail(queue)
+    world.maker.delete_queue(dead.name)
+    world.maker.create_queue(dead.name, {**FIFO, "Lanes": 3})
+    assert bodies(queue.receive(None)) == ["a", "b"]
+    assert ledger.queue(dead.name).counts().stored == 0

@@ -110,7 +110,7 @@ def test_the_last_beat_before_the_ceiling_never_shortens_the_lease(make_queue, c
         eventually(lambda: heart.beats)
         clock.advance(0.5)
         eventually(lambda: heart.at_ceiling)
-    assert seconds_until(queue.peek(message_id), clock) == pytest.approx(9.5)
+    assert seconds_until(queue.peek(message_id), clock) == pytest.approx(9.6), "to the ceiling, and no further"
 
 
 def test_what_was_settled_inside_the_block_is_not_lost(queue, clock):

@@ -14,7 +14,7 @@ FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true
 
 def claim_many(queue, clock, count, timeout=30):
     """A receive of any size, whatever the queue allows per call; answers how many it got."""
-    grant = queue._store.receive(queue._record(), count, timeout, None, clock())
+    grant = queue._store.receive(queue._record(), count, timeout, None, clock)
     return grant.count if grant else 0
 
 

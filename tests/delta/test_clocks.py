@@ -68,3 +68,52 @@ def test_how_far_clocks_may_be_apart_is_a_setting(open_ledger, root, clock):
     with pytest.raises(ClocksDisagree):
         strict.queue("jobs").receive()
     assert lax.queue("jobs").receive()
+
+
+@pytest.fixture
+def waiting(open_ledger, clock, monkeypatch):
+    """The queue, through a ledger whose every verb waits 9 seconds for its turn."""
+    ledger = open_ledger()
+    monkeypatch.setattr(ledger.store.transactions, "_before_turn", lambda: clock.advance(9))
+    return ledger.queue("jobs")
+
+
+def test_a_lease_counts_from_the_decision_and_not_from_before_the_wait(queue, waiting, clock):
+    queue.send(["a", "b"])
+
+    def left(claim):
+        return claim.deadline.timestamp() - clock() / 1_000
+
+    claim = waiting.receive(1, visibility_timeout=10)
+    assert left(claim) == 10
+    claim.extend(20)
+    (message,) = claim.messages()
+    assert queue.peek(message.message_id).visible_at.timestamp() == clock() / 1_000 + 20
+    claim.release()
+    again = waiting.receive(1, visibility_timeout=10, attempt_id="job")
+    assert left(waiting.receive(1, visibility_timeout=10, attempt_id="job")) == 10 and again
+    (locked,) = {m.message_id for m in queue.receive(None, 0)} - {m.message_id for m in again}
+    waiting.lock(locked, 10)
+    assert queue.peek(locked).visible_at.timestamp() == clock() / 1_000 + 10
+
+
+def test_what_was_sent_after_a_wait_is_delayed_from_then_on(queue, waiting, clock):
+    waiting.send("a", delay_seconds=5)
+    assert not queue.receive()
+    clock.advance(5)
+    assert queue.receive()
+
+
+def test_a_long_wait_is_no_disagreement_of_clocks(queue, open_ledger, clock):
+    """It lost to another who committed 32 seconds later, by the same clock."""
+    queue.send(["a", "b"])
+    slow, taken = open_ledger(), []
+
+    def another_is_first(step):
+        if step == "chosen" and not taken:
+            clock.advance(32)
+            taken.append(queue.receive(1, visibility_timeout=60))
+
+    slow.store.transactions._on_step = another_is_first
+    claim = slow.queue("jobs").receive(1, visibility_timeout=10)
+    assert claim.count == 1 and claim.deadline.timestamp() == clock() / 1_000 + 10

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from ledger.errors import InvalidParameterValue
+from ledger.store.delta.stock import Listing
 from ledger.store.delta.upkeep import FILES_WORTH_COMPACTING
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 1}
@@ -58,8 +59,7 @@ def test_threads_that_share_a_ledger_keep_their_stocks_apart(open_ledger, monkey
     ledger = open_ledger()
     queue = ledger.create_queue("jobs", {"Lanes": 1})
     queue.send("old")
-    stocks = ledger.store.stocks
-    read, waiting, go = stocks._read, threading.Event(), threading.Event()
+    read, waiting, go = Listing._read, threading.Event(), threading.Event()
 
     def slow(*arguments):
         found = read(*arguments)
@@ -68,7 +68,7 @@ def test_threads_that_share_a_ledger_keep_their_stocks_apart(open_ledger, monkey
             assert go.wait(10)
         return found
 
-    monkeypatch.setattr(stocks, "_read", slow)
+    monkeypatch.setattr(Listing, "_read", slow)
     thread = threading.Thread(target=queue.counts, name="slow")
     thread.start()
     assert waiting.wait(10)

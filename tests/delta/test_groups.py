@@ -1,6 +1,7 @@
 """The free prefix of every group: the set-based twin of rules.fifo.receivable; and what was read before stays right."""
 
 import random
+import types
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from ledger.rules import fifo
 from ledger.rules.state import Status
+from ledger.store.delta.deciding import load
 from ledger.store.delta.existing import INDEX
-from ledger.store.delta.groups import _free_prefix
+from ledger.store.delta.groups import Groups, _free_prefix
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
 MEMBERS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Status)), max_size=40)
@@ -107,3 +109,24 @@ def test_a_dead_letter_queue_knows_the_groups_of_what_came_to_it_since_it_was_re
         claim = dead.receive(None)
         assert bodies(claim) == expected
         claim.release()
+
+
+def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others_know(open_ledger, clock):
+    """Threads share what was read. One whose listing is from before "passed over" was sent comes last."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs.fifo", {**FIFO, "Lanes": 1})
+    store, record = ledger.store, queue._record()
+    groups = Groups(store.engine)
+
+    def receivable(listing):
+        loaded = load(store.engine, store.settings, record, clock)
+        seen = loaded.look(types.SimpleNamespace(newest=lambda: listing))
+        runs, _ = groups.receivable(loaded, seen)
+        return len(runs.first)
+
+    listings = []
+    for body in ("first", "passed over", "last"):
+        open_ledger().queue("jobs.fifo").send(body, message_group_id="g")
+        listings.append(store.stocks.newest())
+    older, newer, newest = listings
+    assert [receivable(listing) for listing in (newer, older, newest)] == [2, 1, 3]

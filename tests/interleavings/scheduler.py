@@ -80,7 +80,7 @@ class Player:
 
     def _stop_at_reads(self, store: Any) -> None:
         engine, stocks = store.engine, store.stocks
-        load, delete, of = engine.load, engine.delete, stocks.of
+        load, delete, newest = engine.load, engine.delete, stocks.newest
 
         def loading(*arguments: Any) -> Any:
             answer = load(*arguments)
@@ -94,9 +94,9 @@ class Player:
 
         def looking(*arguments: Any) -> Any:
             self._stop("looking")
-            return of(*arguments)
+            return newest(*arguments)
 
-        engine.load, engine.delete, stocks.of = loading, deleting, looking
+        engine.load, engine.delete, stocks.newest = loading, deleting, looking
 
 
 @dataclass(frozen=True)

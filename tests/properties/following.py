@@ -44,7 +44,9 @@ class FollowingStore(MemoryStore):
 
     def _dies(self, queue: QueueRecord, message: Stored) -> bool:
         policy = redrive.policy_of(queue.attributes)
-        return policy is not None and policy.target in self._queues and redrive.is_dead(message.record, policy)
+        target = self._queues.get(policy.target) if policy else None
+        takes = target is not None and redrive.broken_bound(queue, target) is None
+        return takes and redrive.is_dead(message.record, policy)
 
 
 class Oracle:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.clock import Clock
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
@@ -51,7 +52,9 @@ class BulkSender:
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
 
-    def send(self, queue: QueueRecord, frame: DataFrame, body: str | None, now: int, attempt_id: str | None) -> Sent:
+    def send(
+        self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
+    ) -> Sent:
         """Sends every row; see Queue.send."""
         from pyspark.sql import functions as F
 
@@ -59,7 +62,7 @@ class BulkSender:
             *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
         )
         if is_fifo(queue.attributes):
-            return self._send_in_order(queue, rows, now)
+            return self._send_in_order(queue, rows, clock)
         key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)
         # Delta commits a transaction of this application and version once, however often it is tried.
         transaction = None if attempt_id is None else (f"send/{queue.id}/{attempt_id}", 1)
@@ -76,10 +79,10 @@ class BulkSender:
             .withColumn("seq", row % F.lit(per_segment))
         )
         with self._store.transactions.spark_turn("messages"):
-            self._write(queue, placed, key, now, transaction)
+            self._write(queue, placed, key, clock(), transaction)
         return self._sent(queue, key)
 
-    def _send_in_order(self, queue: QueueRecord, rows: DataFrame, now: int) -> Sent:
+    def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock) -> Sent:
         """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
         commit. Bodies are shuffled once, to their groups' lanes."""
         from pyspark.sql import Window
@@ -95,7 +98,9 @@ class BulkSender:
             key = ids.new_send_key()
             with self._store.transactions.spark_turn("messages"):
                 count = engine.transaction_version("messages", f"fifo/{queue.id}") or 0
-                at = time.not_before(now, self._store.stocks.last_sent(queue.id), settings.maximum_clock_skew)
+                at = time.not_before(
+                    clock(), self._store.stocks.newest().last_sent(queue.id), settings.maximum_clock_skew
+                )
                 known = self._remembered(queue, at).select(scope.alias("scope"), "message_deduplication_id")
                 fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
                 lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("int")
@@ -175,7 +180,7 @@ class BulkSender:
         return transactions.landed("messages", operation, since) is not None
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
-        count, segments = self._store.stocks.sent(ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1))
+        count, segments = self._store.stocks.newest().sent(ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1))
         where = Where(queue.id, None, segments or ("",))
         return Sent(count, segments, self._spark.read.format("delta").load(self._path).where(where.sql()))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.rules import time
 from ledger.rules.attributes import retention_of
 from ledger.settings import Settings
@@ -18,8 +20,17 @@ from ledger.store.delta.engine import Engine, Snapshot, Where, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.existing import existing, states
 from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.stock import Stock, Stocks
+from ledger.store.delta.stock import Listing, Stock, Stocks
 from ledger.store.delta.transaction import Answer, Plan
+
+
+class Seen(NamedTuple):
+    """Every message of a queue: the listing and the stock, the pieces, and the state of each piece (see `existing`)."""
+
+    listing: Listing
+    stock: Stock
+    pieces: Pieces
+    state: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -33,11 +44,11 @@ class Loaded:
     others: dict[str, Lanes]
     now: int
 
-    def look(self, stocks: Stocks) -> tuple[Stock, Pieces, np.ndarray]:
-        """Every message of the queue: the stock, the pieces, and the state of each piece (see `existing`)."""
-        retention = retention_of(self.queue.attributes)
-        stock, pieces = existing(self.lanes, stocks, self.now, retention)
-        return stock, pieces, states(self.lanes, stock, pieces, self.now, retention)
+    def look(self, stocks: Stocks) -> Seen:
+        """Every message of the queue."""
+        retention, listing = retention_of(self.queue.attributes), stocks.newest()
+        stock, pieces = existing(self.lanes, listing, self.now, retention)
+        return Seen(listing, stock, pieces, states(self.lanes, stock, pieces, self.now, retention))
 
     def plan(
         self,
@@ -69,13 +80,14 @@ def load(
     engine: Engine,
     settings: Settings,
     queue: QueueRecord,
-    now: int | None,
+    clock: Clock | None,
     lanes: tuple[int, ...] | None = None,
     others: Sequence[QueueRecord] = (),
 ) -> Loaded:
-    """Lanes of a queue (None: all) and all lanes of `others`. `now` is None where the time is not asked for.
+    """Lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
 
-    Raises ClocksDisagree.
+    The clock is read once they are: however long the wait and the reading took, a lease that is granted now counts from
+    now. `clock` is None where the time is not asked for.
     """
     where = Where(queue.id, lanes)
     for other in others:
@@ -84,7 +96,7 @@ def load(
     rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
-    at = latest if now is None else time.not_before(now, latest, settings.maximum_clock_skew)
+    at = latest if clock is None else time.not_before(clock(), latest, settings.maximum_clock_skew)
     mine = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, mine, by_queue, at)
 

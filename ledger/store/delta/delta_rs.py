@@ -16,6 +16,7 @@ import pyarrow.fs as arrow_fs
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import (
     EXPECTED_REVISION,
     OPERATION,
@@ -62,13 +63,14 @@ class DeltaRsEngine:
     def load(self, table: str, where: Where) -> Snapshot:
         loaded = self._newest(table)
         rows = loaded.to_pyarrow_table(filters=_filters(where), filesystem=self._files[table])
-        return Snapshot(loaded.version(), rows, loaded)
+        return Snapshot(loaded.version(), where, rows, loaded)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         known = TABLES[table]
         if snapshot.loaded.version() != snapshot.version:
             # This thread read the table again: a commit from there would not see what happened in between.
             raise Conflict(f"{table} was read again at version {snapshot.loaded.version()}")
+        require_expected(snapshot, table, edits)
         matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
         columns = {column: f"s.{column}" for column in known.schema.names}
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}

@@ -42,12 +42,18 @@ class Where:
             parts.append(f"{prefix}segment IN ({', '.join(map(literal, self.segments))})")
         return " AND ".join(parts) or "true"
 
+    def covers(self, queue: str | None = None, lane: int | None = None) -> bool:
+        """Whether it names all of a partition."""
+        mine = self.queue in (None, queue) and (self.lanes is None or lane in self.lanes) and self.segments is None
+        return mine or (self.also is not None and self.also.covers(queue, lane))
+
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Rows of a table as of one version. `loaded` is the engine's own."""
+    """The rows of a table's partitions `where` as of one version. `loaded` is the engine's own."""
 
     version: int
+    where: Where
     rows: pa.Table
     loaded: Any = None
 

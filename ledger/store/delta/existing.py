@@ -10,22 +10,22 @@ from ledger.rules.state import GONE, Status, status
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces
 from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.stock import Stock, Stocks
+from ledger.store.delta.stock import Listing, Stock
 
 STATES = list(Status)
 INDEX = {state: index for index, state in enumerate(STATES)}
 GONE_STATES = [INDEX[state] for state in GONE]
 
 
-def existing(lanes: Lanes, stocks: Stocks, now: int, retention: int) -> tuple[Stock, Pieces]:
+def existing(lanes: Lanes, listing: Listing, now: int, retention: int) -> tuple[Stock, Pieces]:
     """Every message of the queue as pieces, each with the code of what is recorded about it; `query` counts the
     stock's runs. Dead letters are records about segments of other queues: of those, only what is recorded counts."""
-    own = stocks.of(lanes.queue, now, retention)
+    own = listing.of(lanes.queue, now, retention)
     known = set(own.segment.unique().to_pylist()) if lanes.segments else set()
     foreign = [name for name in lanes.segments if name not in known]
     stock = own
-    for queue, names in stocks.homes(foreign).items():
-        there = stocks.of(queue, now, retention)
+    for queue, names in listing.homes(foreign).items():
+        there = listing.of(queue, now, retention)
         lent = there.take(pc.is_in(there.segment, pa.array(names)).to_numpy(zero_copy_only=False))
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         stock = stock.joined(lent, lane)

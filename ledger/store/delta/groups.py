@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.rules.state import Status
-from ledger.store import QueueRecord
-from ledger.store.delta.axis import Pieces, Runs
-from ledger.store.delta.deciding import Loaded
+from ledger.store.delta.axis import Runs
+from ledger.store.delta.deciding import Loaded, Seen
 from ledger.store.delta.engine import Engine, Where, tuple_of
 from ledger.store.delta.existing import GONE_STATES, INDEX
-from ledger.store.delta.stock import Stock, Stocks
+from ledger.store.delta.stock import Listing
 from ledger.store.delta.tables import MESSAGES
 
 _COLUMNS = ["segment", "seq", "sent_at", "message_group_id", "sequence_number"]
@@ -40,19 +39,20 @@ class Groups:
     """Reads the groups of the messages that a FIFO queue has, and takes each free group's prefix, all of it as arrays.
 
     What was read is kept: sends to a FIFO queue are ordered, in time and by their numbers, so only later ones are read.
+    Threads share it, and each may be at another version of the table. So what is kept never loses a message: a decision
+    may look at any that has all messages of its own listing, and passes over those that its listing does not have.
     """
 
-    def __init__(self, engine: Engine, stocks: Stocks) -> None:
-        self._engine, self._stocks = engine, stocks
-        #: By queue. Threads may put what they read in the place of what another did.
-        self._own: dict[str, pa.Table] = {}
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: By queue, with the version that it has all messages of. Threads may put theirs in the place of another's.
+        self._own: dict[str, tuple[int, pa.Table]] = {}
         self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
 
-    def receivable(
-        self, queue: QueueRecord, loaded: Loaded, stock: Stock, pieces: Pieces, state: np.ndarray
-    ) -> tuple[Runs, np.ndarray]:
+    def receivable(self, loaded: Loaded, seen: Seen) -> tuple[Runs, np.ndarray]:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`."""
-        lanes, members = loaded.lanes, self._members(queue.id, stock)
+        _, _, pieces, state = seen
+        lanes, members = loaded.lanes, self._members(loaded.queue.id, seen)
         # A dead letter's lane is that of its segment here.
         known = np.array([lanes.knows(name) for name in members.segments.to_pylist()], dtype=bool)
         start = np.zeros(len(known), dtype=np.int64)
@@ -72,31 +72,37 @@ class Groups:
         first = _free_prefix(order, group, members.groups, state[piece])
         return Runs(position[first], position[first], pieces.code[piece[first]]), order[first]
 
-    def _members(self, queue: str, stock: Stock) -> Members:
-        """Of the queue's own messages all (the usual case), of another queue's those in the segments of `stock`."""
-        names = tuple_of(stock.segment.unique().to_pylist())
-        homes = self._stocks.homes(names)
+    def _members(self, queue: str, seen: Seen) -> Members:
+        """Of the queue's own messages all (the usual case), of another queue's those in the segments of the stock."""
+        version = seen.listing.version
+        homes = seen.listing.homes(seen.stock.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
-        version, kept = self._engine.version("messages"), self._kept.get(queue)
-        if kept is None or kept[:2] != (version, foreign):
-            rows = self._own[queue] = self._read(queue, self._own.get(queue), names)
+        kept = self._kept.get(queue)
+        if kept is None or kept[0] < version or kept[1] != foreign:
+            rows = self._read(queue, seen.listing)
             if foreign:
                 rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
             kept = self._kept[queue] = version, foreign, _members_of(rows)
         return kept[2]
 
-    def _read(self, queue: str, known: pa.Table | None, segments: tuple[str, ...]) -> pa.Table:
-        """The messages sent to a queue, in order: those known, as far as they lie in `segments`, and the later ones."""
-        if known is None or not known.num_rows:
-            return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
+    def _read(self, queue: str, listing: Listing) -> pa.Table:
+        """The messages sent to a queue, in order: at least all of the listing. What is known is not read again, unless
+        upkeep dropped most of it."""
+        version, known = self._own.get(queue, (-1, None))
+        if version < listing.version:
+            keep = known is not None and 0 < known.num_rows <= 2 * listing.count(queue)
+            known = self._later(queue, known) if keep else self._all(queue)
+            self._own[queue] = listing.version, known
+        return known
+
+    def _all(self, queue: str) -> pa.Table:
+        return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
+
+    def _later(self, queue: str, known: pa.Table) -> pa.Table:
+        """What is known and what was sent since."""
         until = pc.max(known["sent_at"].cast(pa.int64())).as_py() // 1_000
         later = self._engine.messages(Where(queue), _COLUMNS, sent_after=until - 1)
         later = later.filter(pc.greater(later["sequence_number"], known["sequence_number"][-1]))
-        there = pc.is_in(known["segment"].combine_chunks().dictionary, pa.array(segments, pa.string()))
-        if not pc.all(there).as_py():
-            # Upkeep dropped the others.
-            known = known.filter(pc.is_in(known["segment"], pa.array(segments, pa.string())))
-            known = _encoded(known.cast(pa.schema([MESSAGES.field(name) for name in _COLUMNS])))
         return _in_order([known, _encoded(later)]) if later.num_rows else known
 
 

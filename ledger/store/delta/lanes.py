@@ -32,6 +32,7 @@ class Lanes:
         self._codes: dict[Record, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         heads = rows.filter(is_head)
+        #: By lane. One that has two head rows cannot be committed to, and counts for upkeep, which repairs it.
         self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
 from ledger.rules.state import Record
@@ -24,7 +25,7 @@ from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
-from ledger.store.delta.stock import Stocks
+from ledger.store.delta.stock import Listing, Stocks
 from ledger.store.delta.transaction import Plan, Transactions
 
 
@@ -36,15 +37,29 @@ class Move:
     arriving: Runs
 
 
-def move(loaded: Loaded, target: QueueRecord, runs: Runs, arrives: Callable[[Record], Record], events: Events) -> Move:
-    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too."""
+def move(
+    loaded: Loaded,
+    listing: Listing,
+    target: QueueRecord,
+    runs: Runs,
+    arrives: Callable[[Record], Record],
+    events: Events,
+) -> Move:
+    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too.
+
+    A segment has one lane in each queue, wherever its messages come from: two moves of its messages then count up the
+    same head row, and receives find all of them. That lane follows from the one that the segment was sent to, which
+    never changes, and not from the one it is in now, which differs by the way that it took.
+    """
     lanes, there = loaded.lanes, loaded.others[target.id]
     away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
     arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
-    lane, segment, first_seq, _ = lanes.table(runs.first, runs.last)
-    first = there.positions(
-        pa.array(np.asarray(lane) % int(target.attributes["Lanes"])), segment, np.asarray(first_seq)
-    )
+    _, segment, first_seq, _ = lanes.table(runs.first, runs.last)
+    segment = segment.dictionary_encode()
+    names, most = segment.dictionary.to_pylist(), int(target.attributes["Lanes"])
+    sent_to = listing.lanes_sent_to(names)
+    lane = np.array([sent_to[name] % most for name in names])[segment.indices.to_numpy()]
+    first = there.positions(lane, segment, np.asarray(first_seq))
     count = int(axis.lengths(runs.first, runs.last).sum())
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
@@ -68,17 +83,22 @@ class Redriver:
         self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
 
     def redrive(
-        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: pa.Table | None, now: int
+        self,
+        source: QueueRecord,
+        target: QueueRecord | None,
+        maximum: int | None,
+        chosen: pa.Table | None,
+        clock: Clock,
     ) -> int:
         """See Store.redrive."""
 
         def decide(losses: int) -> Plan[int]:
             known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
-            loaded = load(self._engine, self._settings, source, now, others=self._destinations(source, target, known))
+            loaded = load(self._engine, self._settings, source, clock, others=self._destinations(source, target, known))
             lanes, events = loaded.lanes, Events()
             self._outputs.decide_doubts(loaded, events)
-            stock, pieces, state = loaded.look(self._stocks)
-            runs, order = receivable(source, loaded, stock, pieces, state, self._groups)
+            seen = loaded.look(self._stocks)
+            runs, order = receivable(loaded, seen, self._groups)
             if chosen is not None:
                 runs, order = _only(loaded.lanes, runs, order, chosen)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
@@ -90,7 +110,7 @@ class Redriver:
                 mine = Runs(*(column[to == index] for column in runs))
                 if len(mine.first):
                     arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
-                    sides = move(loaded, known[queue], mine, arrives, events)
+                    sides = move(loaded, seen.listing, known[queue], mine, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue] = sides.arriving
             count = int(axis.lengths(runs.first, runs.last).sum())
@@ -103,11 +123,13 @@ class Redriver:
         self, source: QueueRecord, target: QueueRecord | None, known: dict[str, QueueRecord]
     ) -> list[QueueRecord]:
         if target is not None:
+            redrive.require_destination(source, target)
             if target.id not in known:
                 raise QueueDoesNotExist(target.name)
             return [target]
         origins = set(self._engine.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist())
-        return [known[origin] for origin in sorted(origins - {None}) if origin in known]
+        there = [known[origin] for origin in sorted(origins - {None}) if origin in known]
+        return [queue for queue in there if redrive.broken_bound(source, queue) is None]
 
 
 def _index(record: Record, target: QueueRecord | None, known: dict[str, QueueRecord], loaded: Loaded) -> int:

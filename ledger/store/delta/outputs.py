@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
 from ledger.rules import output
 from ledger.rules.output import Part
@@ -52,7 +53,7 @@ class Outputs:
             )
         return self._engine
 
-    def begin(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, now: int) -> str | None:
+    def begin(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, clock: Clock) -> str | None:
         """Records that the messages of `runs` (RUNS) are about to be written; answers the write's id.
 
         None: an earlier call has written them all. Raises LeaseLost when the receipt does not hold one of them, or an
@@ -61,7 +62,7 @@ class Outputs:
         identifier = output.new_write_id()
 
         def decide(losses: int) -> Plan[str | None]:
-            loaded, pieces = self._pieces(queue, runs, now)
+            loaded, pieces = self._pieces(queue, runs, clock)
             lanes, events, parts = loaded.lanes, Events(), {}
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
@@ -84,17 +85,17 @@ class Outputs:
 
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
-    def finish(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, identifier: str, now: int) -> None:
+    def finish(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Deletes what was written, unless whoever took the messages over has recorded that already."""
 
         def decide(losses: int) -> Plan[None]:
-            loaded, pieces = self._pieces(queue, runs, now)
+            loaded, pieces = self._pieces(queue, runs, clock)
             return self._finishing(loaded, pieces, Events(), lambda record: identifier, lambda version: None)
 
         self._transactions.run("finish_write", "visibility", queue.id, decide)
 
-    def _pieces(self, queue: QueueRecord, runs: pa.Table, now: int) -> tuple[Loaded, Pieces]:
-        loaded = load(self._engine, self._settings, queue, now, tuple_of(runs["lane"].to_pylist()))
+    def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
+        loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
         first = loaded.lanes.positions(runs["lane"], runs["segment"], runs["first_seq"])
         last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
         return loaded, axis.cut(loaded.lanes.runs, first, last)

@@ -56,7 +56,7 @@ class Reader:
         return sorted(found, key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
-        home = self._stocks.home(segment)
+        home = self._stocks.newest().home(segment)
         if home is None:
             return MESSAGES.empty_table().select(COLUMNS)
         return self._engine.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)

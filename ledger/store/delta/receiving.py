@@ -8,6 +8,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
 from ledger.rules.attributes import is_fifo, limits_of
@@ -20,7 +21,7 @@ from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
 from ledger.store.delta.choose import choose_lanes, first_in_order
 from ledger.store.delta.deciding import Loaded, in_order, load
-from ledger.store.delta.engine import Engine
+from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.existing import INDEX
 from ledger.store.delta.groups import Groups
@@ -29,7 +30,7 @@ from ledger.store.delta.moving import Move, move
 from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
-from ledger.store.delta.stock import Stocks
+from ledger.store.delta.stock import Listing, Stocks
 from ledger.store.delta.transaction import Plan, Transactions
 
 
@@ -50,7 +51,7 @@ class Receiver:
         self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
 
     def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, now: int
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
     ) -> Grant | None:
         """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
         receipt_id = new_receipt_id()
@@ -59,7 +60,7 @@ class Receiver:
 
         def decide(losses: int) -> Plan[Grant | None]:
             policy, target = self._redrive(queue)
-            loaded = load(self._engine, self._settings, queue, now, others=[target] if target else [])
+            loaded = load(self._engine, self._settings, queue, clock, others=[target] if target else [])
             lanes, events = loaded.lanes, Events()
             self._outputs.decide_doubts(loaded, events, attempt_id)
             if attempt_id is not None:
@@ -68,13 +69,13 @@ class Receiver:
                     record = lanes.record(again.code[0])
                     events.add("granted again", record, again)
                     return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id), meeting)
-            stock, pieces, state = loaded.look(self._stocks)
-            held = state == INDEX[Status.IN_FLIGHT]
-            in_flight = int(axis.lengths(pieces.first[held], pieces.last[held]).sum())
+            seen = loaded.look(self._stocks)
+            held = seen.state == INDEX[Status.IN_FLIGHT]
+            in_flight = int(axis.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
             most = admit(maximum, in_flight, limits, fifo=fifo)
-            runs, order = receivable(queue, loaded, stock, pieces, state, self._groups)
+            runs, order = receivable(loaded, seen, self._groups)
             dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
-            buried = self._bury(loaded, target, _sorted(runs, dead), events)
+            buried = self._bury(loaded, seen.listing, target, _sorted(runs, dead), events)
             chosen = first_in_order(*_of_few_lanes(lanes, _where(runs, ~dead), order[~dead], most, losses), most)
             events.expired(lanes, chosen)
             granted = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
@@ -89,19 +90,19 @@ class Receiver:
         return self._transactions.run("receive", "visibility", queue.id, decide)
 
     def _redrive(self, queue: QueueRecord) -> tuple[RedrivePolicy | None, QueueRecord | None]:
-        """The queue's redrive policy, if the queue that it names exists."""
+        """The queue's redrive policy, if the queue that it names can take dead letters: that may be another one by now
+        than the one that the policy was set for."""
         policy = redrive.policy_of(queue.attributes)
         known = {record.name: record for record in self._queues.all()} if policy else {}
         target = known.get(policy.target) if policy else None
-        return (policy, target) if target is not None and target.id != queue.id else (None, None)
+        return (policy, target) if target is not None and redrive.broken_bound(queue, target) is None else (None, None)
 
-    def _bury(self, loaded: Loaded, target: QueueRecord | None, dead: Runs, events: Events) -> Move:
+    def _bury(self, loaded: Loaded, listing: Listing, target: QueueRecord | None, dead: Runs, events: Events) -> Move:
         if target is None or not len(dead.first):
             return Move(axis.empty_runs(), axis.empty_runs())
         fifo = is_fifo(loaded.queue.attributes)
-        return move(
-            loaded, target, dead, lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo), events
-        )
+        arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo)  # noqa: E731
+        return move(loaded, listing, target, dead, arrives, events)
 
 
 def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant | None]:
@@ -131,8 +132,8 @@ def _meeting(queue: QueueRecord, attempt_id: str | None) -> tuple[int, ...]:
     Two receives of one attempt may choose different lanes; on the attempt's own lane they meet. And a quota holds
     exactly only if every receive has seen the one before it.
     """
-    lanes = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
-    return lanes if limits_of(queue.attributes).maximum_in_flight is None else (*lanes, 0)
+    lanes = set() if attempt_id is None else {crc32(attempt_id.encode()) % int(queue.attributes["Lanes"])}
+    return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
 def _of_few_lanes(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.clock import Clock
 from ledger.errors import ContentionOutlastedRetries
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
@@ -34,42 +35,43 @@ class Sender:
         self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._turn = secrets.randbelow(1 << 16)
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], now: int, attempt_id: str | None) -> list[str]:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         """Ids in the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
         if not entries:
             return []
         if is_fifo(queue.attributes):
-            return self._send_in_order(queue, entries, now)
+            return self._send_in_order(queue, entries, clock)
         if attempt_id is None:
             self._turn += 1
             lane = self._turn % int(queue.attributes["Lanes"])
-            segment, first = self._next(queue, lane, len(entries), now)
+            segment, first = self._next(queue, lane, len(entries), clock())
             transaction = None
         else:
             key = ids.send_key("send", queue.id, attempt_id)
             lane, segment, first = int(key[:8], 16) % int(queue.attributes["Lanes"]), ids.segment(key, 0), 0
             transaction = f"send/{queue.id}/{attempt_id}", 1
-        rows = message_rows(queue, lane, segment, first, entries, now)
         for losses in range(self._settings.maximum_attempts):
             with self._transactions.turn("messages"):
                 if transaction and self._engine.transaction_version("messages", transaction[0]) is not None:
-                    home = self._stocks.home(segment)
+                    home = self._stocks.newest().home(segment)
                     # Finished long ago, upkeep dropped them; then the retry itself says how many there were.
                     count = len(entries) if home is None else home[2] + 1
                     return [ids.message_id(segment, seq) for seq in range(count)]
+                now = clock()
+                rows = message_rows(queue, lane, segment, first, entries, now)
                 if self._append(queue, rows, now, transaction):
                     return [ids.message_id(segment, first + n) for n in range(len(entries))]
             pause(losses)
         raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
 
-    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], now: int) -> list[str]:
+    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[str]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
         application = f"fifo/{queue.id}"
         for losses in range(self._settings.maximum_attempts):
             with self._transactions.turn("messages"):
                 count = self._engine.transaction_version("messages", application) or 0
-                known, at = self._remembered(queue, entries, now)
+                known, at = self._remembered(queue, entries, clock())
                 answer, fresh = [], {}
                 for entry in entries:
                     key = deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from delta import exceptions as delta_exceptions
 
+from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, Snapshot, Where, literal
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
 from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
@@ -75,9 +76,11 @@ class SparkEngine:
         version = self.version(table)
         names = TABLES[table].schema.names
         rows = self._rows(f"SELECT {', '.join(names)} FROM {self._named(table)} WHERE {where.sql()}")
-        return Snapshot(version, rows.cast(TABLES[table].schema))
+        return Snapshot(version, where, rows.cast(TABLES[table].schema))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
+        require_expected(snapshot, table, edits)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where))

@@ -1,9 +1,14 @@
-"""Which messages exist: the runs of ordinals in the files of `messages`, from the log without reading them."""
+"""Which messages exist: the runs of ordinals in the files of `messages`, from the log without reading them.
+
+A decision takes one `Listing` and asks it everything. What two threads of a process share is only ever replaced by
+another listing, never changed: one that decides on an older version goes on with what it has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,64 +49,78 @@ class Stock:
 
 
 class Stocks:
-    """Stocks by queue, kept until the version of `messages` moves on."""
+    """Gives out listings; the newest is kept until the version of `messages` moves on."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: tuple[int, pa.Table, dict[tuple[str, tuple[str, ...]], Stock]] | None = None
+        self._kept: Listing | None = None
+
+    def newest(self) -> Listing:
+        """The messages as of the newest version."""
+        kept = self._kept
+        if kept is None or kept.version != self._engine.version("messages"):
+            kept = self._kept = Listing(self._engine, *self._engine.files())
+        return kept
+
+
+class Listing:
+    """The files of `messages` as of one `version`."""
+
+    def __init__(self, engine: Engine, version: int, files: pa.Table) -> None:
+        self._engine, self.version, self._files = engine, version, files
+        self._stocks: dict[tuple[str, tuple[str, ...]], Stock] = {}
 
     def of(self, queue: str, now: int, retention: int) -> Stock:
         """The messages that were ever sent to a queue, by its id, and are not dropped."""
-        # Another thread may put those of another version in this place meanwhile.
-        _, files, known = self._newest()
-        files = files.filter(pc.equal(files["queue"], queue))
+        files = self._files.filter(pc.equal(self._files["queue"], queue))
         inside = _worth_reading(files, now, now - retention)
-        if (queue, inside) not in known:
-            known[queue, inside] = self._read(queue, files, inside)
-        return known[queue, inside]
+        if (queue, inside) not in self._stocks:
+            self._stocks[queue, inside] = self._read(queue, files, inside)
+        return self._stocks[queue, inside]
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
         """Where the messages of segments lie: segments by the queue that they were sent to. Dropped ones nowhere."""
-        if not segments:
-            return {}
-        files = self._files()
-        found = files.filter(pc.is_in(files["segment"], pa.array(segments))).select(["queue", "segment"])
         homes: dict[str, list[str]] = {}
-        for row in found.group_by(["queue", "segment"]).aggregate([]).to_pylist():
+        for row in self._named(segments, ["queue", "segment"]):
             homes.setdefault(row["queue"], []).append(row["segment"])
         return homes
 
+    def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
+        """The lane that each segment was sent to, in the queue that it was sent to: that never changes."""
+        return {row["segment"]: row["lane"] for row in self._named(segments, ["segment", "lane"])}
+
     def home(self, segment: str) -> tuple[str, int, int] | None:
         """The queue and lane that a segment lies in, and its highest ordinal; None when it was dropped."""
-        files = self._files()
-        rows = files.filter(pc.equal(files["segment"], segment))
+        rows = self._files.filter(pc.equal(self._files["segment"], segment))
         if not rows.num_rows:
             return None
         return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
 
     def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
         """How many messages there are in the segments named from `first` to `last`, and which those are."""
-        files = self._files()
+        files = self._files
         mine = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
         return pc.sum(mine["messages"]).as_py() or 0, tuple_of(mine["segment"].to_pylist())
 
     def last_sent(self, queue: str) -> int:
         """When the last message was sent to a queue; 0: none."""
-        files = self._files()
+        files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
+
+    def count(self, queue: str) -> int:
+        """How many messages that were sent to a queue are not dropped."""
+        return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
 
     def segments(self) -> set[str]:
         """All segments of all queues."""
-        return set(self._files()["segment"].unique().to_pylist())
+        return set(self._files["segment"].unique().to_pylist())
 
-    def _files(self) -> pa.Table:
-        return self._newest()[1]
-
-    def _newest(self) -> tuple[int, pa.Table, dict[tuple[str, tuple[str, ...]], Stock]]:
-        kept = self._kept
-        if kept is None or kept[0] != self._engine.version("messages"):
-            kept = self._kept = (*self._engine.files(), {})
-        return kept
+    def _named(self, segments: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
+        """Columns of the files of segments, each combination once."""
+        if not segments:
+            return []
+        found = self._files.filter(pc.is_in(self._files["segment"], pa.array(segments)))
+        return found.group_by(columns).aggregate([]).to_pylist()
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
@@ -42,7 +43,7 @@ class DeltaStore:
     def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
-        queues, groups = Queues(engine, transactions), Groups(engine, self.stocks)
+        queues, groups = Queues(engine, transactions), Groups(engine)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue = queues.change, queues.delete
         sender = Sender(engine, transactions, self.stocks, settings)
@@ -55,7 +56,7 @@ class DeltaStore:
         self.read = Reader(engine, self.stocks).messages
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, now: int
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
     ) -> list[pa.Table]:
         """One MERGE over the lanes that the actions name."""
         named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
@@ -67,7 +68,7 @@ class DeltaStore:
         counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
 
         def decide(losses: int) -> Plan[list[pa.Table]]:
-            loaded = self._load(queue, now, tuple_of((*named, 0)) if counted else named)
+            loaded = self._load(queue, clock, tuple_of((*named, 0)) if counted else named)
             lanes, events = loaded.lanes, Events()
             answers, changes = [], []
             for action in actions:
@@ -89,12 +90,12 @@ class DeltaStore:
 
         return self.transactions.run("act", "visibility", queue.id, decide)
 
-    def restore(self, queue: QueueRecord, receipt_id: str, now: int) -> int:
+    def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""
 
         def decide(losses: int) -> Plan[int]:
-            loaded = self._load(queue, now)
-            stock, pieces, _ = loaded.look(self.stocks)
+            loaded = self._load(queue, clock)
+            _, stock, pieces, _ = loaded.look(self.stocks)
             lanes, retention = loaded.lanes, retention_of(queue.attributes)
             back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
             new = lanes.per_code(pieces.code, lambda r: back(r) if r is not UNTOUCHED else ABSENT, np.int64)
@@ -110,12 +111,12 @@ class DeltaStore:
 
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
-    def lock(self, queue: QueueRecord, message_id: str, timeout: int, now: int) -> bool:
+    def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
         """One MERGE over the message's lane."""
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
-            loaded, events = self._load(queue, now, lanes_with_it), Events()
+            loaded, events = self._load(queue, clock, lanes_with_it), Events()
             at, code = self._find(queue, loaded, message_id)
             record = visibility.lock(loaded.lanes.record(code), timeout, loaded.now)
             over = axis.empty_runs() if record is None else Runs(at, at, np.array([loaded.lanes.code(record)]))
@@ -144,12 +145,12 @@ class DeltaStore:
         runs = Runs(*(column[mine] for column in lanes.runs))
         return grant_of(lanes, runs, receipt_id)(loaded.snapshot.version)
 
-    def purge(self, queue: QueueRecord, now: int) -> int:
+    def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """Deletes what exists in one snapshot of `messages`; sends that commit later stay."""
 
         def decide(losses: int) -> Plan[int]:
-            loaded, events = self._load(queue, now), Events()
-            _, pieces, state = loaded.look(self.stocks)
+            loaded, events = self._load(queue, clock), Events()
+            _, _, pieces, state = loaded.look(self.stocks)
             alive, lanes = ~np.isin(state, GONE_STATES), loaded.lanes
             code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
             over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
@@ -159,9 +160,9 @@ class DeltaStore:
 
         return self.transactions.run("purge", "visibility", queue.id, decide)
 
-    def counts(self, queue: QueueRecord, now: int) -> Counts:
+    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
-        stock, pieces, state = self._load(queue, now).look(self.stocks)
+        _, stock, pieces, state = self._load(queue, clock).look(self.stocks)
         counted = np.bincount(state, axis.lengths(pieces.first, pieces.last), len(STATES)).astype(np.int64)
         sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
         return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
@@ -169,18 +170,18 @@ class DeltaStore:
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
 
-    def _load(self, queue: QueueRecord, now: int | None, lanes: tuple[int, ...] | None = None) -> Loaded:
-        return load(self.engine, self.settings, queue, now, lanes)
+    def _load(self, queue: QueueRecord, clock: Clock | None, lanes: tuple[int, ...] | None = None) -> Loaded:
+        return load(self.engine, self.settings, queue, clock, lanes)
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
-        home = self.stocks.home(ids.place(message_id)[0])
+        home = self.stocks.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[np.ndarray, int]:
         """A message's place on the axis, and the code of what is recorded about it."""
         segment, seq = ids.place(message_id)
-        home, lanes = self.stocks.home(segment), loaded.lanes
+        home, lanes = self.stocks.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
         if home is not None and seq <= home[2] and (own or lanes.knows(segment)):
             lane = home[1] if own else lanes.lane_of_segment(segment)
@@ -195,7 +196,7 @@ class DeltaStore:
         unknown = pieces.code == ABSENT
         if unknown.any():
             # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
-            exists = self.stocks.segments()
+            exists = self.stocks.newest().segments()
             dropped = np.array([name not in exists for name in lanes.segments])[pieces.first >> axis.SEGMENT_SHIFT]
             gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
             outcome[unknown & dropped] = gone.value

@@ -115,7 +115,7 @@ class Upkeep:
         for queue in queues:
             lanes = Lanes(queue.id, snapshot.rows.filter(pc.equal(snapshot.rows["queue"], queue.id)))
             at = time.not_before(now, lanes.latest, self._store.settings.maximum_clock_skew)
-            _, pieces, state = Loaded(snapshot, queue, lanes, {}, at).look(self._store.stocks)
+            _, _, pieces, state = Loaded(snapshot, queue, lanes, {}, at).look(self._store.stocks)
             recent = lanes.per_code(pieces.code, lambda r: _is_recent(r, before), bool)
             kept = recent | ~np.isin(state, GONE_STATES)
             needed |= {lanes.segments[place] for place in np.unique(pieces.first[kept] >> axis.SEGMENT_SHIFT).tolist()}
@@ -132,7 +132,7 @@ class Upkeep:
             snapshot = self._engine.load("visibility", where)
             lanes = Lanes(queue, snapshot.rows)
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
-            exists = self._store.stocks.segments()
+            exists = self._store.stocks.newest().segments()
             old = lanes.runs
             known = np.array([name in exists for name in lanes.segments], dtype=bool)
             keep = known[old.first >> axis.SEGMENT_SHIFT] if len(old.first) else np.zeros(0, dtype=bool)
