@@ -65,15 +65,17 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
     """
     from ledger.errors import LedgerError
     from ledger.ledger import Ledger
+    from ledger.place import here
+    from ledger.rules.location import SCHEMA_PREFIX
     from ledger.settings import Settings
 
     settings = Settings.read(options.settings) if options.settings else Settings()
     root = options.root
-    is_path = "://" not in root and not root.startswith(("schema:", "file:"))
-    if is_path and not make and not Path(root, "queues", "_delta_log").is_dir():
+    place = None if root.startswith(SCHEMA_PREFIX) else here("root", root)
+    if place and place.is_local and not make and not Path(place.text, "queues", "_delta_log").is_dir():
         raise LedgerError(f"There is no ledger at {root}; jobs/create_queue.py makes one with its first queue")
     session = None
-    if spark or options.engine == "spark" or root.startswith("schema:"):
+    if spark or options.engine == "spark" or root.startswith(SCHEMA_PREFIX):
         from ledger.runtime.session import spark_session
 
         session = spark_session(f"ledger {Path(sys.argv[0]).stem}")

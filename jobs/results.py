@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,12 +14,11 @@ ATTEMPTS = 20
 
 def append_once(rows: DataFrame, path: str, application: str, version: int) -> None:
     """Appends rows; done again under the same name and version it does nothing (Delta's transaction id)."""
+    from ledger.place import here
     from ledger.store.delta.locks import table_lock
     from ledger.store.delta.spark_engine import CONFLICTS
 
-    if "://" not in path:
-        path = str(Path(path).absolute())
-        Path(path).mkdir(parents=True, exist_ok=True)
+    path = here("path", path).text
     write = rows.write.format("delta").mode("append").option("txnAppId", application).option("txnVersion", version)
     for attempt in range(1, ATTEMPTS + 1):
         try:

@@ -27,6 +27,7 @@ LAYERS = {
     "ledger.clock": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,
+    "ledger.place": 0,
     "ledger.store": 2,
     "ledger.store.memory": 3,
     "ledger.store.memory_queues": 3,
@@ -50,6 +51,7 @@ FORBIDDEN = {
     "ledger.rules": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
     "ledger.errors": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
     "ledger.clock": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
+    "ledger.place": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
     "ledger.settings": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
     "ledger.store.memory": ("pyspark", "delta", "deltalake"),
     "ledger.message": ("pyspark", "delta", "deltalake", "pyarrow"),
@@ -350,7 +352,7 @@ def test_a_runtime_module_may_use_the_errors_and_the_rules_and_nothing_else_of_t
     def runtime(imported: str, when: str = "module") -> bool:
         return points_up(Import("ledger.runtime.java", imported, 1, when))
 
-    assert not any(map(runtime, ("ledger.errors", "ledger.rules.storage", "ledger.runtime.cache")))
+    assert not any(map(runtime, ("ledger.errors", "ledger.rules.storage", "ledger.place", "ledger.runtime.cache")))
     assert runtime("ledger.settings") and runtime("ledger.queue", "function") and runtime("ledger.cli", "typing")
 
 

@@ -2,10 +2,8 @@
 
 #: Commits are atomic between machines, for Spark and for delta-rs alike.
 SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
-#: Safe, and delta-rs cannot commit to them.
-SPARK_ONLY = ("hdfs", "viewfs")
-#: Safe for Spark.
-SAFE_FOR_SPARK = (*SPARK_ONLY, "wasb", "wasbs", "dbfs")
+#: Safe for Spark; delta-rs does not know them.
+SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
 #: Two drivers lose each other's commits, unless they share a log store that orders them.
 S3 = ("s3", "s3a", "s3n")
 

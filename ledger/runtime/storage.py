@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import tempfile
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from ledger.errors import InvalidParameterValue
+from ledger.place import here
+from ledger.rules.location import SCHEMA_PREFIX
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, log_store_setting, orders_commits
 from ledger.runtime.defaults import spark_defaults
 
@@ -15,11 +17,12 @@ _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "
 
 
 def local_path(root: str) -> Path | None:
-    """Return the path on this machine that `root` names, or None when it is somewhere else."""
-    parts = urlsplit(root)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if "://" in root else Path(root)
+    """Return the path on this machine that `root` names, or None when it is somewhere else, or no place at all."""
+    try:
+        place = here("root", root)
+    except InvalidParameterValue:
+        return None
+    return Path(place.text) if place.is_local else None
 
 
 def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str, str]:
@@ -28,10 +31,15 @@ def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str
     Writes and removes one small file when `root` is on this machine; looks at nothing elsewhere. Raises nothing
     for a root that cannot be used.
     """
-    path = local_path(root)
-    if path is not None:
-        return _check_local(path)
-    scheme = urlsplit(root).scheme
+    if root.startswith(SCHEMA_PREFIX):
+        return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
+    try:
+        place = here("root", root)
+    except InvalidParameterValue as error:
+        return "FAIL", "storage", error.bound, error.fix or "name a path or a URI"
+    if place.is_local:
+        return _check_local(Path(place.text))
+    scheme = place.scheme
     if scheme in (*SAFE_FOR_BOTH, *SAFE_FOR_SPARK):
         return "OK", "storage", f"{scheme}: is safe for several drivers", ""
     if scheme in S3:

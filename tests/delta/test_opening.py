@@ -63,9 +63,10 @@ def test_one_root_under_several_names_is_one_ledger_with_one_set_of_locks(tmp_pa
         f"{folder}/",
         "~/with space",
         folder.as_uri(),
-        folder.as_uri()[len("file://") :],
+        folder.as_uri().replace("file://", "file:"),
+        folder.as_uri().replace("file://", "file://localhost"),
+        f"{tmp_path}/x/../with space",
     ]
-    names[-1] = f"file:{names[-1]}"
     for number, name in enumerate(names):
         Ledger.open(name).create_queue(f"queue-{number}")
     assert len(Ledger.open(str(folder)).list_queues()) == len(names)
@@ -173,9 +174,20 @@ def test_s3_is_taken_when_the_user_says_that_there_is_one_driver(case, scheme, r
 
 
 @pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])
-def test_hdfs_without_spark_is_refused_with_the_fix(spark, engine):
-    with pytest.raises(SparkIsNeeded, match=r"hdfs.*spark=spark"):
-        Ledger.open("hdfs://namenode/ledger", spark, engine)
+@pytest.mark.parametrize("root", ["hdfs://namenode/ledger", "hdfs:/x/y", "dbfs:/mnt/x", "sa3://bucket/ledger"])
+def test_what_only_spark_can_commit_to_is_refused_without_it_and_is_no_local_folder(tmp_path, root, spark, engine):
+    with pytest.raises(SparkIsNeeded, match=rf"{root.partition(':')[0]}.*spark=spark"):
+        Ledger.open(root, spark, engine)
+
+
+@pytest.mark.parametrize(
+    "root", ["s3a:/bucket/x", "s3a:bucket", "gs:///x", "file://server/x", "schema:a b", "~nobody/x"]
+)
+def test_a_root_that_could_mean_two_places_is_refused_and_nothing_is_made(tmp_path, monkeypatch, root):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidParameterValue, match="parameter root"):
+        Ledger.open(root, Session())
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("engine", ["Spark", "delta_rs", "duckdb"])

@@ -45,6 +45,9 @@ def test_it_works_where_nothing_is_installed(tmp_path):
         ("s3a://bucket/ledger", "FAIL"),
         ("ftp://host/ledger", "WARN"),
         ("/proc/ledger", "FAIL"),
+        ("s3a:/bucket", "FAIL"),
+        ("hdfs:/x/y", "OK"),
+        ("schema:ops", "WARN"),
     ],
 )
 def test_storage_is_judged_by_what_its_commits_survive(root, outcome):

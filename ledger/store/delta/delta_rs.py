@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ import pyarrow.fs as arrow_fs
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from ledger.rules.location import recorded
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import (
     EXPECTED_REVISION,
@@ -216,11 +216,8 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
     delta-rs's is written in Python: Arrow's threads let go of its objects a moment after a read, and a process that
     ends in that moment is aborted (exit code 134, "terminate called without an active exception").
     """
-    place = urlsplit(location)
-    if not location.startswith("/") and place.scheme != "file":
-        return None
-    folder = location if location.startswith("/") else unquote(place.path)
-    return arrow_fs.SubTreeFileSystem(folder, arrow_fs.LocalFileSystem())
+    place = recorded(location)
+    return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+
+from ledger.rules.location import recorded
 
 if sys.platform != "win32":
     import fcntl
@@ -44,11 +45,8 @@ class TableLock:
 
 def table_lock(location: str) -> TableLock | NoLock:
     """The lock of a Delta table that is none of the ledger's own, by where it lies; the folder has to exist."""
-    place = urlsplit(location)
-    if not location.startswith("/") and place.scheme not in ("", "file"):
-        return NoLock()
-    folder = location if place.scheme == "" else unquote(place.path)
-    return TableLock(Path(folder) / "_ledger_locks", "table")
+    place = recorded(location)
+    return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
 
 
 class NoLock:

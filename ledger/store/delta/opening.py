@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from ledger.clock import Clock, system_clock
 from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SPARK_ONLY, log_store_setting, orders_commits
+from ledger.place import here
+from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, log_store_setting, orders_commits
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.locks import NoLock, TableLock
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ledger.store.delta.frames import Frames
-
-SCHEMA_PREFIX = "schema:"
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,16 @@ def open_tables(
     if engine == "spark" and spark is None:
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
     locations = _locations(root, spark)
-    scheme, folder = _scheme(locations["visibility"])
+    place = recorded(locations["visibility"])
+    scheme, folder = place.scheme, Path(place.text)
     # delta-rs knows nothing of the log store that the session is configured with.
     require_safe(scheme, None if engine == "delta-rs" else spark, settings)
     chosen = _engine(engine, scheme, locations, spark, storage_options)
-    if storage_clock is None and clock is system_clock and scheme == "file":
+    if storage_clock is None and clock is system_clock and place.is_local:
         storage_clock = probe(folder.parent / "_locks")
     clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
-    if scheme == "file":
+    if place.is_local:
         locks = _locks(root, folder.parent / "_locks")
         clocks.check()
         for name in TABLES:
@@ -77,7 +77,7 @@ def open_tables(
         for name in TABLES:
             chosen.create(name)
     # Spark's commits to a local path are only safe while no other process commits at all.
-    alone = chosen.name == "spark" and scheme == "file"
+    alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
     store = DeltaStore(chosen, transactions, settings)
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
@@ -113,22 +113,14 @@ def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
             )
         from ledger.store.delta.spark_engine import schema_locations
 
+        if not is_name(root[len(SCHEMA_PREFIX) :]):
+            raise InvalidParameterValue(
+                "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
+            )
         return schema_locations(spark, root[len(SCHEMA_PREFIX) :])
-    if not root:
-        raise InvalidParameterValue("root", root, "Must be a path, a URI or schema:NAME")
-    if root.startswith("file:"):
-        # As a path: the engines do not agree on what %20 in a URI stands for, and locks must lie beside the tables.
-        root = unquote(urlsplit(root).path)
-    if "://" not in root:
-        root = str(Path(root).expanduser().absolute())
-    return {name: f"{root.rstrip('/')}/{name}" for name in TABLES}
-
-
-def _scheme(location: str) -> tuple[str, Path]:
-    if location.startswith("/"):
-        return "file", Path(location)
-    scheme, _, rest = location.partition(":")
-    return scheme.lower(), Path("/" + rest.lstrip("/"))
+    # A path where it is local: the engines do not agree on what %20 in a URI stands for.
+    place = here("root", root)
+    return {name: place.below(name).text for name in TABLES}
 
 
 def _locks(root: str, folder: Path) -> dict[str, Any]:
@@ -147,8 +139,8 @@ def _engine(
     spark: SparkSession | None,
     storage_options: Mapping[str, str],
 ) -> Engine:
-    if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme == "file" or scheme in SAFE_FOR_BOTH)):
-        if scheme in SPARK_ONLY:
+    if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme in (FILE, *SAFE_FOR_BOTH))):
+        if scheme not in (FILE, *SAFE_FOR_BOTH, *S3):
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.delta_rs import DeltaRsEngine
 

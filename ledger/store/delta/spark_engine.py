@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from delta import exceptions as delta_exceptions
 
+from ledger.rules.location import of_spark
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, Snapshot, Where, literal
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
@@ -256,5 +257,5 @@ def schema_locations(spark: SparkSession, schema: str) -> dict[str, str]:
     for table in TABLES:
         create_table(spark, f"{schema}.{table}", table)
         location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
-        locations[table] = location.removeprefix("file:") if location.startswith("file:/") else location
+        locations[table] = of_spark(location).text
     return locations

@@ -1,0 +1,150 @@
+"""Where a table or a ledger lies: the one reading of paths, URIs and names of a catalog that everything here shares.
+
+What two readers could take for two places is refused, with what to write instead: a folder that one process opens and
+another does not lock, or a table that one writes and another asks elsewhere, loses messages in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from ledger.errors import InvalidParameterValue
+
+FILE = "file"
+#: Instead of a place: the name of a schema in Spark's catalog.
+SCHEMA_PREFIX = "schema:"
+#: Schemes whose first part may be left out: there is one that the cluster takes by default.
+WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
+#: delta-rs fails on the first four, Spark's SQL ends a path at the fifth, and \ is a separator to some.
+_UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]")
+_ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
+
+
+class Location(NamedTuple):
+    """A place. `text` is what the engines are given: an absolute path on this machine (scheme "file"), else a URI."""
+
+    scheme: str
+    text: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a path on this machine."""
+        return self.scheme == FILE
+
+    def below(self, name: str) -> Location:
+        """The place of this name inside."""
+        return Location(self.scheme, f"{self.text.rstrip('/')}/{name}")
+
+
+def locate(field: str, given: object, folder: str, home: str) -> Location:
+    """The place that a user names: a path (relative ones begin at `folder`, `~` is `home`), or a URI.
+
+    Raises InvalidParameterValue, naming `field`, for what could be taken for two places.
+    """
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidParameterValue(field, given, "Must be a path or a URI")
+    uri = _SCHEME.fullmatch(text)
+    if uri and not isinstance(given, os.PathLike):
+        return _of_uri(field, text, uri[1].lower(), uri[2])
+    if text.startswith("~"):
+        if text != "~" and not text.startswith("~/"):
+            raise InvalidParameterValue(
+                field, text, "Only ~ itself, your own home, is known", "Write the path out, or begin it with ./"
+            )
+        text = home + text[1:]
+    return _of_path(field, posixpath.join(folder, text))
+
+
+def recorded(text: str) -> Location:
+    """The place that a ledger recorded, for a process that may work in another folder; raises InvalidParameterValue."""
+    if not text.startswith("/") and not _SCHEME.fullmatch(text):
+        raise InvalidParameterValue("location", text, "Is relative to a folder that is not known any more")
+    return locate("location", text, "/", "/")
+
+
+def of_spark(text: str) -> Location:
+    """The place that Spark answers for a table. It looks like a URI and is none: a % in it is a %."""
+    uri = _SCHEME.fullmatch(text)
+    if uri and uri[1] == FILE:
+        return _of_path("location", "/" + uri[2].lstrip("/"))
+    return recorded(text)
+
+
+def is_name(text: object) -> bool:
+    """Whether this is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
+    if scheme == FILE:
+        return _of_path(field, _path_of_file(field, text, rest))
+    if not rest.startswith("/"):
+        raise InvalidParameterValue(
+            field,
+            text,
+            f"{scheme}: is followed by no /",
+            f"For a folder of this name write ./{text}; a URI is {scheme}://...",
+        )
+    authority, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
+    if not authority and scheme not in WITH_A_DEFAULT:
+        raise InvalidParameterValue(
+            field,
+            text,
+            f"{scheme}: says no bucket, container or host",
+            f"Write {scheme}://NAME/..., or for a folder of this machine a path without {scheme}:",
+        )
+    _require_usable(field, text, _UNUSABLE)
+    if re.search(r"[?#%]", text):
+        raise InvalidParameterValue(
+            field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
+        )
+    # As a path of its own: `..` must not climb into the bucket's name.
+    path = _normal(f"/{path}")
+    return Location(scheme, f"{scheme}://{authority}{path}" if authority else f"{scheme}:{path}")
+
+
+def _path_of_file(field: str, text: str, rest: str) -> str:
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidParameterValue(
+                field, text, f"{host!r} would be another machine", f"Write file:///{host}/... or a path"
+            )
+        rest = slash + path
+    if not rest.startswith("/"):
+        raise InvalidParameterValue(
+            field, text, "A file: URI begins with file:/", "A path that begins at this folder has no file:"
+        )
+    if "?" in rest or "#" in rest or _ESCAPES.search(rest):
+        raise InvalidParameterValue(
+            field, text, "Not a URI: a ?, # or % of a name is written %3F, %23 or %25 there", "Or give a path."
+        )
+    try:
+        return unquote_to_bytes(rest).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidParameterValue(field, text, "Its %-escapes are not UTF-8", "Give a path.") from error
+
+
+def _of_path(field: str, path: str) -> Location:
+    _require_usable(field, path, _UNUSABLE)
+    return Location(FILE, _normal(path))
+
+
+def _normal(path: str) -> str:
+    """Without `.`, `..` and doubled /, as both engines read it: `..` goes back by name, whatever links there are."""
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _require_usable(field: str, text: str, unusable: re.Pattern[str]) -> None:
+    found = unusable.search(text)
+    if found:
+        raise InvalidParameterValue(
+            field, text, f"The engines cannot use a path with {found[0]!r}", "Name another folder."
+        )
