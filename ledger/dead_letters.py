@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.handles import listed, runs_of_ids
+from ledger.handles import runs_of_ids
 from ledger.move_tasks import MoveTasks
 from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
 from ledger.rules import redrive as redrive_rules
 from ledger.rules.move_task import MoveTask
+from ledger.tabular import listed
 
 
 class DeadLetters(QueueSettings):

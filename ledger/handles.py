@@ -1,8 +1,8 @@
-"""Lists of receipt handles: read into actions for the store, and the store's outcomes read back, one per handle."""
+"""Lists and tables of receipt handles: read into actions for the store, and its outcomes read back, one per handle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,24 @@ import pyarrow as pa
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.message import HandleOutcome
 from ledger.rules import message_id as ids
+from ledger.rules.limits import Limits
 from ledger.rules.receipt_handle import ReceiptHandle, decode
 from ledger.rules.visibility import ERRORS, Outcome, Verb
 from ledger.store import RUNS, Action, QueueRecord
+from ledger.tabular import is_integer, is_text, listed, require_column
+
+#: What an Arrow table of receipt handles is answered; a DataFrame's answer has the same columns.
+OUTCOMES = pa.schema([(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code")])
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What to do through one receipt handle."""
+    """What to do through one receipt handle; nothing when its timeout is `refused`: null, or out of bounds."""
 
-    handle: str
+    handle: str | None
     verb: Verb
     timeout: int = 0
+    refused: bool = False
 
 
 class HandleList:
@@ -33,7 +39,7 @@ class HandleList:
         self._read = [_read(wish.handle, queue) for wish in wishes]
         groups: dict[tuple[Verb, str, int], set[ReceiptHandle]] = {}
         for wish, handle in zip(wishes, self._read):
-            if handle is not None:
+            if handle is not None and not wish.refused:
                 groups.setdefault((wish.verb, handle.receipt_id, wish.timeout), set()).add(handle)
         self.actions = [
             Action(verb, receipt_id, _runs(handles), timeout) for (verb, receipt_id, timeout), handles in groups.items()
@@ -49,24 +55,60 @@ class HandleList:
         answered = []
         for wish, handle in zip(self._wishes, self._read):
             outcome = Outcome.INVALID.value
-            if handle is not None:
+            if handle is not None and wish.refused:
+                outcome = Outcome.BEYOND_CEILING.value
+            elif handle is not None:
                 outcome = found[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq]
             error = ERRORS.get((wish.verb, Outcome(outcome)))
             answered.append(HandleOutcome(wish.handle, outcome, error.code if error else None))
         return answered
 
 
-def listed(field: str, value: Any) -> list[Any]:
-    """`value` as a list; raises InvalidParameterValue for a single text and for what is no list."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidParameterValue(field, value, "Must be a list or a DataFrame", "Put one value into a list.")
-    return list(value)
+def handles_of(field: str, handles: Any) -> list[str | None]:
+    """A list of receipt handles; raises InvalidParameterValue, also for what is neither text nor None in it."""
+    handles = listed(field, handles)
+    for handle in handles:
+        if handle is not None and not isinstance(handle, str):
+            fix = "Give message.receipt_handle, or a DataFrame or Arrow table with the column."
+            raise InvalidParameterValue(field, type(handle).__name__, "Must be receipt handles (strings)", fix)
+    return handles
+
+
+def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[Wish]:
+    """A wish for each row of an Arrow table with a column `receipt_handle`; `timeout` may name a column.
+
+    Raises InvalidParameterValue for a column that is missing or of another type.
+    """
+    handles = require_column(table, "receipt_handle", is_text, "string").to_pylist()
+    if not isinstance(timeout, str):
+        return [Wish(handle, verb, timeout) for handle in handles]
+    seconds = require_column(table, timeout, is_integer, "int8, int16, int32 or int64").to_pylist()
+    most = limits.maximum_visibility_timeout
+    in_bounds = [s is not None and s >= 0 and (most is None or s <= most) for s in seconds]
+    return [Wish(h, verb, s if right else 0, not right) for h, s, right in zip(handles, seconds, in_bounds)]
+
+
+def outcome_table(wishes: Sequence[Wish], outcomes: Sequence[HandleOutcome]) -> pa.Table:
+    """OUTCOMES, a row for each wish, in order."""
+    columns = [
+        [wish.handle for wish in wishes],
+        [_action(wish) for wish in wishes],
+        [one.outcome for one in outcomes],
+        [one.error_code for one in outcomes],
+    ]
+    return pa.table([pa.array(column, pa.string()) for column in columns], schema=OUTCOMES)
 
 
 def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
     """Message ids as RUNS; the lanes are not known (-1). Raises InvalidParameterValue."""
     places = {ids.place(identifier) for identifier in message_ids}
     return _runs({ReceiptHandle("", -1, segment, seq, "") for segment, seq in places}) if places else RUNS.empty_table()
+
+
+def _action(wish: Wish) -> str:
+    if wish.verb is Verb.DELETE:
+        return "delete"
+    return "extend" if wish.timeout or wish.refused else "release"
 
 
 def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:

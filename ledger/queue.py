@@ -1,32 +1,31 @@
-"""A queue: send, receive, act on receipt handles, look. What users call; the store does the work."""
+"""A queue: send, receive, look. What users call; the store does the work."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ledger.acting import Acting
+from ledger.arrow_rows import SentTable, entries_of, sent_table
 from ledger.batch import Claim
 from ledger.clock import Clock
-from ledger.dead_letters import DeadLetters
 from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
-from ledger.handles import HandleList, Wish, listed
-from ledger.message import HandleOutcome, Message, public_message
+from ledger.message import Message, public_message
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
-from ledger.rules import visibility
-from ledger.rules.receipt_handle import decode
-from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, QueueRecord, Store
+from ledger.store import QueueRecord, Store
+from ledger.tabular import arrow_table, is_spark, listed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from ledger.store.delta.frames import Frames, Sent
 
 
-class Queue(DeadLetters):
+class Queue(Acting):
     """A queue of a ledger. Threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
 
     def __init__(
@@ -40,7 +39,7 @@ class Queue(DeadLetters):
 
     def send(
         self,
-        messages: DataFrame | Sequence[str | Mapping[str, object]] | str,
+        messages: DataFrame | pa.Table | Sequence[str | Mapping[str, object]] | str,
         *,
         body: str | None = None,
         attempt_id: str | None = None,
@@ -48,12 +47,14 @@ class Queue(DeadLetters):
         message_attributes: Mapping[str, object] | None = None,
         message_group_id: str | None = None,
         message_deduplication_id: str | None = None,
-    ) -> Sent | list[str]:
+    ) -> Sent | SentTable | list[str]:
         """Sends messages in one commit.
 
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
         message_attributes, message_group_id and message_deduplication_id count. Answers a `Sent`: count, and `ids()`.
+        An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
+        through Spark where the ledger has it; `ids()` is a pyarrow.Table.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their ids in order.
         The keyword arguments hold for all messages of a list that do not say otherwise.
@@ -71,13 +72,15 @@ class Queue(DeadLetters):
             "message_group_id": message_group_id,
             "message_deduplication_id": message_deduplication_id,
         }
-        if _is_dataframe(messages):
+        table = arrow_table("messages", messages)
+        if is_spark(messages) or table is not None:
             given = [name for name, value in common.items() if value is not None]
             if given:
-                raise InvalidParameterValue(
-                    given[0], common[given[0]], "A DataFrame has it as a column", "Add the column."
-                )
-            return self._spark().send(record, messages, body, self._clock, attempt_id)
+                bound, fix = "A DataFrame has it as a column", "Add the column."
+                raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
+            return self._send_table(record, messages if table is None else table, body, attempt_id)
+        if body is not None:
+            raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
         given = [messages] if isinstance(messages, (str, Mapping)) else listed("messages", messages)
         entries = [message_rules.entry_of(one, record.attributes, common) for one in given]
         return self._store.send(record, entries, self._clock, attempt_id)
@@ -128,86 +131,6 @@ class Queue(DeadLetters):
         grant = self._store.held(record, receipt_id) if receipt_id else None
         return Claim(self, grant, int(record.attributes["VisibilityTimeout"]))
 
-    def delete(self, receipt_handles: str | Sequence[str] | DataFrame) -> Any:
-        """Acknowledges messages, in one commit.
-
-        One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
-        A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
-        receipt_handle, action, outcome, error_code (string; null for a success), a row per distinct handle.
-        Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
-        """
-        if isinstance(receipt_handles, str):
-            self._act_on_one(Wish(receipt_handles, Verb.DELETE))
-            return None
-        return self.settle(
-            delete=receipt_handles if _is_dataframe(receipt_handles) else listed("ReceiptHandle", receipt_handles)
-        )
-
-    def change_visibility(
-        self, receipt_handles: str | Sequence[str] | DataFrame, visibility_timeout: int | str | Sequence[int]
-    ) -> Any:
-        """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
-
-        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
-        or one per handle) and a DataFrame (with one timeout, or the name of a column of them): outcomes, as `delete`.
-        """
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        if isinstance(receipt_handles, str):
-            bounds.visibility_timeout(visibility_timeout, limits)
-            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, visibility_timeout))
-            return None
-        if _is_dataframe(receipt_handles):
-            return self.settle(extend=receipt_handles, visibility_timeout=visibility_timeout)
-        receipt_handles = listed("ReceiptHandle", receipt_handles)
-        each = isinstance(visibility_timeout, Sequence) and not isinstance(visibility_timeout, str)
-        timeouts = list(visibility_timeout) if each else [visibility_timeout] * len(receipt_handles)
-        if not each:
-            bounds.visibility_timeout(visibility_timeout, limits)
-        if len(timeouts) != len(receipt_handles):
-            raise InvalidParameterValue(
-                "VisibilityTimeout",
-                len(timeouts),
-                f"Must be one, or one for each of the {len(receipt_handles)} handles",
-            )
-        for timeout in timeouts:
-            bounds.visibility_timeout(timeout, limits)
-        return self._act_on_list([Wish(h, Verb.CHANGE, t) for h, t in zip(receipt_handles, timeouts)])
-
-    def settle(
-        self,
-        *,
-        delete: Any = None,
-        release: Any = None,
-        extend: Any = None,
-        visibility_timeout: int | str | None = None,
-    ) -> Any:
-        """Acknowledges some messages, releases some and extends some, all in one commit.
-
-        Each of the three is a list of receipt handles, or a DataFrame with a column `receipt_handle`; all of one kind.
-        `visibility_timeout` (seconds, or for a DataFrame the name of a column) is for `extend`; without it the queue's.
-        Answers outcomes, as `delete`: for lists in the order delete, release, extend.
-        """
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        if visibility_timeout is None:
-            visibility_timeout = int(record.attributes["VisibilityTimeout"])
-        parts = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
-        frames = any(_is_dataframe(handles) for _, handles, _ in parts)
-        if not (frames and isinstance(visibility_timeout, str)):
-            bounds.visibility_timeout(visibility_timeout, limits)
-        if frames:
-            frames = self._spark()
-            asked = frames.wishes(record, [part for part in parts if part[1] is not None], limits)
-            actions = asked.actions()
-            return asked.outcomes(self._act(actions), actions)
-        given = [
-            (verb, listed("ReceiptHandle", handles), timeout) for verb, handles, timeout in parts if handles is not None
-        ]
-        return self._act_on_list(
-            [Wish(handle, verb, timeout) for verb, handles, timeout in given for handle in handles]
-        )
-
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
         record = self._record()
@@ -236,46 +159,16 @@ class Queue(DeadLetters):
         """
         return self._store.restore(self._record(), receipt_id, self._clock) if receipt_id else 0
 
-    # What claims use.
-
-    def _act(self, actions: Sequence[Any]) -> list[Any]:
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        accept_late = record.attributes["LateChange"] == "accept"
-        return self._store.act(record, actions, limits, accept_late, self._clock)
-
-    def _outputs(self) -> Any:
-        outputs = getattr(self._store, "outputs", None)
-        if outputs is None:
-            raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
-        return outputs
-
-    def _runs_of(self, receipt_handles: Any, receipt_id: str) -> Any:
-        """The messages of handles, all of one receipt, as RUNS."""
-        record = self._record()
-        if _is_dataframe(receipt_handles):
-            limits = attribute_rules.limits_of(record.attributes)
-            actions = self._spark().wishes(record, [(Verb.DELETE, receipt_handles, 0)], limits).actions()
-        else:
-            given = listed("messages", receipt_handles)
-            for handle in given:
-                decode(handle, record.id)
-            actions = HandleList(record, [Wish(handle, Verb.DELETE) for handle in given]).actions
-        if {action.receipt_id for action in actions} - {receipt_id}:
-            raise InvalidParameterValue("messages", "receipt handles", f"Must be handles of the claim {receipt_id}")
-        return actions[0].runs if actions else RUNS.empty_table()
-
-    def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
-        asked = HandleList(self._made, wishes)
-        return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
-
-    def _act_on_one(self, wish: Wish) -> None:
-        decode(wish.handle, self._record().id)
-        outcome = Outcome(self._act_on_list([wish])[0].outcome)
-        ceiling = attribute_rules.limits_of(self._record().attributes).maximum_visibility_timeout
-        error = visibility.error(wish.verb, outcome, wish.handle, wish.timeout, ceiling)
-        if error is not None:
-            raise error
+    def _send_table(
+        self, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
+    ) -> Sent | SentTable:
+        if is_spark(table):
+            return self._spark().send(record, table, body, self._clock, attempt_id)
+        if self._frames is not None:
+            sent = self._frames.send(record, self._frames.of(table), body, self._clock, attempt_id)
+            return SentTable(sent.count, sent.ids().toArrow())
+        entries = entries_of(table, record.attributes, body)
+        return sent_table(entries, self._store.send(record, entries, self._clock, attempt_id))
 
     def _wait_for_change(self, seen: object, give_up: float) -> None:
         """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
@@ -284,10 +177,6 @@ class Queue(DeadLetters):
             time.sleep(min(self._poll_interval, max(0.0, look_again - time.monotonic())))
             if self._store.change_token() != seen:
                 return
-
-
-def _is_dataframe(value: object) -> bool:
-    return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
 def _attempt_id(value: object, field: str = "ReceiveRequestAttemptId") -> str | None:

@@ -2,8 +2,12 @@
 
 import itertools
 
+import pandas as pd
+import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
+from ledger.arrow_rows import SentTable
 from ledger.errors import InvalidParameterValue
 from ledger.rules.receipt_handle import decode, encode
 
@@ -204,3 +208,48 @@ def test_handles_on_both_sides_of_the_border_between_bitmaps_each_find_their_mes
     claim.release()
     left = queue.receive(None, visibility_timeout=0).messages()
     assert sorted(set(range(BORDER + 100)) - {int(message.body) for message in left}) == deleted
+
+
+def test_the_outcomes_of_a_frame_that_changes_are_of_the_handles_that_were_acted_on(queue):
+    """One evaluation decides what is acted on and what is told: drawn by chance, or joined with what is in flight."""
+    queue.send([str(n) for n in range(200)])
+    claim = queue.receive(None)
+    told = queue.delete(claim.dataframe.where("rand() < 0.5"))
+    assert set(outcomes(told).values()) == {("delete", "deleted", None)}
+    assert len(outcomes(told)) == queue.counts().deleted > 0
+    assert outcomes(told) == outcomes(told), "asked for again, the same"
+
+
+def test_handles_in_a_frame_joined_with_what_is_in_flight_are_all_told_about(queue, ledger):
+    queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    mine = ledger.view("in_flight").where(f"queue = '{queue.name}'").select("receipt_id")
+    frame = claim.dataframe.withColumn("receipt_id", F.element_at(F.split("receipt_handle", "[.]"), -2))
+    assert len(outcomes(queue.delete(frame.join(mine, "receipt_id", "left_semi")))) == 3
+
+
+def test_a_frame_that_its_user_cached_stays_cached_and_no_cache_of_ours_is_left(queue, spark):
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    frame = claim.dataframe.select("receipt_handle").cache()
+    before = spark._jsparkSession.sharedState().cacheManager().isEmpty(), frame.count()
+    outcomes(queue.delete(frame))
+    assert (spark._jsparkSession.sharedState().cacheManager().isEmpty(), frame.count()) == before
+    assert frame.storageLevel.useMemory
+    frame.unpersist()
+    queue.change_visibility(claim.dataframe, 60)
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
+
+def test_arrow_tables_of_a_ledger_with_spark_are_sent_through_it_and_settled_without(queue):
+    sent = queue.send(pd.DataFrame({"n": [1, 2, 3], "body": ["a", "b", "c"]}, index=[7, 8, 9]))
+    assert isinstance(sent, SentTable) and sorted(sent.ids()["body"].to_pylist()) == ["a", "b", "c"]
+    assert {queue.peek(row["message_id"]).body for row in sent.ids().to_pylist()} == {"a", "b", "c"}
+    as_json = queue.send(pa.table({"n": [1, None], "text": [None, "x"]})).ids()["body"].to_pylist()
+    assert sorted(as_json) == ['{"n":1}', '{"text":"x"}']
+    claim = queue.receive(None)
+    handles = claim.dataframe.select("receipt_handle").toArrow()
+    assert set(queue.delete(handles.slice(0, 2))["outcome"].to_pylist()) == {"deleted"}
+    mixed = queue.settle(delete=handles.slice(2, 1), release=claim.dataframe.join(
+        queue._frames.of(handles.slice(3)), "receipt_handle", "left_semi"))  # fmt: skip
+    assert sorted(how[:2] for how in outcomes(mixed).values()) == [("delete", "deleted"), *[("release", "changed")] * 2]

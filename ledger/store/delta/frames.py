@@ -39,7 +39,6 @@ MESSAGE_COLUMNS = (
     "receive_count",
     "receipt_handle",
 )
-OUTCOME_COLUMNS = ("receipt_handle", "action", "outcome", "error_code")
 
 
 class Frames:
@@ -87,20 +86,24 @@ class Frames:
         named = rows.where(F.col("queue") == queue.name).where(where)
         return runs_of_bits(named.select("lane", "segment", "seq"))
 
+    def of(self, table: pa.Table) -> DataFrame:
+        """An Arrow table as a DataFrame."""
+        return arrow_frame(self._spark, table)
+
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
-        """What DataFrames of receipt handles ask for: (verb, frame, timeout or column of timeouts) each."""
+        """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
+        each. They are evaluated here, once."""
         from functools import reduce
 
-        frames = [self._asked(verb, frame, timeout) for verb, frame, timeout in parts]
-        asked = reduce(lambda left, right: left.unionByName(right), frames)
-        return HandleFrame(queue, asked, limits)
+        frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
+        return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
 
-    def _asked(self, verb: Verb, frame: Any, timeout: Any) -> DataFrame:
+    def _asked(self, verb: Verb, handles: Any, timeout: Any) -> DataFrame:
         from pyspark.sql import functions as F
 
-        if not hasattr(frame, "sparkSession"):
-            rows = pa.table({"receipt_handle": pa.array(list(frame), pa.string())})
-            frame = arrow_frame(self._spark, rows)
+        if isinstance(handles, list):
+            handles = pa.table({"receipt_handle": pa.array(handles, pa.string())})
+        frame = self.of(handles) if isinstance(handles, pa.Table) else handles
         require_column(frame, "receipt_handle", "string")
         if isinstance(timeout, str):
             require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
@@ -113,15 +116,26 @@ class Frames:
 
 @dataclass(frozen=True)
 class HandleFrame:
-    """Receipt handles, what to do through each, and after the store acted: a row with the outcome for each."""
+    """Distinct receipt handles, what to do through each, and after the store acted: a row with the outcome for each.
 
-    queue: QueueRecord
-    asked: DataFrame
-    limits: Limits
+    `read`: the handles taken apart, as they were when they were looked at; `actions`: the same as runs.
+    """
 
-    def actions(self) -> list[Action]:
+    read: DataFrame
+    actions: list[Action]
+
+    @classmethod
+    def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
+        """Looks at the handles once: a frame that changes (drawn by chance, or joined with what is in flight) is asked
+        no second time for the outcomes. A checkpoint, and not Spark's cache: that would serve an equal plan's rows of
+        before, and take from users what they cached themselves."""
+        read = _read(queue, asked, limits).localCheckpoint()
+        return cls(read.distinct(), cls._actions(read))
+
+    @staticmethod
+    def _actions(read: DataFrame) -> list[Action]:
         """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
-        bitmaps = _bitmaps(self._read(self.asked).where("valid"), "verb", "timeout", "receipt_id")
+        bitmaps = _bitmaps(read.where("valid"), "verb", "timeout", "receipt_id")
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in bitmaps.to_pylist():
             verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
@@ -132,20 +146,20 @@ class HandleFrame:
             )
         return [Action(verb, receipt, _table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
 
-    def outcomes(self, answers: Sequence[pa.Table], actions: Sequence[Action]) -> DataFrame:
-        """OUTCOME_COLUMNS for every distinct handle and action; the frame that asked is evaluated again for it."""
+    def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
+        """A row (receipt_handle, action, outcome, error_code) for every distinct handle and action."""
         from pyspark.sql import functions as F
 
-        spark = self.asked.sparkSession
+        spark = self.read.sparkSession
         parts = [
             answer.append_column("verb", pa.array(["delete" if action.verb is Verb.DELETE else "change"] * len(answer)))
             .append_column("timeout", pa.array([action.timeout] * len(answer), pa.int64()))
             .append_column("receipt_id", pa.array([action.receipt_id] * len(answer)))
-            for action, answer in zip(actions, answers)
+            for action, answer in zip(self.actions, answers)
         ]
         known = pa.concat_tables(parts) if parts else _no_outcomes()
         found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
-        read = self._read(self.asked.distinct()).withColumn("block", F.expr(columns.block("seq"))).alias("read")
+        read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
         same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
         same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
         inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
@@ -169,23 +183,23 @@ class HandleFrame:
             error.alias("error_code"),
         )
 
-    def _read(self, asked: DataFrame) -> DataFrame:
-        """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
-        from pyspark.sql import functions as F
 
-        most = self.limits.maximum_visibility_timeout
-        bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
-        right = columns.handle_is_valid(F.col("receipt_handle"), self.queue.id)
-        part = {
-            name: F.when(F.col("right"), column)
-            for name, column in columns.handle_parts(F.col("receipt_handle")).items()
-        }
-        return (
-            asked.withColumn("right", right)
-            .withColumns(part)
-            .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
-            .withColumn("valid", F.expr("right AND NOT refused"))
-        )
+def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
+    """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
+    from pyspark.sql import functions as F
+
+    most = limits.maximum_visibility_timeout
+    bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
+    right = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
+    part = {
+        name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
+    }
+    return (
+        asked.withColumn("right", right)
+        .withColumns(part)
+        .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
+        .withColumn("valid", F.expr("right AND NOT refused"))
+    )
 
 
 def runs_of_bits(places: DataFrame) -> pa.Table:

@@ -1,0 +1,160 @@
+"""What a Queue does through receipt handles: delete, change the visibility, settle; of one, of many, of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ledger.dead_letters import DeadLetters
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.handles import HandleList, Wish, handles_of, outcome_table, wishes_of_table
+from ledger.message import HandleOutcome
+from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
+from ledger.rules import visibility
+from ledger.rules.receipt_handle import decode
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import RUNS
+from ledger.tabular import arrow_table, is_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    #: Many receipt handles: a list, or a table with a column `receipt_handle`.
+    Handles = Sequence[str] | DataFrame | pa.Table
+FIELD = "ReceiptHandle"
+
+
+class Acting(DeadLetters):
+    """The part of a Queue that acts through receipt handles."""
+
+    def delete(self, receipt_handles: str | Handles) -> Any:
+        """Acknowledges messages, in one commit.
+
+        One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
+        A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
+        receipt_handle, action, outcome, error_code (string; null for a success), a row per distinct handle; it is
+        evaluated once, and the outcomes are of the very handles that were acted on. An Arrow table (or a pandas or
+        polars DataFrame, or what else has Arrow's PyCapsule interface): a pyarrow.Table of the same columns, a row for
+        each row, in order; needs no Spark.
+        Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
+        """
+        if isinstance(receipt_handles, str):
+            self._act_on_one(Wish(receipt_handles, Verb.DELETE))
+            return None
+        return self.settle(delete=handles_of(FIELD, None) if receipt_handles is None else receipt_handles)
+
+    def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: int | str | Sequence[int]) -> Any:
+        """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
+
+        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
+        or one per handle) and a table (with one timeout, or the name of a column of them): outcomes, as `delete`.
+        """
+        limits = attribute_rules.limits_of(self._record().attributes)
+        if isinstance(receipt_handles, str):
+            bounds.visibility_timeout(visibility_timeout, limits)
+            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, visibility_timeout))
+            return None
+        handles = _read(receipt_handles)
+        if not isinstance(handles, list):
+            if not isinstance(visibility_timeout, str):
+                bounds.visibility_timeout(visibility_timeout, limits)
+            return self.settle(extend=handles, visibility_timeout=visibility_timeout)
+        each = isinstance(visibility_timeout, Sequence) and not isinstance(visibility_timeout, str)
+        timeouts = list(visibility_timeout) if each else [visibility_timeout] * len(handles)
+        if not each:
+            bounds.visibility_timeout(visibility_timeout, limits)
+        if len(timeouts) != len(handles):
+            bound = f"Must be one, or one for each of the {len(handles)} handles"
+            raise InvalidParameterValue("VisibilityTimeout", len(timeouts), bound)
+        for timeout in timeouts:
+            bounds.visibility_timeout(timeout, limits)
+        return self._act_on_list([Wish(handle, Verb.CHANGE, timeout) for handle, timeout in zip(handles, timeouts)])
+
+    def settle(
+        self,
+        *,
+        delete: Handles | None = None,
+        release: Handles | None = None,
+        extend: Handles | None = None,
+        visibility_timeout: int | str | None = None,
+    ) -> Any:
+        """Acknowledges some messages, releases some and extends some, all in one commit.
+
+        Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `delete` takes
+        them. `visibility_timeout` (seconds, or for a table the name of a column) is for `extend`; without it the
+        queue's. Answers outcomes, as `delete`: in the order delete, release, extend, and as one DataFrame when one of
+        the three is Spark's, else as one pyarrow.Table when one is a table.
+        """
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        if visibility_timeout is None:
+            visibility_timeout = int(record.attributes["VisibilityTimeout"])
+        given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
+        parts = [(verb, _read(handles), timeout) for verb, handles, timeout in given if handles is not None]
+        named = isinstance(visibility_timeout, str) and not (extend is None or isinstance(parts[-1][1], list))
+        if not named:
+            bounds.visibility_timeout(visibility_timeout, limits)
+        if any(is_spark(handles) for _, handles, _ in parts):
+            asked = self._spark().wishes(record, parts, limits)
+            return asked.outcomes(self._act(asked.actions))
+        wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
+        outcomes = self._act_on_list(wishes)
+        return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
+
+    # What claims use.
+
+    def _act(self, actions: Sequence[Any]) -> list[Any]:
+        record = self._record()
+        limits = attribute_rules.limits_of(record.attributes)
+        accept_late = record.attributes["LateChange"] == "accept"
+        return self._store.act(record, actions, limits, accept_late, self._clock)
+
+    def _outputs(self) -> Any:
+        outputs = getattr(self._store, "outputs", None)
+        if outputs is None:
+            raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
+        return outputs
+
+    def _runs_of(self, receipt_handles: Any, receipt_id: str) -> Any:
+        """The messages of handles, all of one receipt, as RUNS."""
+        record = self._record()
+        handles = _read(receipt_handles, "messages")
+        if is_spark(handles):
+            limits = attribute_rules.limits_of(record.attributes)
+            actions = self._spark().wishes(record, [(Verb.DELETE, handles, 0)], limits).actions
+        else:
+            wishes = _wishes(Verb.DELETE, handles, 0, bounds.UNBOUNDED)
+            for wish in wishes:
+                decode(wish.handle, record.id)
+            actions = HandleList(record, wishes).actions
+        if {action.receipt_id for action in actions} - {receipt_id}:
+            raise InvalidParameterValue("messages", "receipt handles", f"Must be handles of the claim {receipt_id}")
+        return actions[0].runs if actions else RUNS.empty_table()
+
+    def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
+        asked = HandleList(self._made, wishes)
+        return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
+
+    def _act_on_one(self, wish: Wish) -> None:
+        decode(wish.handle, self._record().id)
+        outcome = Outcome(self._act_on_list([wish])[0].outcome)
+        ceiling = attribute_rules.limits_of(self._record().attributes).maximum_visibility_timeout
+        error = visibility.error(wish.verb, outcome, wish.handle, wish.timeout, ceiling)
+        if error is not None:
+            raise error
+
+
+def _read(handles: Any, field: str = FIELD) -> Any:
+    """A DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
+    if is_spark(handles):
+        return handles
+    table = arrow_table(field, handles)
+    return handles_of(field, handles) if table is None else table
+
+
+def _wishes(verb: Verb, handles: Any, timeout: int | str, limits: bounds.Limits) -> list[Wish]:
+    if isinstance(handles, list):
+        return [Wish(handle, verb, timeout) for handle in handles]
+    return wishes_of_table(handles, verb, timeout, limits)

@@ -1,0 +1,144 @@
+"""An Arrow table to be sent without Spark, read into entries by the rules that a DataFrame's rows are read by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message import Entry, entry
+from ledger.tabular import is_integer, is_text, require_column
+
+ATTRIBUTE_FIELDS = {"data_type", "string_value", "binary_value"}
+#: Beside the body: the columns that mean something, which types they may have, and those types in words.
+MEANINGFUL = {
+    "delay_seconds": (is_integer, "int8, int16, int32 or int64"),
+    "message_group_id": (is_text, "string"),
+    "message_deduplication_id": (is_text, "string"),
+    "message_attributes": (
+        lambda kind: _is_attributes(kind),
+        "map<string, string> or map<string, struct<data_type, string_value, binary_value>>",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class SentTable:
+    """What sending an Arrow table stored: how many messages, and which."""
+
+    count: int
+    _ids: pa.Table
+
+    def ids(self) -> pa.Table:
+        """A row per message: message_id, body (strings). In the order of the rows where the ledger has no Spark."""
+        return self._ids
+
+
+def sent_table(entries: Sequence[Entry], ids: Sequence[str]) -> SentTable:
+    """What is answered for entries that were stored under these ids."""
+    bodies = [one.body for one in entries]
+    return SentTable(
+        len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
+    )
+
+
+def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
+    """Every row as a message for a queue with these attributes: its body the column `body` (or the one named), else
+    the whole row as JSON. Raises InvalidParameterValue, MissingParameter."""
+    fifo = is_fifo(queue)
+    if not table.num_columns:
+        raise InvalidParameterValue("column", "body", "The table has no columns")
+    as_json = body is None and "body" not in table.column_names
+    texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
+    columns = {
+        name: require_column(table, name, *kinds).to_pylist()
+        for name, kinds in MEANINGFUL.items()
+        if name in table.column_names and (fifo or not as_json)
+    }
+    if fifo and "message_group_id" not in columns:
+        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the table.")
+    # As for a DataFrame: a FIFO queue has one delay for all, and a standard queue no deduplication.
+    columns.pop("delay_seconds" if fifo else "message_deduplication_id", None)
+    entries = []
+    for number, text in enumerate(texts):
+        given = {_KEYWORDS.get(name, name): values[number] for name, values in columns.items()}
+        try:
+            entries.append(entry(text, queue, **{**given, "attributes": _attributes(given.get("attributes"))}))
+        except InvalidParameterValue as error:
+            said = f"{error.bound.rstrip('.')} (row {number})"
+            raise InvalidParameterValue(
+                error.field, error.value, said, f"{error.fix} Nothing was sent.".lstrip()
+            ) from None
+        except MissingParameter as error:
+            raise InvalidParameterValue(error.field, None, f"A FIFO queue needs it (row {number})") from None
+    return entries
+
+
+_KEYWORDS = {"message_attributes": "attributes"}
+
+
+def _is_attributes(kind: pa.DataType) -> bool:
+    if not pa.types.is_map(kind) or not is_text(kind.key_type):
+        return False
+    item = kind.item_type
+    return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == ATTRIBUTE_FIELDS)
+
+
+def _attributes(pairs: Any) -> dict[str, object] | None:
+    """A map's pairs as attributes; of one in full, the value that its type asks for, and not the other."""
+    if pairs is None:
+        return None
+    return {name: _attribute(one) if isinstance(one, Mapping) else one for name, one in pairs}
+
+
+def _attribute(one: Mapping[str, Any]) -> dict[str, Any]:
+    kind = one["data_type"]
+    is_binary = isinstance(kind, str) and kind.startswith("Binary")
+    value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
+    return {"DataType": kind, **value}
+
+
+def _json_rows(table: pa.Table) -> Iterator[str]:
+    """Rows as Spark writes them: what is null is left out."""
+    for field in table.schema:
+        if not _has_json(field.type):
+            raise InvalidParameterValue(
+                "column",
+                field.name,
+                f"It is {field.type}, which is written as JSON through Spark only",
+                "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
+            )
+    for number, row in enumerate(table.to_pylist()):
+        try:
+            yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            raise InvalidParameterValue(
+                "messages", f"row {number}", "It holds a number that JSON has no way to write (NaN or infinite)"
+            ) from None
+
+
+def _has_json(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_struct(kind):
+        return all(_has_json(field.type) for field in kind)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _has_json(kind.value_type)
+    return (
+        types.is_null(kind)
+        or types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or is_text(kind)
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
