@@ -31,10 +31,15 @@ class MoveTasks:
         maximum_messages(rate, UNBOUNDED)
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
-        task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
-        self._store.put_task(task)
-        if self.step(task).is_running:
-            threading.Thread(target=self.run, args=(task.task,), name="ledger-move-task", daemon=True).start()
+        while True:
+            # Stored only while no other one runs; if one was first, it is among `all` now, and the rule refuses.
+            task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
+            if self._store.put_task(task):
+                break
+        after = self._move(task)
+        if after.is_running:
+            own = (after.task, after.revision)
+            threading.Thread(target=self.run, args=own, name="ledger-move-task", daemon=True).start()
         return task.task
 
     def all(self) -> list[MoveTask]:
@@ -49,25 +54,40 @@ class MoveTasks:
             if self._store.put_task(move_task.ended(task, TaskStatus.CANCELLED, self._clock())):
                 return task.moved
 
-    def run(self, handle: str) -> None:
-        """Carries a task on until it ends."""
-        while True:
-            task = next((task for task in self.all() if task.task == handle), None)
-            if task is None or not task.is_running or not self.step(task).is_running:
-                return
+    def run(self, handle: str, revision: int) -> None:
+        """Carries a task on until it ends; `revision` is that of its last step here. While somebody else carries it
+        on, after a stall here say, this one waits."""
+        while (task := self._latest(handle)) is not None and task.is_running:
+            if task.revision == revision or move_task.is_abandoned(task, self._clock()):
+                after = self.step(task)
+                revision = -1 if after is None else after.revision
             time.sleep(TICK)
 
-    def step(self, task: MoveTask) -> MoveTask:
-        """Moves what a running task may move now; answers the task after it."""
+    def step(self, task: MoveTask) -> MoveTask | None:
+        """Moves what a running task may move now; answers the task after it, or None when somebody else takes this
+        step, or it was cancelled: of all who try, one moves."""
+        taken = move_task.taken(task, self._clock())
+        return self._move(taken) if self._store.put_task(taken) else None
+
+    def _move(self, task: MoveTask) -> MoveTask:
+        """Moves what a task may move now that this process has taken its step; answers the task after it."""
         try:
             target = self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(self._source, target, allowed, None, self._clock) if allowed != 0 else 0
-            after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
         except LedgerError as error:
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
-        # Somebody else, who cancelled it say, has the last word.
-        return after if self._store.put_task(after) else next(t for t in self.all() if t.task == task.task)
+            # Who cancelled it meanwhile, say, has the last word.
+            return after if self._store.put_task(after) else self._latest(task.task)
+        while True:
+            after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
+            if self._store.put_task(after):
+                return after
+            # It was cancelled, or taken for abandoned: what was moved counts nevertheless.
+            task = self._latest(task.task)
+
+    def _latest(self, handle: str) -> MoveTask | None:
+        return next((task for task in self.all() if task.task == handle), None)
 
     def _destination(self, name: str | None) -> QueueRecord | None:
         try:
@@ -81,7 +101,7 @@ class MoveTasks:
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
     """A step of every task that its process left behind; answers how many tasks that were."""
     queues = {record.id: record for record in store.queues()}
-    left = [t for t in store.tasks() if t.is_running and clock() - t.updated_at > move_task.ABANDONED_AFTER]
+    left = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in left:
         if task.source in queues:
             MoveTasks(store, queues[task.source], clock).step(task)

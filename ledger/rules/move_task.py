@@ -61,12 +61,31 @@ def new_task(
     return MoveTask(secrets.token_hex(16), source, destination, rate, now, now, to_move)
 
 
+def follows(task: MoveTask, known: Iterable[MoveTask]) -> bool:
+    """Whether `task` may be stored beside those stored: over its own revision before; a new one while no other task of
+    its source runs."""
+    mine = next((one for one in known if one.task == task.task), None)
+    if mine is not None:
+        return mine.revision == task.revision - 1
+    return task.revision == 1 and not any(one.is_running and one.source == task.source for one in known)
+
+
 def allowance(task: MoveTask, now: int) -> int | None:
     """How many messages it may move now to keep its rate since its start, the first second's at once; None: all."""
     if task.rate is None:
         return None
     seconds = 1 + (now - task.started_at) // MILLISECONDS
     return max(0, int(task.rate * seconds) - task.moved)
+
+
+def is_abandoned(task: MoveTask, now: int) -> bool:
+    """Whether a running task was left behind by who ran it, so that somebody else may take the next step."""
+    return task.is_running and now - task.updated_at > ABANDONED_AFTER
+
+
+def taken(task: MoveTask, now: int) -> MoveTask:
+    """The task when somebody is about to take its next step: who stores this is the only one to move anything then."""
+    return task._replace(updated_at=now, revision=task.revision + 1)
 
 
 def progressed(task: MoveTask, moved: int, allowed: int | None, now: int) -> MoveTask:

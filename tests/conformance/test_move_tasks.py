@@ -19,10 +19,14 @@ def dead(ledger, queue):
     return dead
 
 
+#: What the thread of the process that started a task does.
+run = MoveTasks.run
+
+
 @pytest.fixture
 def by_hand(monkeypatch):
     """No thread runs a task: the test takes its steps."""
-    monkeypatch.setattr(MoveTasks, "run", lambda self, handle: None)
+    monkeypatch.setattr(MoveTasks, "run", lambda self, handle, revision: None)
 
 
 def test_d2_a_task_without_a_rate_moves_everything_back_at_once(queue, dead):
@@ -71,6 +75,60 @@ def test_d2_what_its_process_left_behind_is_carried_on(queue, dead, clock, by_ha
     clock.advance(61)
     assert carry_on(ledger.store, clock) == 1
     assert queue.counts().visible == 3 and dead.list_message_move_tasks()[0].status == "COMPLETED"
+
+
+def test_d2_of_several_that_carry_a_task_on_one_takes_each_step(queue, dead, clock, by_hand, ledger, world):
+    """Two upkeeps find the same task abandoned: the messages of one step move once, and are counted once."""
+    dead.start_message_move_task(max_messages_per_second=1)
+    clock.advance(1)
+    first, second = (MoveTasks(one.store, dead._record(), clock) for one in (ledger, world.open_another()))
+    (seen,) = first.all()
+    assert first.step(seen).moved == 2
+    assert second.step(seen) is None
+    assert (queue.counts().visible, second.all()[0].moved) == (2, 2)
+
+
+def test_d2_what_was_moved_counts_although_the_task_was_cancelled_meanwhile(queue, dead, clock, by_hand, ledger):
+    handle = dead.start_message_move_task(max_messages_per_second=1)
+    clock.advance(1)
+    redrive = ledger.store.redrive
+
+    def cancelled(*arguments):
+        moved = redrive(*arguments)
+        dead.cancel_message_move_task(handle)
+        return moved
+
+    ledger.store.redrive = cancelled
+    try:
+        tasks = MoveTasks(ledger.store, dead._record(), clock)
+        after = tasks.step(tasks.all()[0])
+    finally:
+        ledger.store.redrive = redrive
+    assert (after.status, after.moved) == ("CANCELLED", 2) and after == tasks.all()[0]
+    assert dead.list_message_move_tasks()[0].status == "CANCELLED" and dead.counts().visible == 1
+
+
+def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(
+    queue, dead, clock, by_hand, ledger, monkeypatch
+):
+    queue.send([f"{n}" for n in range(200)])
+    queue.receive(None).release()
+    queue.receive(None)
+    handle, waits = dead.start_message_move_task(max_messages_per_second=1), []
+    tasks = MoveTasks(ledger.store, dead._record(), clock)
+    (task,) = tasks.all()
+    clock.advance(61)
+    assert carry_on(ledger.store, clock) == 1 and tasks.all()[0].moved == 62
+
+    def tick(seconds):
+        waits.append(tasks.all()[0].moved)
+        clock.advance(61 if len(waits) == 2 else 1)
+        if len(waits) == 3:
+            dead.cancel_message_move_task(handle)
+
+    monkeypatch.setattr("ledger.move_tasks.time.sleep", tick)
+    run(tasks, handle, task.revision)
+    assert waits == [62, 62, 124], "it waited while the other's step was fresh, and took the next when it was not"
 
 
 def test_d2_a_task_runs_in_the_background_until_it_is_done(queue, dead, clock, monkeypatch):

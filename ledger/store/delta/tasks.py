@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from ledger.rules import move_task
 from ledger.rules.move_task import MoveTask
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where
 from ledger.store.delta.lanes import instants
@@ -24,17 +25,17 @@ class Tasks:
         return _tasks(self._engine.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
-        """Stores a task; False, and nothing, when another one of its revision or a later one is stored."""
+        """See Store.put_task. Any other commit to the table since makes this one decide again."""
 
         def decide(losses: int) -> Plan[bool]:
             snapshot = self._engine.load("tasks", Where())
-            known = {one.task: one for one in _tasks(snapshot.rows)}.get(task.task)
-            expected = None if known is None else known.revision
-            if (expected or 0) != task.revision - 1:
+            known = _tasks(snapshot.rows)
+            if not move_task.follows(task, known):
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
+            expected = task.revision - 1 or None
             row = {name: [value] for name, value in zip(MoveTask._fields, task)}
             row |= {name: instants(row[name]) for name in ("started_at", "updated_at")}
-            row |= {OPERATION: ["update" if known else "insert"], EXPECTED_REVISION: [expected]}
+            row |= {OPERATION: ["update" if expected else "insert"], EXPECTED_REVISION: [expected]}
             edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)
             return Plan(snapshot, Where(), edits, [], lambda version: True, task.updated_at)
 
