@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--change",
         action="store_true",
-        help="if the queue exists, give it these attributes, instead of an error when they differ",
+        help="if the queue exists, give it these attributes and tags, instead of an error when they differ",
     )
     return arguments
 
@@ -40,6 +40,7 @@ def main(options: argparse.Namespace) -> None:
     if options.change and options.queue in {queue.name for queue in ledger.list_queues(options.queue)}:
         queue = ledger.queue(options.queue)
         queue.set_attributes(attributes)
+        queue.tag(tags)
     else:
         queue = ledger.create_queue(options.queue, attributes, tags)
     rows = [{"attribute": name, "value": str(value)} for name, value in queue.attributes().items()]

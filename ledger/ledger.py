@@ -11,7 +11,6 @@ from ledger.move_tasks import carry_on
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
-from ledger.rules import redrive
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
@@ -75,8 +74,7 @@ class Ledger:
         different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
         attribute_rules.queue_name(name, attributes)
         complete = attribute_rules.complete(attributes or {})
-        redrive.require_target(self.store.queues(), name, complete, attributes or {})
-        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock())
+        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)
         for attribute in attributes or {}:
             if record.attributes.get(attribute) != complete.get(attribute):
                 raise QueueNameExists(
@@ -98,8 +96,9 @@ class Ledger:
         return [self._queue(record) for record in found[:most]]
 
     def delete_queue(self, name: str) -> None:
-        """Deletes the queue and all its messages; a queue made anew under the name is another one."""
-        self.store.delete_queue(name)
+        """Deletes the queue that has this name now, and all its messages; a queue made anew under the name is another
+        one, and stays. Raises QueueDoesNotExist, also when another delete of the same queue was first."""
+        self.store.delete_queue(self.store.queue(name))
 
     def view(self, name: str, version: int | None = None) -> DataFrame:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.

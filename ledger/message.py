@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ledger.clock import instant
-from ledger.rules.attributes import queue_arn, queue_name_of, retention_of
+from ledger.rules.attributes import queue_arn, queue_name_of
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
 from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.state import Status, expires_at, status
@@ -108,9 +108,7 @@ def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_
         first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
         sent_at=instant(stored.sent_at),
         visible_at=None if record.visible_at is None else instant(record.visible_at),
-        status=status(
-            record, stored.available_at, now, expires_at(record, stored.sent_at, retention_of(queue.attributes))
-        ),
+        status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, queue.retention)),
         message_attributes=stored.message_attributes,
         message_group_id=stored.message_group_id,
         message_deduplication_id=stored.message_deduplication_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
@@ -41,11 +41,13 @@ class QueueSettings:
         }
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Changes attributes, for receives from now on. Raises InvalidAttributeName, InvalidAttributeValue."""
-        record = self._record()
-        complete = attribute_rules.complete(attributes, record.attributes)
-        redrive.require_target(self._store.queues(), self.name, complete, attributes)
-        self._store.change_queue(self.name, complete, record.tags, self._clock())
+        """Changes the attributes that are named, for receives from now on, and no other. Raises InvalidAttributeName,
+        InvalidAttributeValue.
+
+        Like every change of a queue it is one commit on this very queue: changes at the same time all count, and none
+        reaches a queue that was made anew under the name (QueueDoesNotExist).
+        """
+        self._set(lambda known: attributes)
 
     def tags(self) -> dict[str, str]:
         """The queue's tags."""
@@ -53,19 +55,27 @@ class QueueSettings:
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replaces the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
-        record = self._record()
-        self._store.change_queue(self.name, record.attributes, attribute_rules.tags(tags), self._clock())
+        self._tag(lambda known: tags)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Adds these tags, over those of the same keys, as SQS's TagQueue; all in all at most 50."""
+        given = attribute_rules.tags(tags)
+        self._tag(lambda known: {**known, **given})
+
+    def untag(self, keys: Sequence[str]) -> None:
+        """Removes the tags of these keys, as SQS's UntagQueue; keys that the queue does not have are no error."""
+        gone = attribute_rules.tag_keys(keys)
+        self._tag(lambda known: {key: value for key, value in known.items() if key not in gone})
 
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
         who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use.
         """
-        text = policy.with_permission(self.attributes().get("Policy"), self.arn, label, account_ids, actions)
-        self.set_attributes({"Policy": text})
+        self._set_policy(lambda text: policy.with_permission(text, self.arn, label, account_ids, actions))
 
     def remove_permission(self, label: str) -> None:
         """Removes the statement of this label from the queue's Policy; raises InvalidParameterValue without one."""
-        self.set_attributes({"Policy": policy.without_permission(self.attributes().get("Policy"), label)})
+        self._set_policy(lambda text: policy.without_permission(text, label))
 
     def counts(self) -> Counts:
         """How many messages are in each state, and the oldest one's age, without reading a message."""
@@ -73,6 +83,27 @@ class QueueSettings:
         by_status = {status.name.lower(): counted.by_status.get(status, 0) for status in Status}
         oldest = counted.oldest_sent_at
         return Counts(**by_status, age_of_oldest=None if oldest is None else (self._clock() - oldest) / 1_000)
+
+    def _set(self, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
+        """Sets what `given` answers of the attributes as they are in the decision."""
+
+        def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+            named = given(known.attributes)
+            complete = attribute_rules.complete(named, known.attributes)
+            redrive.require_target(queues, known.name, complete, named)
+            return complete, known.tags
+
+        self._store.change_queue(self._made, change, self._clock)
+
+    def _set_policy(self, changed: Callable[[str | None], str]) -> None:
+        self._set(lambda known: {"Policy": changed(known.get("Policy"))})
+
+    def _tag(self, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        self._store.change_queue(
+            self._made,
+            lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags))),
+            self._clock,
+        )
 
     def _record(self) -> QueueRecord:
         record = self._store.queue(self.name)

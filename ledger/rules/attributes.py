@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
@@ -110,6 +110,8 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
 
     Raises InvalidAttributeName for an unknown one, InvalidAttributeValue for one out of its range or fixed.
     """
+    if not isinstance(given, Mapping):
+        raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
     texts = {name: _text(value) for name, value in given.items()}
     fifo = is_fifo(known) if known else texts.get("FifoQueue", "false").lower() != "false"
     kinds = {**ATTRIBUTES, **FIFO_ATTRIBUTES} if fifo else ATTRIBUTES
@@ -150,6 +152,8 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
 
 def tags(given: Mapping[str, str]) -> dict[str, str]:
     """`given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
+    if not isinstance(given, Mapping):
+        raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
     for key, value in given.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
@@ -158,6 +162,15 @@ def tags(given: Mapping[str, str]) -> dict[str, str]:
     if len(given) > limits.MAXIMUM_TAGS:
         raise InvalidParameterValue("Tags", len(given), f"Too many tags: a queue has at most {limits.MAXIMUM_TAGS}")
     return dict(given)
+
+
+def tag_keys(given: Iterable[str]) -> frozenset[str]:
+    """The keys of tags to remove: a list of texts."""
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    keys = list(given) if several else [given]
+    if not several or not all(isinstance(key, str) for key in keys):
+        raise InvalidParameterValue("TagKeys", given, "Must be a list of strings", 'Write ["key"].')
+    return frozenset(keys)
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:
@@ -175,8 +188,8 @@ def queue_name_of(queue_id: str) -> str:
     return queue_id.rpartition("-")[0]
 
 
-def retention_of(attributes: Mapping[str, str]) -> int:
-    """Q7: for how many milliseconds from its send a message is kept."""
+def retention_period(attributes: Mapping[str, str]) -> int:
+    """Q7: for how many milliseconds a message is kept."""
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 

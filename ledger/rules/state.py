@@ -65,9 +65,33 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
     return Status.VISIBLE
 
 
-def expires_at(record: Record, sent_at: int, retention: int) -> int:
-    """Q7: `retention` milliseconds from the send, or from the move when that is recorded as `enqueued_at`."""
-    return came(record, sent_at) + retention
+class Retention(NamedTuple):
+    """Q7: how long a queue keeps a message, counted from when it came; in milliseconds.
+
+    What has expired stays expired. A change of the period notes in `expired_before` what had expired until then: what
+    came no later than that is gone, however long the period is now. So a message expires once, and it is safe to drop.
+    """
+
+    period: int
+    expired_before: int = -1
+
+    def expired(self, now: int) -> int:
+        """What came at this instant or before has expired at `now`."""
+        return max(now - self.period, self.expired_before)
+
+    def ends(self, came: int) -> int:
+        """When a message that came then expires; for one that a change of the period found expired, an instant before
+        that change."""
+        return min(came + self.period, self.expired_before) if came <= self.expired_before else came + self.period
+
+    def changed(self, period: int, now: int) -> Retention:
+        """After the period was changed at `now`."""
+        return self if period == self.period else Retention(period, self.expired(now))
+
+
+def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
+    """Q7: when a message expires, counted from the send, or from the move when that is recorded as `enqueued_at`."""
+    return retention.ends(came(record, sent_at))
 
 
 def came(record: Record, sent_at: int) -> int:

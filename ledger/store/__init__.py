@@ -8,8 +8,8 @@ reads it at each decision, when it has waited for its turn and read what it deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,12 +17,12 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.rules import visibility
-from ledger.rules.attributes import is_fifo
+from ledger.rules.attributes import is_fifo, retention_period
 from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
-from ledger.rules.state import Record, Status
+from ledger.rules.state import Record, Retention, Status
 from ledger.rules.visibility import Outcome, Verb
 
 RUN_FIELDS = [
@@ -57,6 +57,37 @@ class QueueRecord:
     created_at: int
     modified_at: int
     revision: int = 1
+    #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
+    expired_before: int = -1
+
+    @property
+    def retention(self) -> Retention:
+        """How long its messages are kept."""
+        return Retention(retention_period(self.attributes), self.expired_before)
+
+    def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+        """The queue with these attributes and tags from `now` on; itself, when it has them."""
+        if (attributes, tags) == (self.attributes, self.tags):
+            return self
+        return replace(
+            self,
+            attributes=attributes,
+            tags=tags,
+            modified_at=max(now, self.modified_at),
+            revision=self.revision + 1,
+            expired_before=self.retention.changed(retention_period(attributes), now).expired_before,
+        )
+
+    def expired(self, at: int) -> QueueRecord:
+        """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
+        before = self.retention.expired(at)
+        if before == self.expired_before:
+            return self
+        return replace(self, revision=self.revision + 1, expired_before=before)
+
+
+#: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.
+Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -120,8 +151,11 @@ class Counts:
 class Store(Protocol):
     """What a store must do. Every verb is one atomic commit; one that changes nothing commits nothing."""
 
-    def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """The queue of this name, made if there is none; QueueNameExists when it differs in an attribute."""
+    def create_queue(
+        self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
+    ) -> QueueRecord:
+        """The queue of this name, made if there is none. Raises InvalidAttributeValue when the RedrivePolicy of one
+        that would be made names a queue that cannot be its target."""
 
     def queue(self, name: str) -> QueueRecord:
         """The queue of this name; raises QueueDoesNotExist."""
@@ -129,11 +163,15 @@ class Store(Protocol):
     def queues(self) -> list[QueueRecord]:
         """All queues, by name."""
 
-    def change_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Replaces a queue's attributes and tags."""
+    def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
+        """Changes attributes and tags of this very queue, by its id, in one commit.
 
-    def delete_queue(self, name: str) -> None:
-        """Removes the queue and, with it, its messages."""
+        `change` is asked in the decision, and again whenever another change was first. Raises QueueDoesNotExist, and
+        what `change` raises.
+        """
+
+    def delete_queue(self, queue: QueueRecord) -> None:
+        """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist."""
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same.
@@ -187,7 +225,7 @@ class Store(Protocol):
         """All message move tasks."""
 
     def put_task(self, task: MoveTask) -> bool:
-        """Stores a task over the one with the revision before; False when there is a later one."""
+        """Stores a task if `move_task.follows` says so of what is stored, in one commit; False, and nothing, if not."""
 
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""

@@ -12,7 +12,7 @@ from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.admission import admit
-from ledger.rules.attributes import is_fifo, limits_of, retention_of
+from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.receipt_handle import new_receipt_id
@@ -185,7 +185,7 @@ class MemoryStore(MemoryQueues):
             restored = 0
             for message in self._stored(queue).values():
                 record = visibility.restore(message.record, receipt_id, now)
-                if record is not None and expires_at(record, message.sent_at, retention_of(queue.attributes)) > now:
+                if record is not None and expires_at(record, message.sent_at, queue.retention) > now:
                     message.record, restored = record, restored + 1
             if restored:
                 self._commit()
@@ -249,7 +249,7 @@ class MemoryStore(MemoryQueues):
 
     @staticmethod
     def _status(queue: QueueRecord, message: Stored, now: int) -> Status:
-        ends = expires_at(message.record, message.sent_at, retention_of(queue.attributes))
+        ends = expires_at(message.record, message.sent_at, queue.retention)
         return status(message.record, message.available_at, now, ends)
 
     def _find(self, queue: QueueRecord, message_id: str) -> Stored:

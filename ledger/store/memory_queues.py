@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
+from ledger.rules import move_task, redrive
 from ledger.rules.message import Entry
 from ledger.rules.move_task import MoveTask
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.store import QueueRecord
+from ledger.store import Change, QueueRecord
 
 Place = tuple[str, int]
 
@@ -37,10 +39,13 @@ class MemoryQueues:
         self._tasks: dict[str, MoveTask] = {}
         self._version = 0
 
-    def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+    def create_queue(
+        self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
+    ) -> QueueRecord:
         with self._lock:
-            known = self._queues.get(name)
+            known, now = self._queues.get(name), clock()
             if known is None:
+                redrive.require_target(self.queues(), name, attributes, attributes)
                 known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
                 self._queues[name], self._messages[known.id] = known, {}
             return known
@@ -55,16 +60,19 @@ class MemoryQueues:
         with self._lock:
             return [self._queues[name] for name in sorted(self._queues)]
 
-    def change_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+    def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
         with self._lock:
-            self._commit()
-            self._queues[name] = replace(self.queue(name), attributes=attributes, tags=tags, modified_at=now)
-            return self._queues[name]
+            known = self._required(queue)
+            changed = known.changed(*change(known, self.queues()), clock())
+            if changed is not known:
+                self._commit()
+                self._queues[queue.name] = changed
+            return changed
 
-    def delete_queue(self, name: str) -> None:
+    def delete_queue(self, queue: QueueRecord) -> None:
         with self._lock:
-            self._messages.pop(self.queue(name).id)
-            self._queues.pop(name)
+            self._messages.pop(self._required(queue).id)
+            self._queues.pop(queue.name)
             self._commit()
 
     def tasks(self) -> list[MoveTask]:
@@ -73,11 +81,10 @@ class MemoryQueues:
 
     def put_task(self, task: MoveTask) -> bool:
         with self._lock:
-            known = self._tasks.get(task.task)
-            if (known.revision if known else 0) != task.revision - 1:
-                return False
-            self._tasks[task.task] = task
-            return True
+            stored = move_task.follows(task, self.tasks())
+            if stored:
+                self._tasks[task.task] = task
+            return stored
 
     def change_token(self) -> object:
         return self._version
@@ -85,6 +92,12 @@ class MemoryQueues:
     def _commit(self) -> int:
         self._version += 1
         return self._version
+
+    def _required(self, queue: QueueRecord) -> QueueRecord:
+        known = self._queues.get(queue.name)
+        if known is None or known.id != queue.id:
+            raise QueueDoesNotExist(queue.name, self._queues)
+        return known
 
     def _stored(self, queue: QueueRecord) -> dict[Place, Stored]:
         if queue.id not in self._messages:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ledger.errors import InvalidAttributeName
 from tests.conformance.looking import changing_nothing, statuses
 
 DAY = 86_400
@@ -74,8 +75,24 @@ def test_q7_a_change_of_the_period_holds_for_messages_already_there(make_queue, 
     clock.advance(60)
     queue.set_attributes({"MessageRetentionPeriod": 60})
     assert statuses(queue, ids) == ["expired"] and not queue.receive()
+
+
+def test_q7_what_has_expired_stays_expired_when_the_period_is_raised(make_queue, clock):
+    queue = make_queue(MessageRetentionPeriod=60)
+    ids = queue.send(["x"])
+    clock.advance(30)
+    ids += queue.send(["y"])
+    clock.advance(30)
+    queue.set_attributes({"MessageRetentionPeriod": 600})
+    assert statuses(queue, ids) == ["expired", "visible"]
+    clock.advance(569)
+    assert statuses(queue, ids) == ["expired", "visible"], "the raised period holds for what had not expired"
     queue.set_attributes({"MessageRetentionPeriod": 61})
-    assert statuses(queue, ids) == ["visible"] and queue.receive()
+    queue.set_attributes({"MessageRetentionPeriod": 1_000})
+    assert statuses(queue, ids) == ["expired", "expired"] and not queue.receive()
+    assert "ExpiredBefore" not in queue.attributes()
+    with pytest.raises(InvalidAttributeName, match="ExpiredBefore"):
+        queue.set_attributes({"ExpiredBefore": 7})
 
 
 def test_q7_an_expired_message_is_not_purged(make_queue, clock):

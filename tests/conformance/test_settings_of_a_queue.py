@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 
 import pytest
 
@@ -10,10 +11,12 @@ from ledger.errors import (
     InvalidAttributeValue,
     InvalidParameterValue,
     MissingParameter,
+    QueueDoesNotExist,
     QueueNameExists,
 )
 
 _numbers = itertools.count()
+NUMBERS = {"DelaySeconds": "5", "VisibilityTimeout": "7", "MaximumMessageSize": "2048"}
 FIFTY = {f"{n}": "x" for n in range(50)}
 
 
@@ -31,6 +34,86 @@ def test_recorded_tags_are_kept_and_replaced(queue):
     assert queue.tags() == {"tag2": "value2"}
     queue.set_tags({})
     assert queue.tags() == {}
+
+
+def test_tags_are_added_and_removed_by_their_keys(queue):
+    """SQS's TagQueue and UntagQueue: what is not named stays."""
+    queue.set_tags({"kept": "1", "changed": "1", "removed": "1"})
+    queue.tag({"changed": "2", "new": "2"})
+    queue.untag(["removed", "never there"])
+    assert queue.tags() == {"kept": "1", "changed": "2", "new": "2"}
+    queue.tag({})
+    queue.untag([])
+    assert queue.tags() == {"kept": "1", "changed": "2", "new": "2"}
+    queue.tag({f"{n}": "x" for n in range(47)})
+    before = queue.tags()
+    with pytest.raises(InvalidParameterValue, match="Too many tags"):
+        queue.tag({"one": "more"})
+    for wrong in (["k"], {"k": 7}, {"": "x"}, None, "k"):
+        with pytest.raises(InvalidParameterValue, match="Tags"):
+            queue.tag(wrong)
+    for wrong in ("kept", ["kept", 7], None, {"kept": "1"}):
+        with pytest.raises(InvalidParameterValue, match="TagKeys"):
+            queue.untag(wrong)
+    with pytest.raises(InvalidParameterValue, match="Attributes"):
+        queue.set_attributes([("DelaySeconds", 5)])
+    assert queue.tags() == before
+
+
+def test_changes_at_the_same_time_all_count(world, queue):
+    """Ten threads, each on a ledger of its own, change what nobody else changes."""
+    changes = [lambda q, n=n: q.tag({f"{n}": "x"}) for n in range(4)]
+    changes += [lambda q, n=n: q.add_permission(f"{n}", ["1"], ["SendMessage"]) for n in range(3)]
+    changes += [lambda q, n=n, v=v: q.set_attributes({n: v}) for n, v in NUMBERS.items()]
+    start, wrong = threading.Barrier(len(changes)), []
+
+    def run(change):
+        mine = world.open_another().queue(queue.name)
+        start.wait()
+        try:
+            change(mine)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(change,)) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    known = queue.attributes()
+    assert wrong == [] and queue.tags() == {f"{n}": "x" for n in range(4)}
+    assert {name: known[name] for name in NUMBERS} == NUMBERS
+    assert sorted(s["Sid"] for s in json.loads(known["Policy"])["Statement"]) == ["0", "1", "2"]
+
+
+def test_what_is_done_with_a_queue_does_not_reach_its_namesake(ledger, queue):
+    queue.set_tags({"old": "x"})
+    ledger.delete_queue(queue.name)
+    anew = ledger.create_queue(queue.name, {"Lanes": 3}, {"new": "x"})
+    before = anew.attributes()
+    for late in (
+        lambda: queue.set_attributes({"Lanes": 2, "DelaySeconds": 1}),
+        lambda: queue.set_tags({}),
+        lambda: queue.tag({"old": "x"}),
+        lambda: queue.untag(["new"]),
+        lambda: queue.add_permission("label", ["1"], ["SendMessage"]),
+        lambda: queue.remove_permission("label"),
+        lambda: ledger.store.delete_queue(queue._made),
+    ):
+        with pytest.raises(QueueDoesNotExist):
+            late()
+    assert (anew.attributes(), anew.tags()) == (before, {"new": "x"})
+
+
+def test_what_changes_nothing_is_no_change(queue, clock):
+    queue.set_tags({"a": "b"})
+    before = queue._record()
+    clock.advance(5)
+    queue.set_attributes({"DelaySeconds": "0"})
+    queue.tag({"a": "b"})
+    assert queue._record() == before
+    queue.set_attributes({"DelaySeconds": 1})
+    assert queue._record().modified_at == clock()
 
 
 def test_tags_are_at_most_fifty_of_limited_length(queue, ledger):

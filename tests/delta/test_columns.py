@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
-from ledger.rules.state import Record, Status, status
+from ledger.rules.state import Record, Retention, Status, expires_at, status
 from ledger.store.delta import columns
 
 ROWS = 300
@@ -125,3 +125,18 @@ def test_the_status_of_a_message_is_the_same_in_spark(spark):
     found = [row.answer for row in frame.select(columns.status("now").alias("answer")).collect()]
     assert found == [status(record, available, now, expires).value for record, available, now, expires in cases]
     assert set(found) == {state.value for state in Status}, "every state comes up"
+
+
+def test_when_a_message_expires_is_the_same_in_spark(spark):
+    periods, noted = (60, 61), (None, 59_999, 60_000, 60_001, 200_000)
+    records = [Record(enqueued_at=moved) for moved in (None, 0, 60_000, 90_000)]
+    cases = list(itertools.product(records, (0, 60_000, 60_001), periods, noted))
+    rows = [
+        (sent, record.enqueued_at, {"MessageRetentionPeriod": str(period)} | ({"ExpiredBefore": str(n)} if n else {}))
+        for record, sent, period, n in cases
+    ]
+    schema = "sent_at BIGINT, enqueued_at BIGINT, attributes MAP<STRING, STRING>"
+    frame = spark.createDataFrame(rows, schema).withColumn("queues", F.struct("attributes"))
+    frame = frame.withColumns({name: F.expr(f"timestamp_millis({name})") for name in ("sent_at", "enqueued_at")})
+    found = [row.answer for row in frame.select(F.expr(f"unix_millis({columns.EXPIRES_AT})").alias("answer")).collect()]
+    assert found == [expires_at(r, sent, Retention(1_000 * period, n or -1)) for r, sent, period, n in cases]

@@ -159,4 +159,4 @@ def test_a_queues_arn_and_id_name_it():
 
 
 def test_q7_retention_is_in_seconds():
-    assert attributes.retention_of(DEFAULTS) == 345_600_000
+    assert attributes.retention_period(DEFAULTS) == 345_600_000

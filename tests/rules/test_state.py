@@ -1,8 +1,10 @@
 """Q1 and the states of a message: derived from what is recorded, never stored."""
 
+import itertools
+
 import pytest
 
-from ledger.rules.state import GONE, UNTOUCHED, Record, Status, expires_at, status
+from ledger.rules.state import GONE, UNTOUCHED, Record, Retention, Status, expires_at, status
 
 NOW = 1_000_000
 HELD = Record(receipt_id="r", receive_count=1, received_at=0, visible_at=NOW + 1)
@@ -56,6 +58,22 @@ def test_d1_what_was_moved_or_deleted_before_does_not_expire_any_more():
 
 
 def test_q7_retention_counts_from_the_send_or_from_a_move_that_restarted_it():
-    assert expires_at(UNTOUCHED, 1_000, 60_000) == 61_000
-    assert expires_at(Record(enqueued_at=5_000), 1_000, 60_000) == 65_000
-    assert expires_at(Record(enqueued_at=0), 1_000, 60_000) == 60_000
+    assert expires_at(UNTOUCHED, 1_000, Retention(60_000)) == 61_000
+    assert expires_at(Record(enqueued_at=5_000), 1_000, Retention(60_000)) == 65_000
+    assert expires_at(Record(enqueued_at=0), 1_000, Retention(60_000)) == 60_000
+
+
+def test_q7_what_has_expired_stays_expired_however_often_the_period_is_changed():
+    """At every instant and for every message: after a change it has expired if it had before, and by the new period."""
+    times = range(0, 100, 7)
+    for first, second, third in itertools.product((10, 25, 60), repeat=3):
+        for one, two in itertools.product((30, 45), (45, 80)):
+            kept = Retention(first)
+            changed = kept.changed(second, one)
+            again = changed.changed(third, two)
+            for came in times:
+                assert (changed.ends(came) <= one) == (kept.ends(came) <= one or changed.period + came <= one)
+                for now in range(two, 160, 5):
+                    ended = kept.ends(came) <= one or changed.ends(came) <= two or came + third <= now
+                    assert (again.ends(came) <= now) == ended == (came <= again.expired(now))
+    assert Retention(10).changed(10, 50) == Retention(10), "no change, nothing to note"

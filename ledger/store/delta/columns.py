@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
+from ledger.store.delta.tables import EXPIRED_BEFORE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,6 +24,15 @@ STATUS = """CASE
     WHEN visible_at > {now} THEN 'locked'
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
+
+#: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
+EXPIRES_AT = """timestamp_millis(CASE
+    WHEN unix_millis(coalesce(enqueued_at, sent_at)) <= {expired_before}
+        THEN least(unix_millis(coalesce(enqueued_at, sent_at)) + {period}, {expired_before})
+    ELSE unix_millis(coalesce(enqueued_at, sent_at)) + {period} END)""".format(
+    period="1000 * CAST(queues.attributes['MessageRetentionPeriod'] AS BIGINT)",
+    expired_before=f"CAST(coalesce(try_element_at(queues.attributes, '{EXPIRED_BEFORE}'), '-1') AS BIGINT)",
+)
 
 
 def message_id(segment_name: Column, seq: Column) -> Column:

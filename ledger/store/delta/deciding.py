@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.rules import time
-from ledger.rules.attributes import retention_of
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta import axis
@@ -46,7 +45,7 @@ class Loaded:
 
     def look(self, stocks: Stocks) -> Seen:
         """Every message of the queue."""
-        retention, listing = retention_of(self.queue.attributes), stocks.newest()
+        retention, listing = self.queue.retention, stocks.newest()
         stock, pieces = existing(self.lanes, listing, self.now, retention)
         return Seen(listing, stock, pieces, states(self.lanes, stock, pieces, self.now, retention))
 

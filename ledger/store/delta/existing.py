@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.state import GONE, Status, status
+from ledger.rules.state import GONE, Retention, Status, status
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces
 from ledger.store.delta.lanes import Lanes
@@ -17,15 +17,16 @@ INDEX = {state: index for index, state in enumerate(STATES)}
 GONE_STATES = [INDEX[state] for state in GONE]
 
 
-def existing(lanes: Lanes, listing: Listing, now: int, retention: int) -> tuple[Stock, Pieces]:
+def existing(lanes: Lanes, listing: Listing, now: int, retention: Retention) -> tuple[Stock, Pieces]:
     """Every message of the queue as pieces, each with the code of what is recorded about it; `query` counts the
     stock's runs. Dead letters are records about segments of other queues: of those, only what is recorded counts."""
-    own = listing.of(lanes.queue, now, retention)
+    expired = retention.expired(now)
+    own = listing.of(lanes.queue, now, expired)
     known = set(own.segment.unique().to_pylist()) if lanes.segments else set()
     foreign = [name for name in lanes.segments if name not in known]
     stock = own
     for queue, names in listing.homes(foreign).items():
-        there = listing.of(queue, now, retention)
+        there = listing.of(queue, now, expired)
         lent = there.take(pc.is_in(there.segment, pa.array(names)).to_numpy(zero_copy_only=False))
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         stock = stock.joined(lent, lane)
@@ -35,12 +36,12 @@ def existing(lanes: Lanes, listing: Listing, now: int, retention: int) -> tuple[
     return stock, Pieces(*(column[here] for column in pieces))
 
 
-def states(lanes: Lanes, stock: Stock, pieces: Pieces, now: int, retention: int) -> np.ndarray:
+def states(lanes: Lanes, stock: Stock, pieces: Pieces, now: int, retention: Retention) -> np.ndarray:
     """Each piece's state as an index into STATES: the rules, once per distinct record and not per message."""
     state = lanes.per_code(pieces.code, lambda r: INDEX[status(r, 0, now)], np.int64)
     moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
     since = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)
     there = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
-    expired = there & (since + retention <= now)
+    expired = there & (since <= retention.expired(now))
     delayed = (state == INDEX[Status.VISIBLE]) & (stock.available_at[pieces.query] > now)
     return np.where(expired, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))

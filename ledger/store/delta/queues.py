@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
-from ledger.store import QueueRecord
+from ledger.rules import redrive
+from ledger.store import Change, QueueRecord
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where
 from ledger.store.delta.lanes import instants
-from ledger.store.delta.tables import QUEUES
+from ledger.store.delta.tables import EXPIRED_BEFORE, QUEUES
 from ledger.store.delta.transaction import Plan, Transactions
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
@@ -25,16 +26,18 @@ class Queues:
         self._engine, self._transactions = engine, transactions
         self._kept: tuple[int, dict[str, QueueRecord]] | None = None
 
-    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """The queue of this name, made if there is none."""
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
+        """See Store.create_queue."""
 
         def decide(losses: int) -> Plan[QueueRecord]:
-            snapshot = self._engine.load("queues", Where())
-            known = _records(snapshot.rows).get(name)
+            snapshot, now = self._engine.load("queues", Where()), clock()
+            queues = _records(snapshot.rows)
+            known = queues.get(name)
             if known is not None:
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known, now)
+            redrive.require_target(queues.values(), name, attributes, attributes)
             made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
-            return Plan(snapshot, Where(), _edit("insert", made, None), [], lambda version: made, now)
+            return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
 
         return self._transactions.run("create_queue", "queues", name, decide)
 
@@ -50,28 +53,58 @@ class Queues:
         known = self._all()
         return [known[name] for name in sorted(known)]
 
-    def change(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """Replaces attributes and tags."""
+    def change(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
+        """See Store.change_queue."""
+        changed = self._rewrite(
+            "set_attributes",
+            [queue],
+            lambda known, queues, now: known.changed(*change(known, queues), now),
+            clock,
+        )
+        if not changed:
+            raise QueueDoesNotExist(queue.name, self._all())
+        return changed[0]
 
-        def decide(losses: int) -> Plan[QueueRecord]:
-            snapshot = self._engine.load("queues", Where())
-            known = _required(name, _records(snapshot.rows))
-            new = replace(
-                known, attributes=dict(attributes), tags=dict(tags), modified_at=now, revision=known.revision + 1
-            )
-            return Plan(snapshot, Where(), _edit("update", new, known.revision), [], lambda version: new, now)
+    def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
+        """Notes for good what had expired in these queues at the instant `at`, in one commit; answers them as they are
+        then, without those deleted meanwhile. From then on no change of the retention brings it back: not one that is
+        under way either, for it has to decide again."""
+        return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
-        return self._transactions.run("set_attributes", "queues", name, decide)
-
-    def delete(self, name: str) -> None:
+    def delete(self, queue: QueueRecord) -> None:
         """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them."""
 
         def decide(losses: int) -> Plan[None]:
             snapshot = self._engine.load("queues", Where())
-            known = _required(name, _records(snapshot.rows))
-            return Plan(snapshot, Where(), _edit("delete", known, known.revision), [], lambda version: None, 0)
+            names = _records(snapshot.rows)
+            known = names.get(queue.name)
+            if known is None or known.id != queue.id:
+                raise QueueDoesNotExist(queue.name, names)
+            edits = _edits([("delete", known, known.revision)])
+            return Plan(snapshot, Where(), edits, [], lambda version: None, known.modified_at)
 
-        self._transactions.run("delete_queue", "queues", name, decide)
+        self._transactions.run("delete_queue", "queues", queue.id, decide)
+
+    def _rewrite(
+        self,
+        verb: str,
+        queues: Sequence[QueueRecord],
+        change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
+        clock: Clock,
+    ) -> list[QueueRecord]:
+        """What `change` makes of those of `queues` that are there, by their ids, in one commit. It is asked in the
+        decision: after any other commit to the table since, it is asked again about what is there then."""
+
+        def decide(losses: int) -> Plan[list[QueueRecord]]:
+            snapshot, now = self._engine.load("queues", Where()), clock()
+            known = _records(snapshot.rows)
+            there = [one for one in map(known.get, (queue.name for queue in queues)) if one is not None]
+            mine = [one for one in there if one.id in {queue.id for queue in queues}]
+            new = [change(one, list(known.values()), now) for one in mine]
+            edits = _edits([("update", to, one.revision) for one, to in zip(mine, new) if to is not one])
+            return Plan(snapshot, Where(), edits, [], lambda version: new, now)
+
+        return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _all(self) -> dict[str, QueueRecord]:
         kept = self._kept
@@ -82,39 +115,44 @@ class Queues:
 
 
 def _records(rows: pa.Table) -> dict[str, QueueRecord]:
-    return {
-        row["name"]: QueueRecord(
-            row["queue"],
-            row["name"],
-            dict(row["attributes"]),
-            dict(row["tags"] or []),
-            _milliseconds(row["created_at"]),
-            _milliseconds(row["modified_at"]),
-            row["revision"],
-        )
-        for row in rows.to_pylist()
-    }
+    return {row["name"]: _record(**row) for row in rows.to_pylist()}
 
 
-def _edit(operation: str, record: QueueRecord, expected: int | None) -> pa.Table:
-    row = [
-        [record.id],
-        [record.name],
-        [list(record.attributes.items())],
-        [list(record.tags.items())],
-        instants([record.created_at]),
-        instants([record.modified_at]),
-        [record.revision],
-        [operation],
-        [expected],
+def _record(
+    queue: str,
+    name: str,
+    attributes: list[tuple[str, str]],
+    tags: list[tuple[str, str]] | None,
+    created_at: object,
+    modified_at: object,
+    revision: int,
+) -> QueueRecord:
+    shown = dict(attributes)
+    expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
+    instants = _milliseconds(created_at), _milliseconds(modified_at)
+    return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, expired_before)
+
+
+def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
+    """(operation, record, expected revision) as EDITS."""
+    records = [record for _, record, _ in changes]
+    columns = [
+        [record.id for record in records],
+        [record.name for record in records],
+        [_kept(record) for record in records],
+        [list(record.tags.items()) for record in records],
+        instants(record.created_at for record in records),
+        instants(record.modified_at for record in records),
+        [record.revision for record in records],
+        [operation for operation, _, _ in changes],
+        [expected for _, _, expected in changes],
     ]
-    return pa.table(row, schema=EDITS)
+    return pa.table(columns, schema=EDITS)
 
 
-def _required(name: str, known: Mapping[str, QueueRecord]) -> QueueRecord:
-    if name not in known:
-        raise QueueDoesNotExist(name, known)
-    return known[name]
+def _kept(record: QueueRecord) -> list[tuple[str, str]]:
+    hidden = {EXPIRED_BEFORE: str(record.expired_before)} if record.expired_before >= 0 else {}
+    return list({**record.attributes, **hidden}.items())
 
 
 def _milliseconds(instant: object) -> int:

@@ -70,10 +70,11 @@ class Listing:
         self._engine, self.version, self._files = engine, version, files
         self._stocks: dict[tuple[str, tuple[str, ...]], Stock] = {}
 
-    def of(self, queue: str, now: int, retention: int) -> Stock:
-        """The messages that were ever sent to a queue, by its id, and are not dropped."""
+    def of(self, queue: str, now: int, expired: int) -> Stock:
+        """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
+        `expired` has expired."""
         files = self._files.filter(pc.equal(self._files["queue"], queue))
-        inside = _worth_reading(files, now, now - retention)
+        inside = _worth_reading(files, now, expired)
         if (queue, inside) not in self._stocks:
             self._stocks[queue, inside] = self._read(queue, files, inside)
         return self._stocks[queue, inside]

@@ -11,7 +11,7 @@ from ledger.clock import Clock
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
-from ledger.rules.attributes import limits_of, retention_of
+from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome, Verb
@@ -96,13 +96,13 @@ class DeltaStore:
         def decide(losses: int) -> Plan[int]:
             loaded = self._load(queue, clock)
             _, stock, pieces, _ = loaded.look(self.stocks)
-            lanes, retention = loaded.lanes, retention_of(queue.attributes)
+            lanes = loaded.lanes
             back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
             new = lanes.per_code(pieces.code, lambda r: back(r) if r is not UNTOUCHED else ABSENT, np.int64)
             changed = new != pieces.code
             moved_in = lanes.per_code(new, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
             since = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)
-            changed &= since + retention > loaded.now
+            changed &= since > queue.retention.expired(loaded.now)
             over = in_order(Runs(pieces.first[changed], pieces.last[changed], new[changed]))
             events = Events()
             events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), over)

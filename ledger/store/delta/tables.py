@@ -105,6 +105,8 @@ TASKS = pa.schema(
     ]
 )
 
+#: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before`.
+EXPIRED_BEFORE = "ExpiredBefore"
 #: Every table's description, which both engines can write and read.
 DESCRIPTION = f"ledger format {FORMAT}"
 HEAD = ""

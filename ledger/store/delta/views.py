@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue
-from ledger.store.delta.columns import BLOCK_SHIFT, STATUS, instant_literal
+from ledger.store.delta.columns import BLOCK_SHIFT, EXPIRES_AT, STATUS, instant_literal
 from ledger.store.delta.engine import Engine
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
     """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
-    known = {**tables, "now": now, "status": STATUS.format(now=now), "block_shift": BLOCK_SHIFT}
+    rules = {"status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
+    known = {**tables, **rules, "now": now}
     if name == "queue_depth":
         known["every_message"] = _text("messages").format(**known)
     return _text(name).format(**known)

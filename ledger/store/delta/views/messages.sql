@@ -24,9 +24,7 @@ placed AS (
         AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
 ),
 kept AS (
-    SELECT placed.*, queues.name, timestamp_millis(
-        unix_millis(coalesce(enqueued_at, sent_at)) + 1000 * CAST(queues.attributes['MessageRetentionPeriod'] AS BIGINT)
-    ) AS expires_at
+    SELECT placed.*, queues.name, {expires_at} AS expires_at
     FROM placed
     JOIN {queues} AS queues ON queues.queue = placed.queue_id
     WHERE moved_to IS NULL
