@@ -61,26 +61,21 @@ def prepare() -> None:
 def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool = False) -> Ledger:
     """The ledger that the arguments name; with a Spark session if `spark`, or if root or engine need one.
 
-    Without `make` a local folder that holds no ledger is an error: a mistyped path must not become a new ledger.
+    Without `make` a root that holds no ledger is an error: a mistyped one must not become a new ledger.
     """
-    from ledger.errors import LedgerError
     from ledger.ledger import Ledger
-    from ledger.place import here
     from ledger.rules.location import SCHEMA_PREFIX
     from ledger.settings import Settings
 
     settings = Settings.read(options.settings) if options.settings else Settings()
     root = options.root
-    place = None if root.startswith(SCHEMA_PREFIX) else here("root", root)
-    if place and place.is_local and not make and not Path(place.text, "queues", "_delta_log").is_dir():
-        raise LedgerError(f"There is no ledger at {root}; jobs/create_queue.py makes one with its first queue")
     session = None
     if spark or options.engine == "spark" or root.startswith(SCHEMA_PREFIX):
         from ledger.runtime.session import spark_session
 
         session = spark_session(f"ledger {Path(sys.argv[0]).stem}")
     owner = getattr(options, "owner", None)
-    return Ledger.open(root, session, options.engine, settings=settings, owner=owner)
+    return Ledger.open(root, session, options.engine, create=make, settings=settings, owner=owner)
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:

@@ -138,6 +138,19 @@ class LedgerTooNew(LedgerError):
     code = "LedgerTooNew"
 
 
+class LedgerDoesNotExist(LedgerError, LookupError):
+    """There is no ledger, or no whole one, at the root that was opened with create=False. Nothing was made there."""
+
+    code = "LedgerDoesNotExist"
+
+    def __init__(self, root: str, found: str) -> None:
+        self.root = root
+        super().__init__(
+            f"There is no ledger at {root}: {found}. Is the root mistyped? Ledger.open(root), without create=False, "
+            "makes what is missing; jobs/create_queue.py does, with a queue"
+        )
+
+
 class SparkIsNeeded(LedgerError):
     """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
 

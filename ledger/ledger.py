@@ -38,13 +38,15 @@ class Ledger:
         spark: SparkSession | None = None,
         engine: str | None = None,
         *,
+        create: bool = True,
         settings: Settings | None = None,
         owner: str | None = None,
         clock: Clock = system_clock,
         storage_options: Mapping[str, str] | None = None,
         storage_clock: Clock | None = None,
     ) -> Ledger:
-        """Opens the ledger at `root`, making its tables if there are none.
+        """Opens the ledger at `root`, making its tables if there are none; with `create=False` that is an error, so
+        that a mistyped root does not become a new, empty ledger: LedgerDoesNotExist.
 
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
@@ -58,7 +60,7 @@ class Ledger:
         settings = settings or Settings()
         options = dict(storage_options or {})
         opened = open_tables(
-            str(root), spark, engine or settings.engine, settings, owner, options, clock, storage_clock
+            str(root), spark, engine or settings.engine, settings, owner, options, clock, storage_clock, create
         )
         return cls(opened.store, clock, settings, opened)
 

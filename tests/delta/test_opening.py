@@ -1,6 +1,7 @@
 """Opening a ledger: what is made, what is refused and with which advice, and that it costs no JVM without Spark."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, LedgerTooNew, SparkIsNeeded, UnsafeStorage
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta import opening
 from ledger.store.delta.tables import DESCRIPTION, TABLES
@@ -220,3 +221,56 @@ def test_without_spark_no_verb_starts_a_jvm_or_needs_java(tmp_path):
     command = [sys.executable, "-c", WITHOUT_SPARK, str(tmp_path / "ledger")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
+
+
+def everything_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+NO_LEDGER = {
+    "nothing": (lambda root: None, "there is nothing"),
+    "an empty folder": (lambda root: root.mkdir(), "the folder is empty"),
+    "a folder of something else": (
+        lambda root: (root / "queues" / "notes").mkdir(parents=True),
+        "the folder holds other things",
+    ),
+    "a file": (lambda root: root.write_text("mine"), "it is a file"),
+    "a half-made ledger": (
+        lambda root: (Ledger.open(str(root)), shutil.rmtree(root / "tasks"), shutil.rmtree(root / "_locks")),
+        "it has tables of a ledger, but not tasks",
+    ),
+}
+
+
+@pytest.mark.parametrize("there", NO_LEDGER)
+def test_what_must_not_be_made_is_refused_by_its_root_and_left_as_it_is(tmp_path, there):
+    """A root with a typing error must not become a new, empty ledger."""
+    root = tmp_path / "ledgr"
+    make, says = NO_LEDGER[there]
+    make(root)
+    before = everything_below(tmp_path)
+    with pytest.raises(LedgerDoesNotExist, match=rf"no ledger at .*ledgr: {says}.*mistyped.*create_queue.py"):
+        Ledger.open(str(root), create=False)
+    assert everything_below(tmp_path) == before
+
+
+def test_a_ledger_that_is_there_is_opened_without_making_one(root, clock):
+    Ledger.open(root, clock=clock).create_queue("jobs")
+    before = versions(root)
+    assert [queue.name for queue in Ledger.open(root, create=False, clock=clock).list_queues()] == ["jobs"]
+    assert versions(root) == before
+
+
+def test_through_spark_nothing_is_made_either(tmp_path, spark):
+    with pytest.raises(LedgerDoesNotExist, match="there is nothing"):
+        Ledger.open(str(tmp_path / "ledgr"), spark, "spark", create=False)
+    assert everything_below(tmp_path) == []
+    with pytest.raises(LedgerDoesNotExist, match="schema:ledgr: the catalog has no such schema"):
+        Ledger.open("schema:ledgr", spark, create=False)
+    spark.sql(f"CREATE SCHEMA ledgr LOCATION '{tmp_path}'")
+    try:
+        with pytest.raises(LedgerDoesNotExist, match="the schema has no queues, messages"):
+            Ledger.open("schema:ledgr", spark, create=False)
+        assert spark.catalog.listTables("ledgr") == []
+    finally:
+        spark.sql("DROP SCHEMA ledgr")

@@ -45,7 +45,7 @@ class DeltaRsEngine:
 
     def create(self, table: str) -> None:
         known = TABLES[table]
-        if not DeltaTable.is_deltatable(self._locations[table], self._storage_options):
+        if not self.exists(table):
             DeltaTable.create(
                 self._locations[table],
                 known.schema,
@@ -56,6 +56,9 @@ class DeltaRsEngine:
                 storage_options=self._storage_options,
             )
         require_readable(table, self._newest(table).metadata().description)
+
+    def exists(self, table: str) -> bool:
+        return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
         return self._newest(table).version()

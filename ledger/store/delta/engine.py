@@ -75,6 +75,9 @@ class Engine(Protocol):
     def create(self, table: str) -> None:
         """Makes the table if it does not exist yet."""
 
+    def exists(self, table: str) -> bool:
+        """Whether there is such a table."""
+
     def version(self, table: str) -> int:
         """The newest version."""
 

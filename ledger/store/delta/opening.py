@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, system_clock
-from ledger.errors import InvalidParameterValue, SparkIsNeeded, UnsafeStorage
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, UnsafeStorage
 from ledger.place import here
 from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, log_store_setting, orders_commits
@@ -50,18 +50,21 @@ def open_tables(
     storage_options: Mapping[str, str],
     clock: Clock = system_clock,
     storage_clock: Clock | None = None,
+    create: bool = True,
 ) -> Opened:
-    """Opens (or makes) the tables under `root`. See StorageClock for the clocks."""
+    """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     if engine == "spark" and spark is None:
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
-    locations = _locations(root, spark)
+    locations = _locations(root, spark, create)
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
     # delta-rs knows nothing of the log store that the session is configured with.
     require_safe(scheme, None if engine == "delta-rs" else spark, settings)
     chosen = _engine(engine, scheme, locations, spark, storage_options)
+    if not create:
+        _require_tables(root, chosen, folder.parent if place.is_local else None)
     if storage_clock is None and clock is system_clock and place.is_local:
         storage_clock = probe(folder.parent / "_locks")
     clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
@@ -105,7 +108,21 @@ def default_owner() -> str:
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
-def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
+def _require_tables(root: str, engine: Engine, folder: Path | None) -> None:
+    """Raises LedgerDoesNotExist unless all tables of a ledger are there; makes nothing, no lock either."""
+    missing = [name for name in TABLES if not engine.exists(name)]
+    if not missing:
+        return
+    if len(missing) < len(TABLES):
+        raise LedgerDoesNotExist(root, f"it has tables of a ledger, but not {', '.join(missing)}")
+    if folder is None or not folder.exists():
+        raise LedgerDoesNotExist(root, "there is nothing")
+    if not folder.is_dir():
+        raise LedgerDoesNotExist(root, "it is a file, and no folder")
+    raise LedgerDoesNotExist(root, "the folder holds other things" if any(folder.iterdir()) else "the folder is empty")
+
+
+def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str, str]:
     if root.startswith(SCHEMA_PREFIX):
         if spark is None:
             raise SparkIsNeeded(
@@ -117,7 +134,7 @@ def _locations(root: str, spark: SparkSession | None) -> dict[str, str]:
             raise InvalidParameterValue(
                 "root", root, "Must be schema:NAME, a name of Spark's catalog", "Quote it: `a-b`."
             )
-        return schema_locations(spark, root[len(SCHEMA_PREFIX) :])
+        return schema_locations(spark, root[len(SCHEMA_PREFIX) :], create)
     # A path where it is local: the engines do not agree on what %20 in a URI stands for.
     place = here("root", root)
     return {name: place.below(name).text for name in TABLES}

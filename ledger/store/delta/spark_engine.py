@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from delta import exceptions as delta_exceptions
 
+from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, Snapshot, Where, literal
@@ -69,6 +70,9 @@ class SparkEngine:
     def create(self, table: str) -> None:
         create_table(self._session(), f"delta.`{self._locations[table]}`", table)
         require_readable(table, self._state(table).metadata().description())
+
+    def exists(self, table: str) -> bool:
+        return self._state(table).version() >= 0
 
     def version(self, table: str) -> int:
         return int(self._state(table).version())
@@ -250,8 +254,10 @@ def create_table(spark: SparkSession, name: str, table: str) -> None:
     )
 
 
-def schema_locations(spark: SparkSession, schema: str) -> dict[str, str]:
-    """Where the tables of a ledger in a catalog schema lie; made there if there are none."""
+def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
+    """Where the tables of a ledger in a catalog schema lie; made there if there are none, unless that is an error."""
+    if not create:
+        _require_schema(spark, schema)
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     locations = {}
     for table in TABLES:
@@ -259,3 +265,11 @@ def schema_locations(spark: SparkSession, schema: str) -> dict[str, str]:
         location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
         locations[table] = of_spark(location).text
     return locations
+
+
+def _require_schema(spark: SparkSession, schema: str) -> None:
+    if not spark.catalog.databaseExists(schema):
+        raise LedgerDoesNotExist(f"schema:{schema}", "the catalog has no such schema")
+    missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
+    if missing:
+        raise LedgerDoesNotExist(f"schema:{schema}", f"the schema has no {', '.join(missing)}")
