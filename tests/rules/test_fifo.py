@@ -76,3 +76,5 @@ def test_f2_sequence_numbers_grow_with_the_sends_and_within_one():
 def test_f1_a_send_is_a_duplicate_for_five_minutes():
     assert fifo.is_duplicate(0, 0) and fifo.is_duplicate(0, MINUTES_5 - 1)
     assert not fifo.is_duplicate(0, MINUTES_5) and not fifo.is_duplicate(7, MINUTES_5 + 7)
+    sent = 1_700_000_000_000
+    assert fifo.is_duplicate(sent, sent + MINUTES_5 - 1) and not fifo.is_duplicate(sent, sent + MINUTES_5)

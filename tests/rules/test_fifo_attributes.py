@@ -153,6 +153,11 @@ def test_tags_have_their_limits():
             attributes.tags(wrong)
 
 
+def test_tags_are_removed_by_their_keys():
+    assert attributes.tag_keys(["a", "b", "a"]) == attributes.tag_keys(key for key in "ab") == {"a", "b"}
+    assert attributes.tag_keys([]) == frozenset()
+
+
 def test_a_queues_arn_and_id_name_it():
     assert attributes.queue_arn("jobs.fifo") == "arn:aws:sqs:ledger:000000000000:jobs.fifo"
     assert attributes.queue_name_of("a-b.fifo-0123abcd") == "a-b.fifo"

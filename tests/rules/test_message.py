@@ -118,6 +118,12 @@ def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
         entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
 
 
+def test_f1_only_a_standard_queue_takes_an_attempt_id():
+    message.require_no_attempt("a", QUEUE)
+    message.require_no_attempt(None, QUEUE)
+    message.require_no_attempt(None, FIFO)
+
+
 def test_f1_the_scope_says_whether_the_group_makes_two_messages_different():
     by_group = {**FIFO, "DeduplicationScope": "messageGroup"}
     assert message.deduplication_key(FIFO, "g", "d") == message.deduplication_key(FIFO, "h", "d")

@@ -1,5 +1,6 @@
 """Message ids: a place as a UUID, unique by construction, and read back."""
 
+import re
 import uuid
 
 import pytest
@@ -46,6 +47,19 @@ def test_segments_of_different_sends_differ():
 def test_the_same_attempt_names_the_same_segments_and_another_one_others():
     assert ids.send_key("send", "q", "a") == ids.send_key("send", "q", "a")
     assert len({ids.send_key("send", "q", "a"), ids.send_key("send", "q", "b"), ids.send_key("send", "qa", "")}) == 3
+    # A retry may run another version of the ledger: it must come to the same ones.
+    assert ids.send_key("send", "q", "a") == "aa7bba069c54031ce4"
+
+
+def test_a_send_key_is_18_hexadecimal_digits():
+    for key in (ids.send_key("send", "q", "a"), ids.new_send_key()):
+        assert re.fullmatch("[0-9a-f]{18}", key)
+
+
+@given(KEYS, ORDINALS)
+def test_a_segment_says_whether_it_may_still_be_appended_to(key, ordinal):
+    assert ids.is_open(ids.segment(key, ordinal, is_open=True)) and not ids.is_open(ids.segment(key, ordinal))
+    assert ids.segment(key, ordinal, is_open=True) != ids.segment(key, ordinal)
 
 
 @pytest.mark.parametrize(

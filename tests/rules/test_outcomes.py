@@ -86,6 +86,25 @@ def test_every_error_says_what_to_do(verb, outcome):
     assert "the-handle" in text or "VisibilityTimeout" in text
 
 
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        (Outcome.STALE, "a later receive"),
+        (Outcome.ALREADY_DELETED, "was deleted"),
+        (Outcome.NOT_IN_FLIGHT, "visibility timeout has run out"),
+        (Outcome.INVALID, "never handed out"),
+    ],
+)
+def test_v8_v9_v13_the_error_says_what_became_of_the_receipt(outcome, why):
+    assert why in str(error(Verb.CHANGE, outcome, "handle", 60, 43_200))
+
+
+def test_v10_recorded_the_error_of_a_fifo_queues_expired_receipt_names_the_handle():
+    found = error(Verb.DELETE, Outcome.EXPIRED, "the-handle", 0, None)
+    assert (found.field, found.value) == ("ReceiptHandle", "the-handle")
+    assert found.bound == "The receipt handle has expired" and found.fix
+
+
 def test_v7_the_error_beyond_the_ceiling_names_field_bound_and_fix():
     found = error(Verb.CHANGE, Outcome.BEYOND_CEILING, "handle", 60, 43_200)
     assert (found.field, found.value) == ("VisibilityTimeout", 60)

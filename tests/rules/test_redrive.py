@@ -88,6 +88,11 @@ def test_d1_the_target_says_which_queues_may_use_it(given, allows_a):
     assert redrive.allow_policy_of(given).allows("a") is allows_a
 
 
+def test_d1_recorded_ten_queues_may_be_named():
+    ten = [f"q{n}" for n in range(10)]
+    assert redrive.allow_policy_of(allowing("byQueue", *ten)).sources == tuple(ten)
+
+
 def test_d1_an_allow_policy_is_read_whole():
     assert redrive.allow_policy_of(allowing("byQueue", "a", ARN)) == RedriveAllowPolicy("byQueue", ("a", "dead"))
 
@@ -106,7 +111,7 @@ def test_d1_an_allow_policy_that_is_none_is_refused(text):
 
 
 def queue(name, **given):
-    return SimpleNamespace(name=name, attributes=attributes.complete(given))
+    return SimpleNamespace(id=name, name=name, attributes=attributes.complete(given))
 
 
 FIFO = {"FifoQueue": "true"}
@@ -167,3 +172,21 @@ def test_d1_the_queue_that_is_left_remembers_where_to():
 
 def test_d2_a_redriven_message_is_new_where_it_comes_to():
     assert redrive.redriven(90_000, "dead-00000000") == Record(enqueued_at=90_000, origin_queue="dead-00000000")
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "says"),
+    [
+        (queue("a"), queue("b", Lanes=2), None),
+        (queue("a", **FIFO), queue("b", **FIFO), None),
+        (queue("a"), queue("a"), "another queue"),
+        (queue("a", **FIFO), queue("b"), "same type"),
+        (queue("a"), queue("b", **FIFO), "same type"),
+        (queue("a", Lanes=3, **FIFO), queue("b", **FIFO), "equal Lanes; the source has 3"),
+    ],
+)
+def test_d1_d2_messages_move_between_two_queues_of_a_type_and_groups_stay_in_their_lane(source, destination, says):
+    found = redrive.broken_bound(source, destination)
+    assert found is None if says is None else says in found
+    if says is None:
+        redrive.require_destination(source, destination)

@@ -21,6 +21,7 @@ def test_a_commit_that_is_too_far_ahead_is_an_error_that_names_both_times_and_th
     said = str(raised.value)
     assert "2023-11-14T22:13:20.000+00:00" in said and "2023-11-14T22:13:50.001+00:00" in said
     assert "30.0 s apart" in said and "maximum_clock_skew" in said and "NTP" in said
+    assert "and the last commit is ahead: 2023-11-14T22:13:50" in said, "whose time the other one is"
     assert raised.value.code == "ClocksDisagree"
 
 

@@ -100,6 +100,26 @@ def test_v7_without_a_ceiling_every_extension_holds():
     assert change(received(30), 10**9, NOW, ceiling=None)[0] is Outcome.CHANGED
 
 
+def heartbeat(record, timeout, now, ceiling=TWELVE_HOURS):
+    return visibility.change(
+        record, "r1", timeout, now, ceiling=ceiling, accept_late=False, whole_claim=True, only_later=True
+    )
+
+
+def test_v4_a_heartbeat_extends_and_never_shortens_what_was_given_longer():
+    record = received(30)
+    assert heartbeat(record, 60, NOW + SECOND) == (Outcome.CHANGED, record._replace(visible_at=NOW + 61 * SECOND))
+    _, longer = change(record, 600, NOW)
+    assert heartbeat(longer, 60, NOW + SECOND) == (Outcome.CHANGED, longer)
+
+
+def test_v7_a_heartbeat_goes_as_far_as_the_ceiling_and_no_further():
+    record = received(30)
+    outcome, kept = heartbeat(record, 60, NOW + 20 * SECOND, ceiling=70)
+    assert (outcome, kept.visible_at) == (Outcome.CHANGED, NOW + 70 * SECOND)
+    assert heartbeat(kept, 60, NOW + 65 * SECOND, ceiling=70) == (Outcome.CHANGED, kept)
+
+
 def test_v8_through_a_replaced_receipt_nothing_changes():
     taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
     now = NOW + 32 * SECOND
@@ -136,9 +156,25 @@ def test_v10_a_delete_after_the_deadline_deletes_when_nobody_received_it_again()
     assert record.deleted_at == NOW + 31 * SECOND
 
 
+def test_v10_recorded_on_a_fifo_queue_a_delete_needs_a_receipt_that_has_not_expired():
+    held = received(30)
+    _, released = change(held, 0, NOW + SECOND)
+    for gone, now in ((held, NOW + 31 * SECOND), (released, NOW + 2 * SECOND)):
+        assert visibility.delete(gone, "r1", now, fifo=True) == (Outcome.EXPIRED, gone)
+        assert visibility.delete(gone, "r1", now, fifo=False)[0] is Outcome.DELETED
+    assert visibility.delete(held, "r1", NOW + 29 * SECOND, fifo=True)[0] is Outcome.DELETED
+
+
+def test_d1_a_receive_keeps_from_where_and_when_a_message_came():
+    came = Record(receive_count=3, first_received_at=1, origin_queue="jobs-0", enqueued_at=NOW - SECOND)
+    record = received(30, before=came)
+    assert (record.origin_queue, record.enqueued_at) == ("jobs-0", NOW - SECOND)
+    assert (record.receive_count, record.first_received_at) == (4, 1)
+
+
 def test_v12_a_lock_hides_a_message_and_leaves_the_receive_count():
     record = visibility.lock(UNTOUCHED, 60, NOW)
-    assert status(record, 0, NOW) is Status.LOCKED
+    assert status(record, 0, NOW) is status(record, 0, NOW + 60 * SECOND - 1) is Status.LOCKED
     assert status(record, 0, NOW + 60 * SECOND) is Status.VISIBLE
     assert record.receive_count == 0 and record.first_received_at is None
 
@@ -159,6 +195,14 @@ def test_v12_a_lock_replaces_a_receipt_that_ran_out():
     locked = visibility.lock(received(30), 60, NOW + 31 * SECOND)
     assert standing(locked, "r1", NOW + 32 * SECOND) is Standing.SUPERSEDED
     assert locked.receive_count == 1 and locked.first_received_at == NOW
+
+
+def test_v12_a_lock_ends_what_was_released_or_attempted_before():
+    _, released = change(received(30, attempt="job-7"), 0, NOW + SECOND)
+    locked = visibility.lock(released, 60, NOW + 2 * SECOND)
+    assert locked == Record(receive_count=1, first_received_at=NOW, received_at=NOW, visible_at=NOW + 62 * SECOND), (
+        "nobody holds it, and no attempt or release is on record"
+    )
 
 
 def test_v13_a_deleted_message_stays_deleted():
@@ -233,3 +277,29 @@ def test_a_handle_that_was_never_handed_out_is_invalid():
     assert change(UNTOUCHED, 60, NOW) == (Outcome.INVALID, UNTOUCHED)
     assert visibility.delete(UNTOUCHED, "r1", NOW) == (Outcome.INVALID, UNTOUCHED)
     assert standing(Record(), "r1", NOW) is Standing.UNKNOWN
+
+
+def test_settling_a_message_by_itself_is_no_part_of_its_claim():
+    _, released = change(received(30), 0, NOW + SECOND)
+    now = NOW + 2 * SECOND
+    assert visibility.change(released, "r1", 60, now, ceiling=None, accept_late=False)[0] is Outcome.NOT_IN_FLIGHT
+    assert visibility.delete(released, "r1", now)[0] is Outcome.DELETED
+
+
+def test_what_a_purge_deletes_was_not_acknowledged_and_no_receipt_restores_it():
+    held = received(30, attempt="job-7")
+    purged = visibility.purge(held, NOW + SECOND)
+    assert purged == held._replace(receipt_id=None, attempt_id=None, deleted_at=NOW + SECOND)
+    assert status(purged, 0, NOW + SECOND) is Status.DELETED
+    assert visibility.restore(purged, "r1", NOW + 2 * SECOND) is None
+
+
+def test_an_acknowledgement_is_undone_by_its_own_receipt_only_and_then_no_receipt_works():
+    held = received(30, attempt="job-7")._replace(writing_to="out", write_id="w", released_at=NOW)
+    _, gone = visibility.delete(held._replace(released_at=None), "r1", NOW + SECOND)
+    assert visibility.restore(gone, "r2", NOW + 2 * SECOND) is None
+    assert visibility.restore(held, "r1", NOW + 2 * SECOND) is None, "it was not deleted"
+    back = visibility.restore(gone._replace(released_at=NOW), "r1", NOW + 2 * SECOND)
+    assert back == Record(receive_count=1, first_received_at=NOW, received_at=NOW, visible_at=NOW + 2 * SECOND)
+    assert status(back, 0, NOW + 2 * SECOND) is Status.VISIBLE
+    assert standing(back, "r1", NOW + 2 * SECOND) is Standing.SUPERSEDED

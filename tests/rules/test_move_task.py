@@ -1,0 +1,99 @@
+"""D2: message move tasks as pure functions: who may start, how much may move by when, and how a task ends."""
+
+import pytest
+
+from ledger.errors import InvalidParameterValue, ResourceNotFound
+from ledger.rules import move_task
+from ledger.rules.move_task import MoveTask, TaskStatus
+
+NOW = 1_700_000_000_000
+SECOND = 1_000
+
+
+def task(rate=None, to_move=10, **changed):
+    return move_task.new_task("dead-0", "jobs", rate, to_move, NOW, [])._replace(**changed)
+
+
+def test_d2_a_task_begins_with_what_it_was_asked_for_and_nothing_moved():
+    found = move_task.new_task("dead-0", "jobs", 5, 10, NOW, [])
+    assert found == MoveTask(found.task, "dead-0", "jobs", 5, NOW, NOW, 10)
+    assert (found.moved, found.status, found.failure, found.revision) == (0, "RUNNING", None, 1)
+    assert found.is_running
+
+
+def test_d2_every_task_has_a_handle_of_its_own_by_which_it_can_be_cancelled():
+    tasks = [task() for _ in range(100)]
+    assert len({each.task for each in tasks}) == 100
+    assert all(move_task.to_cancel(tasks, each.task) is each for each in tasks)
+
+
+@pytest.mark.parametrize("status", TaskStatus)
+def test_d2_recorded_a_task_waits_for_no_task_that_has_ended(status):
+    others = [task(status=TaskStatus.COMPLETED.value), task(status=status.value)]
+    if status is TaskStatus.RUNNING:
+        with pytest.raises(InvalidParameterValue, match="already a task running"):
+            move_task.new_task("dead-0", None, None, 1, NOW, others)
+    else:
+        assert move_task.new_task("dead-0", None, None, 1, NOW, others).is_running
+
+
+@pytest.mark.parametrize(
+    ("after", "moved", "allowed"),
+    [(0, 0, 5), (999, 0, 5), (1_000, 0, 10), (1_000, 5, 5), (999, 5, 0), (10_500, 40, 15), (0, 7, 0)],
+)
+def test_d2_a_rate_allows_so_many_a_second_since_the_start_and_the_first_seconds_at_once(after, moved, allowed):
+    assert move_task.allowance(task(rate=5, moved=moved), NOW + after) == allowed
+
+
+def test_d2_without_a_rate_everything_may_move():
+    assert move_task.allowance(task(), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("moved", "allowed", "status"),
+    [(3, None, "COMPLETED"), (0, None, "COMPLETED"), (3, 5, "COMPLETED"), (5, 5, "RUNNING"), (0, -1, "RUNNING")],
+)
+def test_d2_a_task_is_done_when_there_was_less_than_it_was_allowed_to_move(moved, allowed, status):
+    before = task(rate=5, moved=7, revision=4)
+    after = move_task.progressed(before, moved, allowed, NOW + SECOND)
+    assert after == before._replace(moved=7 + moved, updated_at=NOW + SECOND, status=status, revision=5)
+
+
+def test_d2_a_step_that_ends_after_its_task_was_cancelled_counts_and_leaves_it_cancelled():
+    cancelled = move_task.ended(task(), TaskStatus.CANCELLED, NOW + SECOND)
+    after = move_task.progressed(cancelled, 3, None, NOW + 2 * SECOND)
+    assert (after.status, after.moved, after.is_running) == ("CANCELLED", 3, False)
+
+
+def test_d2_a_task_that_ends_early_says_when_and_why():
+    before = task(revision=4)
+    failed = move_task.ended(before, TaskStatus.FAILED, NOW + SECOND, "no such queue")
+    assert failed == before._replace(status="FAILED", updated_at=NOW + SECOND, failure="no such queue", revision=5)
+    assert move_task.ended(before, TaskStatus.CANCELLED, NOW).failure is None
+
+
+def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_handle():
+    running, done = task(), task(status=TaskStatus.COMPLETED.value)
+    assert move_task.to_cancel([done, running], running.task) is running
+    for handle in (done.task, "0" * 32):
+        with pytest.raises(ResourceNotFound, match="No running message move task"):
+            move_task.to_cancel([done, running], handle)
+
+
+def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():
+    running, elsewhere = task(), task()._replace(source="dead-1")
+    assert move_task.follows(task(), []) and move_task.follows(task(), [elsewhere])
+    assert not move_task.follows(task(), [elsewhere, running]), "another runs on this source"
+    assert move_task.follows(task(), [running._replace(status="COMPLETED")])
+    step = move_task.taken(running, NOW + SECOND)
+    assert step == running._replace(updated_at=NOW + SECOND, revision=2)
+    assert move_task.follows(step, [elsewhere, running]) and not move_task.follows(step, [step])
+    assert not move_task.follows(step, []), "what it follows is not there"
+    assert not move_task.follows(move_task.taken(step, NOW), [running]), "somebody else's step is missing"
+
+
+@pytest.mark.parametrize(("age", "status", "abandoned"), [
+    (60_000, "RUNNING", False), (60_001, "RUNNING", True), (60_001, "COMPLETED", False),
+])  # fmt: skip
+def test_d2_a_running_task_that_nobody_has_touched_for_a_minute_is_left_behind(age, status, abandoned):
+    assert move_task.is_abandoned(task(status=status), NOW + age) is abandoned
