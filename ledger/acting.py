@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,18 @@ class Acting(DeadLetters):
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
         accept_late = record.attributes["LateChange"] == "accept"
-        return self._store.act(record, actions, limits, accept_late, self._clock)
+        with contextlib.ExitStack() as stack:
+            # A claim's own verbs say for themselves what they end.
+            ending = [
+                (number, stack.enter_context(claim.own_endings.ending(action.runs)))
+                for number, action in enumerate(actions)
+                if not action.whole_claim and action.ends
+                for claim in self._claims.of(action.receipt_id)
+            ]
+            answers = self._store.act(record, actions, limits, accept_late, self._clock)
+            for number, one in ending:
+                one.answered(answers[number])
+            return answers
 
     def _outputs(self) -> Any:
         outputs = getattr(self._store, "outputs", None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.clock import instant
+from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
 from ledger.message import Message, public_message
 from ledger.output import write_output
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.queue import Queue
+
+
+#: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
+LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,9 @@ class Claim:
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
+        self.own_endings = OwnEndings()
+        if grant:
+            queue._claims.add(self)
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -87,6 +95,16 @@ class Claim:
         """
         return self._extend(self.visibility_timeout if visibility_timeout is None else visibility_timeout)
 
+    def check(self) -> None:
+        """Looks whether anything of the claim is still held, and changes nothing. Raises LeaseLost when nothing is, of
+        what was not settled through this object: it ran out, or others received, released or deleted it."""
+        if self._grant is None:
+            return
+        left = self.own_endings.outside(self._grant.runs)
+        queue = self._queue
+        if left and queue._store.held(queue._record(), self.receipt_id, queue._clock) is None:
+            raise self._lost(left)
+
     def release(self) -> Settled:
         """Gives back all that is still held, at once. Raises LeaseLost when there is nothing left to give back."""
         return self._settle(Verb.CHANGE, 0)
@@ -94,7 +112,8 @@ class Claim:
     def delete(self) -> Settled:
         """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
 
-        Raises LeaseLost when others hold or deleted all of it: its work was, or will be, done by somebody else.
+        Raises LeaseLost when others hold, released or deleted all of it: its work was, or will be, done by somebody
+        else. So do two holders of one receipt (two tasks with one attempt id) learn of each other.
         """
         return self._settle(Verb.DELETE, 0)
 
@@ -117,7 +136,8 @@ class Claim:
             self._grant.runs.select(RUNS.names) if messages is None else self._queue._runs_of(messages, self.receipt_id)
         )
         if runs.num_rows:
-            write_output(self._queue, self.receipt_id, runs, rows, table)
+            with self.own_endings.ending(runs):
+                write_output(self._queue, self.receipt_id, runs, rows, table)
         return Settled(count_messages(runs), 0)
 
     def settle(
@@ -153,11 +173,9 @@ class Claim:
             return Settled(0, 0)
         runs = self._grant.runs.select(RUNS.names)
         action = Action(verb, self.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
-        answer = self._queue._act([action])[0]
-        by_outcome = {
-            outcome: count_messages(answer.filter(pa.compute.equal(answer["outcome"], outcome.value)))
-            for outcome in Outcome
-        }
+        # Through this object, before: what is settled beside that was settled by another holder of the receipt.
+        answer, elsewhere = self._acted(action)
+        by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
                 "VisibilityTimeout",
@@ -167,30 +185,43 @@ class Claim:
                 "Give at most the time that is left, or raise the queue's MaximumVisibilityTimeout.",
             )
         done = by_outcome[Outcome.CHANGED] + by_outcome[Outcome.DELETED]
-        # Already deleted, and not under this receipt: by another receiver.
-        lost_outcomes = (
-            Outcome.STALE,
-            Outcome.NOT_IN_FLIGHT,
-            Outcome.ALREADY_DELETED,
-            Outcome.INVALID,
-            Outcome.EXPIRED,
-        )
-        lost = sum(by_outcome[outcome] for outcome in lost_outcomes)
+        lost = elsewhere + sum(by_outcome[outcome] for outcome in LOST)
         if lost and not done:
-            raise LeaseLost(
-                f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out "
-                "or were received by others. Receive again; keep a claim with a longer timeout or a heartbeat"
-            )
+            raise self._lost(lost)
         return Settled(done, lost)
+
+    def _acted(self, action: Action) -> tuple[pa.Table, int]:
+        """The answer to an action on the whole claim, and how many messages others ended."""
+        if not action.ends:
+            answer = self._queue._act([action])[0]
+            # Looked at afterwards: what the body ends meanwhile is its own.
+            return answer, self.own_endings.outside(_of(answer, Outcome.SETTLED))
+        before = self.own_endings.copy()
+        with self.own_endings.ending(action.runs) as ending:
+            answer = self._queue._act([action])[0]
+            ending.answered(answer)
+        return answer, before.outside(_of(answer, Outcome.SETTLED))
+
+    def _lost(self, lost: int) -> LeaseLost:
+        return LeaseLost(
+            f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out or "
+            "were received by others, or were ended by another holder of the receipt (do two tasks share an attempt "
+            "id?). Receive again; keep a claim with a longer timeout or a heartbeat"
+        )
+
+
+def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
+    return answer.filter(pa.compute.equal(answer["outcome"], outcome.value))
 
 
 class Heartbeat:
     """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
 
-    `lost` is true once nothing is held any more, `lost_messages` counts those that others got; `check()` raises
-    LeaseLost then, for use inside a long loop. Messages that its body gave a later deadline keep it. At the ceiling
-    (V7) it extends a last time to the ceiling and stops: `at_ceiling` is true and the lease ends then. An error that is
-    not a lost lease is kept in `error`, and the next beat tries again.
+    `lost` is true once nothing is held any more, whoever ended it: another receiver, or another holder of the same
+    receipt; what its own body settled is not lost. `lost_messages` counts those that others got or ended; `check()`
+    raises LeaseLost once all is lost, for use inside a long loop. Messages that its body gave a later deadline keep
+    it. At the ceiling (V7) it extends a last time to the ceiling and stops: `at_ceiling` is true and the lease ends
+    then. An error that is not a lost lease is kept in `error`, and the next beat tries again.
     """
 
     def __init__(self, claim: Claim, visibility_timeout: int, every: float) -> None:
@@ -240,8 +271,8 @@ class Heartbeat:
     def _extend(self) -> bool:
         """One beat; False when it was the last, at the ceiling."""
         ceiling, now = self._claim._ceiling(), self._claim._queue._clock()
-        self.at_ceiling = ceiling is not None and now + self._timeout * MILLISECONDS > ceiling
+        last = ceiling is not None and now + self._timeout * MILLISECONDS > ceiling
         self.lost_messages = self._claim._extend(self._timeout, only_later=True).lost
         self.beats += 1
-        self.error = None
-        return not self.at_ceiling
+        self.error, self.at_ceiling = None, last
+        return not last

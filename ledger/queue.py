@@ -10,6 +10,7 @@ from ledger.acting import Acting
 from ledger.arrow_rows import SentTable, entries_of, sent_table
 from ledger.batch import Claim
 from ledger.clock import Clock
+from ledger.ending import LiveClaims
 from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
 from ledger.message import Message, public_message
 from ledger.rules import attributes as attribute_rules
@@ -33,6 +34,7 @@ class Queue(Acting):
     ) -> None:
         super().__init__(store, record, clock, frames)
         self._poll_interval = poll_interval
+        self._claims = LiveClaims()
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"

@@ -172,6 +172,15 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     return record.attempt_id == attempt_id and status(record, 0, now) is Status.IN_FLIGHT
 
 
+def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
+    """Whether a message still belongs to the claim of a receipt: it was neither deleted, given back nor moved, nor did
+    another receive or a lock come after it. With `now`: and its deadline has not passed."""
+    gone = record.deleted_at is not None or record.moved_to is not None or record.released_at is not None
+    if gone or record.receipt_id != receipt_id:
+        return False
+    return now is None or standing(record, receipt_id, now) is Standing.HELD
+
+
 def restart(record: Record, timeout: int, now: int) -> Record:
     """F3: the same receipt with the timeout restarted, as if received now for the first time (the ceiling too)."""
     return record._replace(received_at=now, visible_at=now + timeout * MILLISECONDS)

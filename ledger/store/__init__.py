@@ -120,6 +120,11 @@ class Action:
     whole_claim: bool = False
     only_later: bool = False
 
+    @property
+    def ends(self) -> bool:
+        """Whether it ends the hold on the messages: deletes or releases them."""
+        return self.verb is Verb.DELETE or not self.timeout
+
 
 @dataclass(frozen=True)
 class StoredMessage:
@@ -209,8 +214,9 @@ class Store(Protocol):
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """V11; raises MessageDoesNotExist."""
 
-    def held(self, queue: QueueRecord, receipt_id: str) -> Grant | None:
-        """What is recorded under a receipt and not deleted, or None."""
+    def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
+        """What is recorded under a receipt and neither deleted nor given back, or None; with a clock only what is in
+        flight by it."""
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """The messages of a grant, oldest first."""

@@ -205,14 +205,10 @@ class MemoryStore(MemoryQueues):
         with self._lock:
             return self._answer(ids.place(message_id), self._find(queue, message_id))
 
-    def held(self, queue: QueueRecord, receipt_id: str) -> Grant | None:
+    def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         with self._lock:
-            stored = self._stored(queue)
-            places = [
-                place
-                for place, m in stored.items()
-                if m.record.receipt_id == receipt_id and m.record.deleted_at is None and m.record.moved_to is None
-            ]
+            stored, now = self._stored(queue), None if clock is None else clock()
+            places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
             return self._grant(stored, places, stored[places[0]].record.received_at) if places else None
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:

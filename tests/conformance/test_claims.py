@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, LeaseLost
+from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 
@@ -176,3 +176,82 @@ def test_a_claim_of_hundreds_splits_and_joins_again(queue):
     assert claim.extend(600).messages == 100
     assert (other.delete().messages, claim.delete().messages) == (100, 100)
     assert queue.counts().deleted == 300
+
+
+def test_a_claim_that_another_holder_of_its_receipt_ended_is_lost(queue, world):
+    """A second task with the same attempt id has the same receipt. What it ends is not settled by the first one."""
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(None, attempt_id="shared")
+    other = world.open_another().queue(queue.name).receive(None, attempt_id="shared")
+    claim.check()
+    assert other.receipt_id == claim.receipt_id and other.release().messages == 3
+    with changing_nothing(queue, ids):
+        for verb in (claim.check, claim.extend, claim.release, claim.delete):
+            with pytest.raises(LeaseLost, match=r"3 ran out.*another holder of the receipt.*attempt id"):
+                verb()
+    other.check()
+
+
+def test_a_claim_says_how_much_of_it_another_holder_of_its_receipt_ended(queue, world):
+    queue.send([f"{n}" for n in range(10)])
+    claim = queue.receive(None)
+    handles = [message.receipt_handle for message in claim]
+    other = world.open_another().queue(queue.name)
+    claim.settle(release=handles[:2])
+    other.delete(handles[2:5])
+    claim.check()
+    assert (claim.extend(60).messages, claim.extend(60).lost) == (5, 3)
+    assert other.claim(claim.receipt_id).count == 5, "what was given back is no part of it"
+    deleted = claim.delete()
+    assert (deleted.messages, deleted.lost) == (5, 3)
+    with pytest.raises(LeaseLost, match="of its 10 messages 3"):
+        claim.delete()
+
+
+def test_a_check_finds_a_claim_that_ran_out_or_went_to_others_and_one_that_is_settled(queue, clock):
+    ids = queue.send(["a", "b"])
+    claim = queue.receive(None)
+    queue.delete(claim.messages()[0].receipt_handle)
+    with changing_nothing(queue, ids):
+        claim.check()
+    clock.advance(30)
+    with pytest.raises(LeaseLost, match="1 ran out"):
+        claim.check()
+    newer = queue.receive(None)
+    with pytest.raises(LeaseLost):
+        claim.check()
+    newer.delete()
+    newer.check()
+    queue.receive().check()
+
+
+def test_a_delete_whose_answer_was_lost_may_be_repeated_and_is_no_loss(queue, monkeypatch):
+    queue.send(["a", "b"])
+    claim, working = queue.receive(None), queue._store.act
+
+    def losing(*arguments):
+        working(*arguments)
+        raise ConnectionError("the answer is lost")
+
+    monkeypatch.setattr(queue._store, "act", losing)
+    with pytest.raises(ConnectionError):
+        claim.delete()
+    monkeypatch.setattr(queue._store, "act", working)
+    claim.check()
+    assert (claim.delete().messages, claim.delete().lost) == (0, 0)
+
+
+def test_a_release_that_lost_to_other_writers_ended_nothing(queue, world, monkeypatch):
+    queue.send(["a"])
+    claim, working = queue.receive(), queue._store.act
+
+    def losing(*arguments):
+        raise ContentionOutlastedRetries("act", 60, 1.0)
+
+    monkeypatch.setattr(queue._store, "act", losing)
+    with pytest.raises(ContentionOutlastedRetries):
+        claim.release()
+    monkeypatch.setattr(queue._store, "act", working)
+    world.open_another().queue(queue.name).claim(claim.receipt_id).release()
+    with pytest.raises(LeaseLost):
+        claim.release()

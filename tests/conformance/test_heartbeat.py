@@ -122,6 +122,55 @@ def test_what_was_settled_inside_the_block_is_not_lost(queue, clock):
     assert not heart.lost and heart.lost_messages == 0
 
 
+@pytest.mark.parametrize("how", ["release", "delete", "by handles"])
+def test_what_another_holder_of_the_receipt_ended_is_lost(queue, world, how):
+    """Two tasks with one attempt id share a claim; the one that is not asked must learn that it holds nothing."""
+    queue.send(["a", "b"])
+    claim = queue.receive(None, attempt_id="a run's id, and no more")
+    other = world.open_another().queue(queue.name)
+    shared = other.receive(None, attempt_id="a run's id, and no more")
+    with claim.heartbeat(every=EVERY) as heart:
+        another_beat(heart)
+        heart.check()
+        if how == "by handles":
+            other.change_visibility([message.receipt_handle for message in shared], 0)
+        else:
+            getattr(shared, how)()
+        eventually(lambda: heart.lost)
+        with pytest.raises(LeaseLost, match="stop"):
+            heart.check()
+
+
+@pytest.mark.parametrize("how", ["its own verb", "handles", "one by one"])
+def test_what_the_body_itself_settled_is_not_lost_however_it_did(queue, how):
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    handles = [message.receipt_handle for message in claim]
+    with claim.heartbeat(every=EVERY) as heart:
+        if how == "its own verb":
+            claim.release()
+        elif how == "handles":
+            claim.settle(delete=handles[:1], release=handles[1:])
+        else:
+            for handle in handles:
+                queue.delete(handle)
+        another_beat(heart)
+    assert not heart.lost and heart.lost_messages == 0 and heart.error is None
+
+
+def test_a_heartbeat_counts_what_another_holder_of_the_receipt_ended(queue):
+    queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    handles = [message.receipt_handle for message in claim]
+    queue.delete(handles[0])
+    with claim.heartbeat(every=EVERY) as heart:
+        queue.claim(claim.receipt_id).settle(release=handles[1:2])  # the same queue object: the body's own
+        another_beat(heart)
+        assert (heart.lost, heart.lost_messages) == (False, 0)
+        queue.claim(claim.receipt_id).delete()
+        eventually(lambda: heart.lost)
+
+
 def test_a_beat_never_shortens_what_its_body_gave_a_later_deadline(queue, clock):
     """A job parks a message for an hour and goes on with the others: the next beat must not bring it back."""
     parked, other = queue.send(["a", "b"])

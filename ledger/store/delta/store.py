@@ -133,15 +133,11 @@ class DeltaStore:
         lane = int(loaded.lanes.lanes(at)[0])
         return Reader(self.engine, self.stocks).message(queue, lane, message_id, loaded.lanes.record(code))
 
-    def held(self, queue: QueueRecord, receipt_id: str) -> Grant | None:
+    def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """One read of the queue's records."""
-        loaded = self._load(queue, None)
-        lanes = loaded.lanes
-        mine = lanes.per_code(
-            lanes.runs.code,
-            lambda r: r.receipt_id == receipt_id and r.deleted_at is None and r.moved_to is None,
-            bool,
-        )
+        loaded = self._load(queue, clock)
+        lanes, now = loaded.lanes, None if clock is None else loaded.now
+        mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = Runs(*(column[mine] for column in lanes.runs))
         return grant_of(lanes, runs, receipt_id)(loaded.snapshot.version)
 
