@@ -15,7 +15,6 @@ from ledger.rules import limits as bounds
 from ledger.rules import visibility
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS
 from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
@@ -129,22 +128,6 @@ class Acting(DeadLetters):
             raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
         return outputs
 
-    def _runs_of(self, receipt_handles: Any, receipt_id: str) -> Any:
-        """The messages of handles, all of one receipt, as RUNS."""
-        record = self._record()
-        handles = _read(receipt_handles, "messages")
-        if is_spark(handles):
-            limits = attribute_rules.limits_of(record.attributes)
-            actions = self._spark().wishes(record, [(Verb.DELETE, handles, 0)], limits).actions
-        else:
-            wishes = _wishes(Verb.DELETE, handles, 0, bounds.UNBOUNDED)
-            for wish in wishes:
-                decode(wish.handle, record.id)
-            actions = HandleList(record, wishes).actions
-        if {action.receipt_id for action in actions} - {receipt_id}:
-            raise InvalidParameterValue("messages", "receipt handles", f"Must be handles of the claim {receipt_id}")
-        return actions[0].runs if actions else RUNS.empty_table()
-
     def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
         asked = HandleList(self._made, wishes)
         return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
@@ -158,12 +141,12 @@ class Acting(DeadLetters):
             raise error
 
 
-def _read(handles: Any, field: str = FIELD) -> Any:
+def _read(handles: Any) -> Any:
     """A DataFrame of Spark's, a pyarrow.Table, or a list of receipt handles."""
     if is_spark(handles):
         return handles
-    table = arrow_table(field, handles)
-    return handles_of(field, handles) if table is None else table
+    table = arrow_table(FIELD, handles)
+    return handles_of(FIELD, handles) if table is None else table
 
 
 def _wishes(verb: Verb, handles: Any, timeout: int | str, limits: bounds.Limits) -> list[Wish]:

@@ -117,28 +117,32 @@ class Claim:
         """
         return self._settle(Verb.DELETE, 0)
 
-    def write(self, rows: Any, table: str, *, messages: Any = None) -> Settled:
-        """Appends `rows` to the Delta table `table` and acknowledges the claim's messages, effectively once.
+    def write(self, rows: Any, table: Any, *, messages: Any = None) -> Settled:
+        """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
 
         A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
         next finds out from the table whether the rows are in, and gets only those whose rows are not
-        (`ledger.rules.output` has the argument). `rows`: a DataFrame, or without Spark a pyarrow.Table. `table`: a
-        path (with a / in it), a URI or a table of Spark's catalog; it is made when there is none. `messages`: the
-        receipt handles (a list, or a DataFrame with the column) that the rows are about, when they are not about the
-        whole claim; the others stay held.
+        (`ledger.rules.output` has the argument). `rows`: a DataFrame, computed once, before anything else happens,
+        or without Spark an Arrow table (pyarrow, pandas, polars). `table`: a path (with a / in it, or a pathlib.Path),
+        a URI, or a table of Spark's catalog; it is made when there is none.
+        `messages` says which messages the rows are about:
+        - the name of a column of the rows, of message ids or receipt handles: those that have a row are acknowledged,
+          the others stay held. What is written and what is acknowledged cannot differ;
+        - None: the whole claim, whether each message has a row or not;
+        - a list of receipt handles or message ids, or a table with the column receipt_handle. When the rows carry a
+          column message_id or receipt_handle, both must name the same messages. When they carry none, nobody can check
+          that: a DataFrame is computed apart from the rows, and may have come to other results.
+        Rows that carry ids of messages that are not of this claim are refused.
         Safe to retry: rows that an earlier call wrote for the same messages are not written again.
-        Raises LeaseLost when not all of these messages are held any more; then nothing was written. Keep a heartbeat
-        running while Spark computes the rows.
+        Raises LeaseLost when not all of these messages are held any more, InvalidParameterValue for what it cannot do,
+        also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows; then
+        nothing was written. Raises OutputUnreadable when the table broke while it was written to: then nobody can tell,
+        and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
         """
         if self._grant is None:
             return Settled(0, 0)
-        runs = (
-            self._grant.runs.select(RUNS.names) if messages is None else self._queue._runs_of(messages, self.receipt_id)
-        )
-        if runs.num_rows:
-            with self.own_endings.ending(runs):
-                write_output(self._queue, self.receipt_id, runs, rows, table)
-        return Settled(count_messages(runs), 0)
+        count = write_output(self._queue, self._grant, rows, table, messages, self.own_endings.ending)
+        return Settled(count, 0)
 
     def settle(
         self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
+from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.rules.message_id import SEQ_BOUND
 from ledger.rules.visibility import Outcome
 from ledger.store import RUNS, count_messages
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ledger.batch import Claim
 
 #: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
-NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost)
+NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 

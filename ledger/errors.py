@@ -114,6 +114,30 @@ class ContentionOutlastedRetries(LedgerError):
         )
 
 
+class OutputNotWritten(LedgerError):
+    """`claim.write` could not write: nothing of it is in the table, and the claim is held as before."""
+
+    code = "OutputNotWritten"
+
+    def __init__(self, table: object, reason: str) -> None:
+        self.table, self.reason = table, reason
+        super().__init__(f"Nothing was written to the output table {table}: {reason}. The claim is held as before")
+
+
+class OutputUnreadable(LedgerError):
+    """An output table cannot say whether the rows of some messages are in it. Those messages are left alone."""
+
+    code = "OutputUnreadable"
+
+    def __init__(self, table: object, reason: str) -> None:
+        self.table, self.reason = table, reason
+        super().__init__(
+            f"The output table {table} cannot say whether the rows of some messages are in it: {reason}. These "
+            "messages are left alone, neither lost nor received again, until it can be read and written to. If it is "
+            "gone for good, acknowledge them by their receipt handles, or give them back with restore(receipt_id)"
+        )
+
+
 class UnsafeStorage(LedgerError):
     """Two writers could silently lose each other's commits on this storage."""
 

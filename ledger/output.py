@@ -4,114 +4,159 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ledger.errors import InvalidParameterValue, LeaseLost, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
+from ledger.output_messages import messages_of
 from ledger.rules import output
-from ledger.store.delta.locks import NoLock, table_lock
+from ledger.rules.location import Location
+from ledger.store import Grant, QueueRecord, count_messages
+from ledger.store.delta.engine import reason
+from ledger.store.delta.evaluated import evaluated_once
+from ledger.store.delta.locks import table_lock
+from ledger.store.delta.named_messages import Named, named_by_column, named_by_values
+from ledger.store.delta.output_target import make_with_spark, not_written, place_of
+from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ledger.clock import Clock
     from ledger.queue import Queue
+    from ledger.store.delta.outputs import Outputs
 
 
-def write_output(queue: Queue, receipt_id: str, runs: pa.Table, rows: Any, table: str) -> None:
-    """Writes `rows` to `table` and deletes the messages of `runs`. See Claim.write."""
+def write_output(
+    queue: Queue,
+    grant: Grant,
+    rows: Any,
+    table: object,
+    messages: Any,
+    ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
+) -> int:
+    """Writes `rows` to `table` and deletes the messages that they are about; answers how many. See Claim.write.
+
+    `ending`: around what ends these messages (RUNS).
+    """
     outputs, record = queue._outputs(), queue._record()
-    writer = _SparkWriter(rows) if hasattr(rows, "sparkSession") else _ArrowWriter(outputs, rows)
-    location = writer.prepare(table)
-    identifier = outputs.begin(record, receipt_id, runs, location, queue._clock)
+    writer = _SparkWriter(rows) if is_spark(rows) else _ArrowWriter(outputs, rows)
+    place = place_of(table, writer.spark)
+    with writer.evaluated():
+        runs = messages_of(record, grant, writer, messages)
+        if runs.num_rows:
+            location = writer.make(table, place).text
+            with not_written(table):
+                table_id = outputs.tables.table_id(location)
+            with ending(runs):
+                _write(outputs, record, grant.receipt_id, writer, runs, location, table_id, queue._clock)
+    return count_messages(runs)
+
+
+def _write(
+    outputs: Outputs,
+    record: QueueRecord,
+    receipt_id: str,
+    writer: Any,
+    runs: pa.Table,
+    location: str,
+    table_id: str,
+    clock: Clock,
+) -> None:
+    identifier = outputs.begin(record, receipt_id, runs, location, table_id, clock)
     if identifier is None:
         return
     outputs.step("begun")
-    metadata = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
-    application = output.application(identifier)
-    writer.write(location, application, metadata)
+    said = {"queue": record.name, "receipt_id": receipt_id, "write_id": identifier, "owner": outputs.owner}
+    failure = _failure(writer, location, identifier, said)
     outputs.step("written")
-    if not outputs.written(location, identifier):
-        raise LeaseLost(
-            f"The claim {receipt_id} was lost before its output was written: others receive the messages, and nothing "
-            "of this write is in the table. Receive again; keep a claim with a longer timeout or a heartbeat"
-        )
-    outputs.finish(record, receipt_id, runs, identifier, queue._clock)
+    # Whatever the writer was told, the table knows: an error may hide a commit that landed.
+    fenced = outputs.tables.committed(location, identifier) == output.FENCED
+    if outputs.tables.written(location, identifier):
+        outputs.finish(record, runs, identifier, clock)
+        return
+    outputs.undo(record, runs, identifier, clock)
+    if failure is not None and not fenced:
+        raise OutputNotWritten(location, reason(failure)) from failure
+    raise LeaseLost(
+        f"The claim {receipt_id} was lost before its output was written: others receive the messages, or another "
+        "call of write took the place of this one, and nothing of this write is in the table. Receive again; keep a "
+        "claim with a longer timeout or a heartbeat"
+    )
+
+
+def _failure(writer: Any, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
+    """Writes; answers what went wrong."""
+    try:
+        # On a local path the commit has the table alone; the rows were computed before, so that it is short.
+        with table_lock(location).exclusive():
+            writer.write(location, output.application(identifier), metadata)
+    except Exception as error:
+        return error
+    return None
 
 
 class _SparkWriter:
     """Writes a DataFrame."""
 
     def __init__(self, rows: Any) -> None:
-        self._rows, self._spark = rows, rows.sparkSession
+        self._rows, self.spark = rows, rows.sparkSession
 
-    def prepare(self, table: str) -> str:
-        """Where the table lies; makes it, empty, when there is none: only a table can tell who wrote to it."""
-        path = _path(table)
-        target = f"delta.`{path}`" if path else table
-        if path:
-            from delta import DeltaTable
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the rows and their types."""
+        return dict(self._rows.dtypes)
 
-            from ledger.store.delta.spark_engine import CONFLICTS
+    @contextlib.contextmanager
+    def evaluated(self) -> Iterator[None]:
+        """The rows are computed once: those that are looked at are those that are written."""
+        with evaluated_once(self._rows) as self._rows:
+            yield
 
-            # Two that begin at once both find no table: one makes it, and the other finds it made.
-            with contextlib.suppress(*CONFLICTS), table_lock(path).exclusive():
-                if not DeltaTable.isDeltaTable(self._spark, path):
-                    self._rows.limit(0).write.format("delta").mode("ignore").save(path)
-        elif not self._spark.catalog.tableExists(table):
-            self._rows.limit(0).write.format("delta").mode("ignore").saveAsTable(table)
-        location = self._spark.sql(f"DESCRIBE DETAIL {target}").select("location").first()[0]
-        return location.removeprefix("file://").removeprefix("file:")
+    def named(self, column: str, queue: str) -> Named:
+        """Which messages a column names."""
+        return named_by_column(self._rows, column, queue)
 
-    def write(self, location: str, application: str, metadata: dict[str, Any]) -> None:
+    def make(self, table: str, place: Location | None) -> Location:
+        """Where the table lies; makes it, empty, when there is none."""
+        return make_with_spark(table, place, self._rows)
+
+    def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction; Delta leaves it out when another version of it was committed."""
-        from ledger.store.delta.spark_engine import CONFLICTS
-
-        lock, rows = table_lock(location), self._rows
-        if not isinstance(lock, NoLock):
-            # On a local path the commit has the table alone: the work is done before, so that it is short.
-            rows = rows.persist()
-            rows.count()
-        try:
-            # Another version of the transaction was committed, which the caller sees; or nothing: it may try again.
-            with contextlib.suppress(*CONFLICTS), lock.exclusive():
-                writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
-                writer.option("txnAppId", application).option("txnVersion", output.WRITTEN).save(location)
-        finally:
-            if rows is not self._rows:
-                rows.unpersist()
+        writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
+        writer.option("txnAppId", application).option("txnVersion", output.WRITTEN).save(location)
 
 
 class _ArrowWriter:
     """Writes an Arrow table, through delta-rs, without a JVM."""
 
+    spark = None
+
     def __init__(self, outputs: Any, rows: Any) -> None:
-        if not isinstance(rows, pa.Table):
-            raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or a pyarrow.Table")
-        self._outputs, self._rows = outputs, rows
+        table = arrow_table("rows", rows)
+        if table is None:
+            raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or an Arrow table")
+        self._engine, self._rows = outputs.without_spark(), table
 
-    def prepare(self, table: str) -> str:
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the rows and their types."""
+        return {field.name: str(field.type) for field in self._rows.schema}
+
+    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+        """The rows are what they are."""
+        return contextlib.nullcontext()
+
+    def named(self, column: str, queue: str) -> Named:
+        """Which messages a column names."""
+        return named_by_values(self._rows[column].to_pylist(), queue)
+
+    def make(self, table: str, place: Location) -> Location:
         """Where the table lies; makes it, empty, when there is none."""
-        path = _path(table)
-        if path is None:
-            raise SparkIsNeeded(f"{table} is a table of a catalog: write a DataFrame, or name a path")
-        with table_lock(path).exclusive():
-            self._outputs.without_spark().create_output(path, self._rows.schema)
-        return path
+        with not_written(table), table_lock(place.text).exclusive():
+            self._engine.create_output(place.text, self._rows.schema)
+        return place
 
-    def write(self, location: str, application: str, metadata: dict[str, Any]) -> None:
+    def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction."""
-        from ledger.store.delta.engine import Conflict
-
-        # A conflict: as with Spark.
-        with contextlib.suppress(Conflict), table_lock(location).exclusive():
-            engine = self._outputs.without_spark()
-            engine.append_output(location, self._rows, application, output.WRITTEN, metadata)
-
-
-def _path(table: str) -> str | None:
-    """The path in `table`, absolute when it is local; None for the name of a table in a catalog."""
-    if not isinstance(table, str) or not table:
-        raise InvalidParameterValue("table", table, "Must be a path, a URI, or the name of a table in Spark's catalog")
-    if "://" in table:
-        return table.removeprefix("file://") if table.startswith("file:///") else table
-    return str(Path(table).absolute()) if "/" in table or "." not in table else None
+        self._engine.append_output(location, self._rows, application, output.WRITTEN, metadata)

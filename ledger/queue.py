@@ -11,7 +11,7 @@ from ledger.arrow_rows import SentTable, entries_of, sent_table
 from ledger.batch import Claim
 from ledger.clock import Clock
 from ledger.ending import LiveClaims
-from ledger.errors import InvalidParameterValue, LedgerError, OverLimit
+from ledger.errors import InvalidParameterValue, LedgerError, OutputUnreadable, OverLimit
 from ledger.message import Message, public_message
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
@@ -102,6 +102,8 @@ class Queue(Acting):
         On FIFO queues (F2) a claim has the first messages of every group of which none is in flight, in order.
         D1: what was received as often as the queue's RedrivePolicy allows goes to the dead-letter queue instead.
         Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
+        Raises OutputUnreadable, which names the table, when all there is was left in doubt by a `claim.write` whose
+        table cannot be asked; such messages are left alone, and others are received beside them.
         Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
         record = self._record()
@@ -117,9 +119,10 @@ class Queue(Acting):
             seen = self._store.change_token() if wait else None
             try:
                 grant = self._store.receive(record, maximum, visibility_timeout, attempt, self._clock)
-            except OverLimit:
-                # Q2: "with long polling, no new messages are returned until the count drops".
-                if not wait:
+            except (OverLimit, OutputUnreadable) as error:
+                # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
+                # are left alone others may come.
+                if not wait or (isinstance(error, OutputUnreadable) and time.monotonic() >= give_up):
                     raise
                 grant = None
             if grant is not None or time.monotonic() >= give_up:
@@ -156,6 +159,8 @@ class Queue(Acting):
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
         messages. Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring.
 
+        What a `claim.write` under it left in doubt is given back as well, once its deadline has passed: for an output
+        table that is gone for good, as the owner says that its rows are.
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """

@@ -7,7 +7,8 @@ wrote, the receiver deletes the messages (`finish`). Whoever meets such messages
 between or lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it
 commits FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two
 versions exactly one is committed, so every message's rows are written by exactly one receipt, and every message is
-either deleted with its rows written, or received again without.
+either deleted with its rows written, or received again without. A table that cannot be asked, be it gone, replaced by
+another one, out of sight or broken, decides nothing: its messages stay in doubt, and nobody receives them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from ledger.rules.visibility import Standing, standing
 WRITTEN, FENCED = 1, 2
 
 
-def new_write_id() -> str:
-    """Every write that is begun has an id of its own."""
-    return secrets.token_hex(16)
+def new_write_id(table_id: str) -> str:
+    """Every write that is begun has an id of its own. It names the table, too: what is made anew in its place knows
+    nothing of the write, which says nothing about what the table had."""
+    return f"{secrets.token_hex(16)}@{table_id}"
+
+
+def table_of(write_id: str) -> str | None:
+    """The id of the table that a write was begun for; None when an older version began it."""
+    return write_id.partition("@")[2] or None
 
 
 def application(write_id: str) -> str:
@@ -37,14 +44,22 @@ class Part(Enum):
 
     HELD = "held"
     WRITTEN = "written by an earlier call"
+    ACKNOWLEDGED = "acknowledged without a row"
     LOST = "held no longer"
 
 
+def to_ask(record: Record, receipt_id: str) -> bool:
+    """Whether a write was begun under `receipt_id` before, so that its table has to say whether it is in. The writes of
+    others are none of a receipt's business: it may be stale, and they may be at it."""
+    return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
+
+
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
-    """How a message stands to a write under `receipt_id`. `written`: whether the table of a write in doubt has it."""
-    mine = record.receipt_id == receipt_id and record.write_id is not None
-    if mine and record.moved_to is None and (written or record.deleted_at is not None):
+    """How a message stands to a write under `receipt_id`. `written`: what the table said, when it was to be asked."""
+    if written:
         return Part.WRITTEN
+    if record.deleted_at is not None and record.receipt_id == receipt_id:
+        return Part.ACKNOWLEDGED
     return Part.HELD if standing(record, receipt_id, now) is Standing.HELD else Part.LOST
 
 
@@ -59,6 +74,13 @@ def finish(record: Record, identifier: str | None, now: int) -> Record | None:
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(deleted_at=now)
+
+
+def undo(record: Record, identifier: str) -> Record | None:
+    """What is recorded once a write is known never to get in: as before it began. None: somebody recorded it."""
+    if not in_doubt(record) or record.write_id != identifier:
+        return None
+    return record._replace(writing_to=None, write_id=None)
 
 
 def in_doubt(record: Record) -> bool:

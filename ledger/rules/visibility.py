@@ -192,11 +192,13 @@ def purge(record: Record, now: int) -> Record:
 
 
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
-    """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it.
+    """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it; and
+    so is what nobody holds any more and is in doubt, its output table being gone.
 
-    None: not deleted under this receipt. The counts stay; a message that another queue has is not touched.
+    None: neither, or not under this receipt. The counts stay; a message that another queue has is not touched.
     """
-    if record.deleted_at is None or record.receipt_id != receipt_id:
+    in_doubt = record.write_id is not None and record.moved_to is None and record.visible_at <= now
+    if record.receipt_id != receipt_id or (record.deleted_at is None and not in_doubt):
         return None
     return record._replace(
         receipt_id=None,

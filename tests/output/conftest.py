@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,11 @@ class Place:
     def another(self, **opening):
         """The same ledger, as another process would open it."""
         return Ledger.open(self.root, clock=self.clock, **{"engine": "delta-rs", **self._opening, **opening})
+
+    @property
+    def log(self):
+        """The folder of the output table's log."""
+        return Path(self.table) / "_delta_log"
 
     def written(self):
         """How often each message is in the output, and under how many receipts."""

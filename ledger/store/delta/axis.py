@@ -95,3 +95,10 @@ def join(runs: Runs) -> Runs:
 def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """How many messages each run holds."""
     return last - first + 1
+
+
+def ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """First and last positions of the runs of ones in a bitmap, lowest bit first."""
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
+    steps = np.diff(np.concatenate([[0], bits.astype(np.int8), [0]]))
+    return np.flatnonzero(steps == 1), np.flatnonzero(steps == -1) - 1

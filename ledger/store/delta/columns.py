@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Messages and runs are joined by blocks of this many ordinals (two to the power of), so that each meets few others.
 BLOCK_SHIFT = 10
+#: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
+BITMAP = 32_768
 
 #: Twin of rules.state.status: columns of a message, joined with what is recorded about it, its `expires_at` (null: not
 #: looked at), and `{now}`.

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.rules import time
+from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Pieces, Runs
 from ledger.store.delta.engine import Engine, Snapshot, Where, tuple_of
 from ledger.store.delta.events import Events
-from ledger.store.delta.existing import existing, states
+from ledger.store.delta.existing import INDEX, existing, states
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.stock import Listing, Stock, Stocks
 from ledger.store.delta.transaction import Answer, Plan
@@ -47,7 +48,10 @@ class Loaded:
         """Every message of the queue."""
         retention, listing = self.queue.retention, stocks.newest()
         stock, pieces = existing(self.lanes, listing, self.now, retention)
-        return Seen(listing, stock, pieces, states(self.lanes, stock, pieces, self.now, retention))
+        state = states(self.lanes, stock, pieces, self.now, retention)
+        # As if locked: not to be received, and on FIFO queues nothing behind it.
+        undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
+        return Seen(listing, stock, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
     def plan(
         self,

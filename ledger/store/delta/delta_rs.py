@@ -15,6 +15,7 @@ import pyarrow.fs as arrow_fs
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import (
@@ -23,8 +24,10 @@ from ledger.store.delta.engine import (
     SEGMENT_FILES,
     Commit,
     Conflict,
+    OutputLog,
     Snapshot,
     Where,
+    unreadable,
 )
 from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_readable
 
@@ -166,13 +169,23 @@ class DeltaRsEngine:
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._newest(table).transaction_version(application)
 
-    def output_version(self, location: str, application: str) -> int | None:
-        if not DeltaTable.is_deltatable(location, self._storage_options):
-            return None
-        return DeltaTable(location, storage_options=self._storage_options).transaction_version(application)
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            loaded = self._output(location)
+            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
 
-    def fence_output(self, location: str, application: str, version: int) -> bool:
-        return self.append_output(location, None, application, version, {"verb": "fence"}) is not None
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        with unreadable(location):
+            loaded = self._output(location)
+            _require_uncommitted(loaded, application)
+            with _conflicts():
+                loaded.create_write_transaction(
+                    [],
+                    mode="append",
+                    schema=loaded.schema(),
+                    partition_by=loaded.metadata().partition_columns,
+                    commit_properties=_properties({"verb": "fence"}, (application, version)),
+                )
 
     def create_output(self, location: str, schema: pa.Schema) -> None:
         """Makes such a table, empty, if there is none."""
@@ -180,20 +193,20 @@ class DeltaRsEngine:
             DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
 
     def append_output(
-        self, location: str, rows: pa.Table | None, application: str, version: int, metadata: Mapping[str, Any]
-    ) -> int | None:
-        """Appends rows (None: none) to a table that is none of the ledger's; None when there is no such table."""
-        if not DeltaTable.is_deltatable(location, self._storage_options):
-            return None
-        loaded = DeltaTable(location, storage_options=self._storage_options)
-        if loaded.transaction_version(application) is not None:
-            raise Conflict(f"{application} was committed before")
-        rows = pa.schema(loaded.schema().to_arrow()).empty_table() if rows is None else rows
+        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> None:
+        """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
+        loaded = self._output(location)
+        _require_uncommitted(loaded, application)
         with _conflicts():
             write_deltalake(
                 loaded, rows, mode="append", commit_properties=_properties(metadata, (application, version))
             )
-        return version
+
+    def _output(self, location: str) -> DeltaTable:
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+        return DeltaTable(location, storage_options=self._storage_options)
 
     def compact(self, table: str, where: Where) -> None:
         with _conflicts():
@@ -221,6 +234,11 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
     """
     place = recorded(location)
     return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
+
+
+def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
+    if loaded.transaction_version(application) is not None:
+        raise Conflict(f"{application} was committed before")
 
 
 @contextmanager

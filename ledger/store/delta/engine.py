@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+
+from ledger.errors import OutputUnreadable
 
 #: The column of an edit that says what to do with its row: insert, update or delete.
 OPERATION = "operation"
@@ -56,6 +59,15 @@ class Snapshot:
     where: Where
     rows: pa.Table
     loaded: Any = None
+
+
+class OutputLog(NamedTuple):
+    """An output table: its id (another one when it was made anew), its version, and the version that was committed of
+    the transaction asked for; None when none was."""
+
+    table_id: str
+    version: int
+    committed: int | None
 
 
 @dataclass(frozen=True)
@@ -122,12 +134,13 @@ class Engine(Protocol):
     def transaction_version(self, table: str, application: str) -> int | None:
         """The newest version committed under an application id."""
 
-    def output_version(self, location: str, application: str) -> int | None:
-        """The version committed under an application id to a table that is none of the ledger's; None without one."""
+    def output_log(self, location: str, application: str) -> OutputLog:
+        """What a table that is none of the ledger's says of a transaction. Raises OutputUnreadable when there is no
+        table, or when it cannot be seen or read: that is never taken for "not committed"."""
 
-    def fence_output(self, location: str, application: str, version: int) -> bool:
-        """Commits a transaction and no rows to such a table. False when there is no table. Raises Conflict when
-        another version was committed meanwhile."""
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        """Commits a transaction and no rows to such a table. Raises Conflict when any version of that transaction is
+        committed already, by whatever snapshot, and OutputUnreadable when it cannot be committed to."""
 
     def compact(self, table: str, where: Where) -> None:
         """Rewrites the small files of some partitions into large ones, without changing a row."""
@@ -151,6 +164,23 @@ SEGMENT_FILES = pa.schema(
         ("last_available_at", pa.int64()),
     ]
 )
+
+
+@contextmanager
+def unreadable(location: str) -> Iterator[None]:
+    """Turns whatever goes wrong with an output table into OutputUnreadable; a Conflict stays one."""
+    try:
+        yield
+    except (Conflict, OutputUnreadable):
+        raise
+    except Exception as error:
+        raise OutputUnreadable(location, reason(error)) from error
+
+
+def reason(error: BaseException) -> str:
+    """An error of a library's, in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}"[:400] if lines else type(error).__name__
 
 
 def literal(text: str) -> str:

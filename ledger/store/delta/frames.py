@@ -13,7 +13,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import ERRORS, Outcome, Verb
 from ledger.store import GRANTED_RUNS, RUNS, Action, Grant, QueueRecord
-from ledger.store.delta import columns
+from ledger.store.delta import axis, columns
 from ledger.store.delta.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
 from ledger.store.delta.engine import Where, tuple_of
 from ledger.store.delta.spark_engine import arrow_frame
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.store import DeltaStore
 
-#: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
-BITMAP = 32_768
 #: Up to so many segments are named in a query; beyond that their lanes are.
 SEGMENTS_BY_NAME = 1_000
 MESSAGE_COLUMNS = (
@@ -139,8 +137,8 @@ class HandleFrame:
         runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
         for row in bitmaps.to_pylist():
             verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
-            first, last = _ones(row["bitmap"])
-            start = row["bucket"] * BITMAP
+            first, last = axis.ones(row["bitmap"])
+            start = row["bucket"] * columns.BITMAP
             runs.setdefault((verb, row["receipt_id"], row["timeout"]), []).append(
                 (row["lane"], row["segment"], first + start, last + start)
             )
@@ -206,8 +204,8 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
     """Places (lane, segment, seq) as RUNS. The driver gets a bit per message."""
     parts = []
     for row in _bitmaps(places).to_pylist():
-        first, last = _ones(row["bitmap"])
-        start = row["bucket"] * BITMAP
+        first, last = axis.ones(row["bitmap"])
+        start = row["bucket"] * columns.BITMAP
         parts.append((row["lane"], row["segment"], first + start, last + start))
     return _table(parts) if parts else RUNS.empty_table()
 
@@ -215,7 +213,7 @@ def runs_of_bits(places: DataFrame) -> pa.Table:
 def _bitmaps(places: DataFrame, *keys: str) -> pa.Table:
     from pyspark.sql import functions as F
 
-    bucket = F.expr(f"seq div {BITMAP}").alias("bucket")
+    bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
     bits = F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap")
     return places.groupBy(*keys, "lane", "segment", bucket).agg(bits).toArrow()
 
@@ -238,13 +236,6 @@ def require_column(frame: DataFrame, name: str, *types: str) -> None:
         )
     if kinds[name] not in types:
         raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")
-
-
-def _ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """First and last positions of the runs of ones."""
-    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
-    steps = np.diff(np.concatenate([[0], bits.astype(np.int8), [0]]))
-    return np.flatnonzero(steps == 1), np.flatnonzero(steps == -1) - 1
 
 
 def _table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:

@@ -40,6 +40,8 @@ class Lanes:
         first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
         order = np.argsort(first, kind="stable")
         last = first + rows["last_seq"].to_numpy() - rows["first_seq"].to_numpy()
+        #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
+        self.undecided: set[int] = set()
         #: The runs as they are recorded, and as they are taken to be: the same, until `supersede`.
         self.recorded = self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
 

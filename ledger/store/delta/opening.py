@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, system_clock
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, UnsafeStorage
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, log_store_setting, orders_commits
+from ledger.rules.storage import S3, SAFE_FOR_BOTH
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.locks import NoLock, TableLock
 from ledger.store.delta.storage_clock import StorageClock, probe
+from ledger.store.delta.storage_safety import require_safe
 from ledger.store.delta.store import DeltaStore
 from ledger.store.delta.tables import TABLES
 from ledger.store.delta.transaction import Transactions
@@ -82,21 +83,8 @@ def open_tables(
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
-    store = DeltaStore(chosen, transactions, settings)
+    store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations))
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
-
-
-def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
-    """Raises UnsafeStorage for s3 without a log store that several drivers can share."""
-    if scheme not in S3 or settings.single_driver:
-        return
-    setting = log_store_setting(scheme)
-    if not orders_commits("" if spark is None else spark.conf.get(setting, "")):
-        raise UnsafeStorage(
-            f"On {scheme}: two drivers can silently lose each other's commits. Set {setting} "
-            "to io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver "
-            "ever writes: Settings(single_driver=True)"
-        )
 
 
 def default_owner() -> str:
@@ -162,6 +150,14 @@ def _engine(
         from ledger.store.delta.delta_rs import DeltaRsEngine
 
         return DeltaRsEngine(locations, storage_options)
+    from ledger.store.delta.spark_engine import SparkEngine
+
+    return SparkEngine(spark, locations)
+
+
+def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> Engine | None:
+    if spark is None or chosen.name == "spark":
+        return None if spark is None else chosen
     from ledger.store.delta.spark_engine import SparkEngine
 
     return SparkEngine(spark, locations)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.rules import output
 from ledger.rules.output import Part
 from ledger.rules.state import Record
@@ -19,19 +19,18 @@ from ledger.store import QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Pieces, Runs
 from ledger.store.delta.deciding import Loaded, in_order, load
-from ledger.store.delta.engine import Conflict, Engine, tuple_of
+from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
-from ledger.store.delta.locks import table_lock
-from ledger.store.delta.transaction import Plan, Transactions, pause
-
-ATTEMPTS = 20
+from ledger.store.delta.output_tables import OutputTables
+from ledger.store.delta.transaction import Plan, Transactions
 
 
 class Outputs:
     """The writes of claims to Delta tables."""
 
-    def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
+    def __init__(self, engine: Engine, by_spark: Engine | None, transactions: Transactions, settings: Settings) -> None:
         self._engine, self._transactions, self._settings = engine, transactions, settings
+        self.tables = OutputTables(engine, by_spark, settings)
 
     def step(self, name: str) -> None:
         """Tells whoever listens that a write has come so far."""
@@ -53,24 +52,33 @@ class Outputs:
             )
         return self._engine
 
-    def begin(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, clock: Clock) -> str | None:
+    def begin(
+        self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
+    ) -> str | None:
         """Records that the messages of `runs` (RUNS) are about to be written; answers the write's id.
 
         None: an earlier call has written them all. Raises LeaseLost when the receipt does not hold one of them, or an
-        earlier call wrote only some of them: then nothing is to be written.
+        earlier call wrote only some of them, InvalidParameterValue when it wrote them to another table: then nothing is
+        to be written.
         """
-        identifier = output.new_write_id()
+        identifier = output.new_write_id(table_id)
 
         def decide(losses: int) -> Plan[str | None]:
             loaded, pieces = self._pieces(queue, runs, clock)
             lanes, events, parts = loaded.lanes, Events(), {}
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
-                written = output.in_doubt(record) and self.written(record.writing_to, record.write_id)
+                asked = output.to_ask(record, receipt_id)
+                written = asked and self.tables.written(record.writing_to, record.write_id)
+                if written and record.writing_to != table:
+                    raise InvalidParameterValue(
+                        "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
+                    )
                 parts[code] = output.part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())
             if kinds == {Part.WRITTEN}:
-                return self._finishing(loaded, pieces, events, lambda record: record.write_id, lambda version: None)
+                ended = lambda r: output.finish(r, r.write_id, loaded.now)  # noqa: E731
+                return _recording(loaded, pieces, ended, "deleted")
             if kinds != {Part.HELD}:
                 found = " and some ".join(sorted(kind.value for kind in kinds))
                 raise LeaseLost(
@@ -85,14 +93,23 @@ class Outputs:
 
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
-    def finish(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, identifier: str, clock: Clock) -> None:
+    def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Deletes what was written, unless whoever took the messages over has recorded that already."""
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
-            return self._finishing(loaded, pieces, Events(), lambda record: identifier, lambda version: None)
+            return _recording(loaded, pieces, lambda r: output.finish(r, identifier, loaded.now), "deleted")
 
         self._transactions.run("finish_write", "visibility", queue.id, decide)
+
+    def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+        """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
+
+        def decide(losses: int) -> Plan[None]:
+            loaded, pieces = self._pieces(queue, runs, clock)
+            return _recording(loaded, pieces, lambda r: output.undo(r, identifier), None)
+
+        self._transactions.run("undo_write", "visibility", queue.id, decide)
 
     def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
         loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
@@ -100,58 +117,52 @@ class Outputs:
         last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
         return loaded, axis.cut(loaded.lanes.runs, first, last)
 
-    @staticmethod
-    def _finishing(
-        loaded: Loaded,
-        pieces: Pieces,
-        events: Events,
-        write: Callable[[Record], str | None],
-        answer: Callable[[int], Any],
-    ) -> Plan[Any]:
-        lanes = loaded.lanes
-        ended = lambda r: output.finish(r, write(r), loaded.now)  # noqa: E731
-        open_ones = lanes.per_code(pieces.code, lambda r: ended(r) is not None, bool)
-        code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(ended(r)), np.int64)
-        over = in_order(Runs(pieces.first[open_ones], pieces.last[open_ones], code))
-        if len(over.first):
-            events.add("deleted", lanes.record(over.code[0]), over)
-        return loaded.plan(over, events, answer)
-
-    def written(self, table: str, identifier: str) -> bool:
-        """Whether a write is in. If not, it never will be from now on: it is fenced off."""
-        application = output.application(identifier)
-        for losses in range(ATTEMPTS):
-            known = self._engine.output_version(table, application)
-            if known is not None:
-                return known == output.WRITTEN
-            try:
-                with table_lock(table).exclusive():
-                    if not self._engine.fence_output(table, application, output.FENCED):
-                        return False
-            except Conflict:
-                pause(losses)
-        raise ContentionOutlastedRetries("fence", ATTEMPTS, 0.0)
-
-    def decide_doubts(self, loaded: Loaded, events: Events, attempt_id: str | None = None) -> None:
+    def decide_doubts(self, loaded: Loaded, events: Events, attempt_id: str | None = None) -> OutputUnreadable | None:
         """Asks the tables about what is free, or held by an earlier run of this attempt, and in doubt; from then on
-        `loaded` has it as deleted, or as never written."""
+        `loaded` has it as deleted, or as never written. What a table cannot say stays in doubt, for nobody to receive
+        (`Lanes.undecided`); then the error that says so is answered."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
+        silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
             mine = attempt_id is not None and same_attempt(record, attempt_id, loaded.now)
             free = record.visible_at is None or record.visible_at <= loaded.now
             return output.in_doubt(record) and (mine or free)
 
-        def answered(record: Record) -> int:
-            written = self.written(record.writing_to, record.write_id)
+        def answered(code: int) -> int:
+            record = lanes.record(code)
+            try:
+                if record.writing_to in silent:
+                    raise silent[record.writing_to]
+                written = self.tables.written_by_others(record.writing_to, record.write_id)
+            except OutputUnreadable as problem:
+                silent[record.writing_to] = problem
+                lanes.undecided.add(code)
+                return code
             return lanes.code(output.decided(record, written=written, now=loaded.now))
 
         doubtful = lanes.per_code(runs.code, asked, bool)
         if doubtful.any():
-            over = Runs(
-                runs.first[doubtful], runs.last[doubtful], lanes.per_code(runs.code[doubtful], answered, np.int64)
-            )
+            new = {code: answered(code) for code in set(runs.code[doubtful].tolist())}
+            code = np.array([new[code] for code in runs.code[doubtful].tolist()], dtype=np.int64)
+            over = Runs(runs.first[doubtful], runs.last[doubtful], code)
             deleted = lanes.per_code(over.code, lambda r: r.deleted_at is not None, bool)
             if deleted.any():
                 events.add("deleted", lanes.record(over.code[deleted][0]), Runs(*(column[deleted] for column in over)))
             lanes.supersede(over)
+        if len(silent) > 1:
+            return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
+        return next(iter(silent.values()), None)
+
+
+def _recording(
+    loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
+) -> Plan[None]:
+    """The plan that records what `rule` answers about each piece, where it answers something."""
+    lanes, events = loaded.lanes, Events()
+    open_ones = lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool)
+    code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(rule(r)), np.int64)
+    over = in_order(Runs(pieces.first[open_ones], pieces.last[open_ones], code))
+    if event and len(over.first):
+        events.add(event, lanes.record(over.code[0]), over)
+    return loaded.plan(over, events, lambda version: None)

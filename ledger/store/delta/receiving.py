@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.errors import OutputUnreadable
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
 from ledger.rules.attributes import is_fifo, limits_of
@@ -62,13 +63,15 @@ class Receiver:
             policy, target = self._redrive(queue)
             loaded = load(self._engine, self._settings, queue, clock, others=[target] if target else [])
             lanes, events = loaded.lanes, Events()
-            self._outputs.decide_doubts(loaded, events, attempt_id)
+            undecided = self._outputs.decide_doubts(loaded, events, attempt_id)
             if attempt_id is not None:
                 again = _same_attempt(lanes, attempt_id, timeout, loaded.now)
                 if len(again.first):
                     record = lanes.record(again.code[0])
                     events.add("granted again", record, again)
                     return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id), meeting)
+                if any(visibility.same_attempt(lanes.record(c), attempt_id, loaded.now) for c in lanes.undecided):
+                    return loaded.plan(again, events, _or_raise(lambda version: None, undecided), meeting)
             seen = loaded.look(self._stocks)
             held = seen.state == INDEX[Status.IN_FLIGHT]
             in_flight = int(axis.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
@@ -82,7 +85,7 @@ class Receiver:
             over = in_order(chosen._replace(code=lanes.per_code(chosen.code, granted, np.int64)))
             if len(over.first):
                 events.add("granted", lanes.record(over.code[0]), over)
-            answer = grant_of(lanes, over, receipt_id)
+            answer = _or_raise(grant_of(lanes, over, receipt_id), undecided)
             both = in_order(Runs(*(np.concatenate(column) for column in zip(over, buried.leaving))))
             arriving = {target.id: buried.arriving} if target else {}
             return loaded.plan(both, events, answer, meeting, arriving)
@@ -126,6 +129,20 @@ def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant
     return answer
 
 
+def _or_raise(
+    answer: Callable[[int], Grant | None], undecided: OutputUnreadable | None
+) -> Callable[[int], Grant | None]:
+    """The answer; where it would be none although there are messages, left alone in doubt, the error that says why."""
+
+    def answer_or_error(version: int) -> Grant | None:
+        grant = answer(version)
+        if grant is None and undecided is not None:
+            raise undecided
+        return grant
+
+    return answer_or_error
+
+
 def _meeting(queue: QueueRecord, attempt_id: str | None) -> tuple[int, ...]:
     """Lanes that receives count up although they take nothing there, so that two of them conflict.
 
@@ -148,6 +165,7 @@ def _of_few_lanes(
 
 def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
     mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
+    mine &= ~np.isin(lanes.runs.code, list(lanes.undecided))
     if mine.any():
         # With late changes accepted, an attempt may hold two claims; its last one is meant.
         last = max((lanes.record(code) for code in lanes.runs.code[mine].tolist()), key=lambda r: r.received_at)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from delta import exceptions as delta_exceptions
 
-from ledger.errors import LedgerDoesNotExist
+from ledger.errors import LedgerDoesNotExist, OutputUnreadable
 from ledger.rules.location import of_spark
 from ledger.store.delta.edits import require_expected
-from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, Snapshot, Where, literal
+from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, OutputLog, Snapshot, Where, literal, unreadable
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
 from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
 
@@ -64,7 +64,7 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, spark: SparkSession, locations: Mapping[str, str]) -> None:
-        self._spark, self._locations = spark, dict(locations)
+        self.session, self._spark, self._locations = spark, spark, dict(locations)
         self._own = threading.local()
 
     def create(self, table: str) -> None:
@@ -161,21 +161,31 @@ class SparkEngine:
         found = self._state(table).transactions().get(application)
         return int(found.get()) if found.isDefined() else None
 
-    def output_version(self, location: str, application: str) -> int | None:
-        state = self._state_at(location)
-        found = state.transactions().get(application)
-        return int(found.get()) if state.version() >= 0 and found.isDefined() else None
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            state = self._state_at(location)
+            if state.version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+            found = state.transactions().get(application)
+            committed = int(found.get()) if found.isDefined() else None
+            return OutputLog(str(state.metadata().id()), int(state.version()), committed)
 
-    def fence_output(self, location: str, application: str, version: int) -> bool:
-        if self._state_at(location).version() < 0:
-            return False
-        with self._committing({"verb": "fence"}) as session:
-            nothing = session.read.format("delta").load(location).limit(0)
-            writer = nothing.write.format("delta").mode("append")
-            writer.option("txnAppId", application).option("txnVersion", version).save(location)
-        if self.output_version(location, application) != version:
-            raise Conflict(f"{application} was committed before")
-        return True
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
+        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
+        # and conflicts with any that is committed after that.
+        with unreadable(location), self._committing({"verb": "fence"}) as session:
+            jvm = session._jvm
+            delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+            self._state_at(location)
+            transaction = delta.DeltaLog.forTable(session._jsparkSession, location).startTransaction(none, none)
+            if transaction.snapshot().version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+            if transaction.txnVersion(application) >= 0:
+                raise Conflict(f"{application} was committed before")
+            mark = delta.actions.SetTransaction(application, version, none)
+            actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala([mark]).toSeq()
+            transaction.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
 
     def compact(self, table: str, where: Where) -> None:
         with self._committing({}) as session:

@@ -38,9 +38,14 @@ from ledger.store.delta.transaction import Plan, Transactions
 
 
 class DeltaStore:
-    """A Store on one ledger's tables, through one engine. Threads may share it."""
+    """A Store on one ledger's tables, through one engine. Threads may share it.
 
-    def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
+    `by_spark`: a Spark engine beside `engine`, for output tables that only it can read or commit to.
+    """
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, settings: Settings, by_spark: Engine | None = None
+    ) -> None:
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
         queues, groups = Queues(engine, transactions), Groups(engine)
@@ -50,7 +55,7 @@ class DeltaStore:
         self.send = sender.send
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
-        self.outputs = Outputs(engine, transactions, settings)
+        self.outputs = Outputs(engine, by_spark, transactions, settings)
         self.receive = Receiver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).receive
         self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).redrive
         self.read = Reader(engine, self.stocks).messages

@@ -1,0 +1,274 @@
+"""Writes of which nobody can tell whether they are in: their messages are left alone, and all else goes on."""
+
+import logging
+import shutil
+import threading
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
+from tests.output.conftest import rows_of
+from tests.output.test_write import Crash, crash
+
+
+def doubt(place, at_step, bodies=("a", "b"), step="written", queue=None, **receiving):
+    """Messages whose writer died; answers its claim. Others can receive them now, as far as deadlines go."""
+    queue = queue or place.queue
+    queue.send(list(bodies))
+    claim = queue.receive(None, **receiving)
+    at_step(step, crash)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    return claim
+
+
+def gone(place):
+    shutil.move(place.table, f"{place.table}.unmounted")
+
+
+def there_again(place):
+    shutil.rmtree(place.table, ignore_errors=True)
+    shutil.move(f"{place.table}.unmounted", place.table)
+
+
+def unreadable(place):
+    gone(place)
+    shutil.copytree(f"{place.table}.unmounted", place.table)
+    (next((place.log).glob("*.json"))).write_text("{ this was a commit")
+
+
+def uncommittable(place):
+    """The log's next entries are taken by folders: it can be read, and nothing can be committed."""
+    gone(place)
+    shutil.copytree(f"{place.table}.unmounted", place.table)
+    newest = DeltaTable(place.table).version()
+    for version in range(newest + 1, newest + 3):
+        (place.log / f"{version:020}.json").mkdir()
+
+
+def made_anew(place):
+    """As a worker does that finds nothing where the disk is mounted otherwise."""
+    gone(place)
+    DeltaTable.create(place.table, DeltaTable(f"{place.table}.unmounted").schema())
+
+
+#: How a table cannot tell; the last is asked where nothing is in yet, as what is in can be read.
+SILENT = [(gone, "written"), (unreadable, "written"), (made_anew, "written"), (uncommittable, "begun")]
+
+
+@pytest.fixture(params=SILENT, ids=lambda param: param[0].__name__)
+def silent(request):
+    return request.param
+
+
+def test_a_table_that_cannot_be_asked_is_not_one_that_was_never_written_to(place, at_step, silent, caplog):
+    """At takeover it counted as absent: the rows were in the output twice once the disk was mounted again."""
+    breaks, step = silent
+    doubt(place, at_step, step=step)
+    breaks(place)
+    place.clock.advance(31)
+    with caplog.at_level(logging.WARNING, "ledger"), pytest.raises(OutputUnreadable, match=place.table):
+        place.another().queue("work").receive(None)
+    assert place.table in caplog.text
+    assert place.queue.counts().stored == 2, "they are not lost"
+    there_again(place)
+    taken = place.another().queue("work").receive(None)
+    assert taken.count == (0 if step == "written" else 2)
+    taken.write(rows_of(taken), place.table)
+    assert set(place.written().values()) == {1} and len(place.written()) == 2 and place.queue.counts().deleted == 2
+
+
+def test_other_messages_are_received_beside_a_table_that_cannot_be_asked(place, at_step, silent):
+    breaks, step = silent
+    doubt(place, at_step, step=step)
+    (other,) = place.queue.send("other")
+    breaks(place)
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    claim = queue.receive(None)
+    assert [m.message_id for m in claim] == [other]
+    claim.delete()
+    with pytest.raises(OutputUnreadable):
+        queue.receive(10)
+    assert queue.counts().stored == 2
+
+
+def test_a_receive_that_waits_waits_for_others(place, at_step):
+    doubt(place, at_step)
+    gone(place)
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    sender = threading.Timer(0.2, lambda: place.queue.send("late"))
+    sender.start()
+    assert queue.receive(wait=20).messages()[0].body == "late"
+    sender.join()
+    with pytest.raises(OutputUnreadable):
+        queue.receive(wait=0.1)
+
+
+def test_nothing_of_a_group_is_received_behind_a_message_in_doubt(place, at_step):
+    queue = place.ledger.create_queue("work.fifo", {"FifoQueue": True, "VisibilityTimeout": 30})
+    for body in ("a1", "a2", "b1"):
+        queue.send(body, message_group_id=body[0], message_deduplication_id=body)
+        place.clock.advance(1)
+    claim = queue.receive(1)
+    assert [m.body for m in claim] == ["a1"]
+    at_step("written", crash)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    gone(place)
+    place.clock.advance(31)
+    assert [m.body for m in place.another().queue("work.fifo").receive(None)] == ["b1"]
+    there_again(place)
+    assert [m.body for m in place.another().queue("work.fifo").receive(None)] == ["a2"]
+
+
+def test_the_retry_of_an_attempt_is_told_that_its_claim_cannot_be_decided(place, at_step, silent):
+    breaks, step = silent
+    doubt(place, at_step, step=step, attempt_id="job")
+    (other,) = place.queue.send("other")
+    breaks(place)
+    queue = place.another().queue("work")
+    with pytest.raises(OutputUnreadable):
+        queue.receive(None, attempt_id="job")
+    assert [m.message_id for m in queue.receive(None)] == [other], "others are not held up"
+    there_again(place)
+    queue = place.another().queue("work")
+    assert queue.receive(None, attempt_id="job").count == (0 if step == "written" else 2)
+
+
+def test_no_dead_letter_is_moved_that_may_be_written(place, at_step):
+    dead = place.ledger.create_queue("dead")
+    place.queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}})
+    doubt(place, at_step)
+    gone(place)
+    place.clock.advance(31)
+    with pytest.raises(OutputUnreadable):
+        place.another().queue("work").receive(None)
+    assert dead.counts().stored == 0 and place.queue.counts().stored == 2
+
+
+def test_a_redrive_leaves_what_may_be_written(place, at_step):
+    target = place.ledger.create_queue("target")
+    doubt(place, at_step)
+    place.queue.send("other")
+    gone(place)
+    place.clock.advance(31)
+    assert place.another().queue("work").redrive(destination="target") == 1
+    assert target.counts().stored == 1 and place.queue.counts().stored == 2
+
+
+def test_its_owner_may_say_what_became_of_a_table_that_is_gone(place, at_step):
+    claim = doubt(place, at_step, ["a", "b", "c"])
+    gone(place)
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    (first, *_) = [m.receipt_handle for m in claim]
+    queue.delete([first])
+    assert queue.counts().stored == 2
+    assert queue.restore(claim.receipt_id) == 3
+    assert queue.receive(None).count == 3
+
+
+def test_a_stale_receipt_does_not_end_the_holders_write(place, at_step):
+    """It fenced off whatever was in doubt, also what another receipt was writing at that moment."""
+    ids = place.queue.send(["a", "b"])
+    stale = place.queue.receive(None)
+    place.clock.advance(31)
+    holder = place.another().queue("work").receive(None)
+    rows, seen = rows_of(stale), []
+
+    def at_begun(step):
+        if step == "begun" and not seen:
+            seen.append(step)
+            with pytest.raises(LeaseLost):
+                stale.write(rows, place.table)
+
+    holder._queue._store.transactions._on_step = at_begun
+    assert holder.write(rows_of(holder), place.table).messages == 2 and seen
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+
+
+def test_two_that_decide_the_same_doubt_at_once_come_to_the_same(place, at_step):
+    for step, count in (("begun", 2), ("written", 0)):
+        doubt(place, at_step, step=step)
+        place.clock.advance(31)
+        queues = [place.another().queue("work") for _ in range(4)]
+        claims, start = [], threading.Barrier(4)
+
+        def receive(queue, start=start, claims=claims):
+            start.wait()
+            claims.append(queue.receive(None))
+
+        threads = [threading.Thread(target=receive, args=(queue,)) for queue in queues]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(claim.count for claim in claims) == count
+        for claim in claims:
+            claim.write(rows_of(claim), place.table)
+        assert set(place.written().values()) == {1} and place.queue.counts().stored == 0
+
+
+def test_what_was_purged_in_doubt_stays_gone_and_its_rows_are_in_once(place, at_step):
+    place.queue.send("a")
+    claim = place.queue.receive()
+    at_step("begun", place.another().queue("work").purge)
+    assert claim.write(rows_of(claim), place.table).messages == 1
+    place.clock.advance(31)
+    assert sum(place.written().values()) == 1 and not place.queue.receive() and place.queue.counts().stored == 0
+
+
+def test_the_same_messages_into_another_table_are_refused_by_both_names(place):
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    claim.write(rows_of(claim), place.table)
+    other = f"{place.table}-other"
+    with pytest.raises(InvalidParameterValue, match=f"{other}.*wrote these messages to {place.table}") as refused:
+        claim.write(rows_of(claim), other)
+    assert refused.value.field == "table" and sum(place.written().values()) == 2
+
+
+def test_what_is_in_doubt_in_one_table_is_written_to_another_only_if_it_is_not_in_the_first(place, at_step):
+    for step in ("written", "begun"):
+        claim = doubt(place, at_step, step=step)
+        if step == "written":
+            with pytest.raises(InvalidParameterValue, match="An earlier call wrote these"):
+                claim.write(rows_of(claim), f"{place.table}-other")
+        else:
+            assert claim.write(rows_of(claim), f"{place.table}-other").messages == 2
+    assert sum(place.written().values()) == 2 and DeltaTable(f"{place.table}-other").to_pyarrow_table().num_rows == 2
+
+
+def test_what_was_deleted_without_rows_is_not_said_to_be_written(place, at_step):
+    """A failed write, then delete, then write: it said Settled(3, 0), and nothing was in the output."""
+    claim = doubt(place, at_step, step="begun")
+    claim.delete()
+    with pytest.raises(LeaseLost, match="acknowledged without a row"):
+        claim.write(rows_of(claim), place.table)
+    assert not place.written() and place.queue.counts().deleted == 2
+
+
+def test_an_error_that_hides_a_commit_is_none(place, monkeypatch):
+    ids = place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    engine = place.ledger.store.engine
+    append = engine.append_output
+
+    def answer_lost(*arguments):
+        append(*arguments)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(engine, "append_output", answer_lost)
+    assert claim.write(rows_of(claim), place.table).messages == 2
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+
+
+def test_a_heartbeat_goes_on_beside_a_write(place, at_step):
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    for step, times in (("begun", 1), ("chosen", 2), ("written", 1)):
+        at_step(step, lambda: place.another().queue("work").claim(claim.receipt_id).extend(60), times)
+    assert claim.write(rows_of(claim), place.table).messages == 2 and place.queue.counts().deleted == 2
