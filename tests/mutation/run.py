@@ -1,6 +1,6 @@
 """Mutation testing: changes the code that decides in a thousand small ways, and says which changes no test notices.
 
-    python tests/mutation/run.py                      # every module below, which takes hours
+    python tests/mutation/run.py                      # every module below: minutes for the rules, hours for the store
     python tests/mutation/run.py rules/fifo.py        # one or several of them
     python tests/mutation/run.py --sample 50 store    # of a folder's modules, at most 50 mutants each
 
@@ -43,8 +43,8 @@ class Group(NamedTuple):
 
     `isolation`: "fork" is from a process that ran all tests before, which is quick; delta-rs has threads that do not
     live through that, so what uses it is forked from a process that ran none ("forkserver").
-    `anew`: a mutant that lived is judged once more, in a new process by all of these tests. A fork knows what the test
-    modules computed when they were imported, before there was a mutant.
+    `anew`: a mutant that lived is judged once more, in a new process by all of these tests, where there are any. A fork
+    knows what the test modules computed when they were imported, before there was a mutant.
     """
 
     modules: tuple[str, ...]
@@ -60,23 +60,22 @@ GROUPS = {
         "fork",
         ("tests/rules", "tests/store"),
     ),
+    "pure": Group(
+        ("store/__init__.py", *(f"store/delta/{name}.py" for name in ("axis", "choose", "edits", "existing", "lanes"))),
+        ("tests/store",),
+        "fork",
+        ("tests/store", "tests/delta", "tests/conformance"),
+    ),
     "store": Group(
-        (
-            "store/__init__.py",
-            *(
-                f"store/delta/{name}.py"
-                for name in (
-                    *("axis", "choose", "deciding", "edits", "existing", "groups", "lanes", "moving", "outputs"),
-                    *("receivable", "receiving"),
-                )
-            ),
+        tuple(
+            f"store/delta/{name}.py" for name in ("deciding", "groups", "moving", "outputs", "receivable", "receiving")
         ),
         ("tests/store", "tests/delta", "tests/conformance"),
         "forkserver",
-        ("tests/store",),
+        (),
     ),
 }
-PYTEST = ("-p", "tests.mutation.without_spark", "-p", "no:cacheprovider")
+PYTEST = ("-p", "tests.mutation.judging", "-p", "no:cacheprovider")
 
 
 class Survivor(NamedTuple):
@@ -179,8 +178,10 @@ def _report(module: str, names: list[str], group: Group) -> int:
 
 def _lives(name: str, module: str, group: Group) -> bool:
     """Whether a mutant lives in a process of its own, too; its module's own tests come first."""
-    own = Path("mutants/tests/rules", f"test_{Path(module).name}")
-    judges = [*([str(own.relative_to("mutants"))] if own.exists() else []), *group.anew]
+    if not group.anew:
+        return True
+    own = f"{group.anew[0]}/test_{Path(module).name}"
+    judges = [*([own] if Path("mutants", own).exists() else []), *group.anew]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--rootdir=.", *PYTEST, *judges]
     environment = {**os.environ, "MUTANT_UNDER_TEST": name, "PYTHONPATH": str(Path("mutants").resolve())}
     return subprocess.run(command, cwd="mutants", env=environment, capture_output=True).returncode == 0

@@ -58,29 +58,42 @@ def test_a_uri_is_never_a_folder_of_this_machine(given, text):
         ("s3a://b/a%20b", "do not agree"),
         ("~other/x", "begin it with ./"), ("", "Must be a path"), ("  ", "Must be a path"), (None, "Must be a path"),
         (7, "Must be a path"), ("/a`b", "'`'"), ("/a[1]", r"'\['"), ("/a\\b", "cannot use"), ("/a\0b", "cannot use"),
-        ("s3a://b/x`", "cannot use"),
+        ("s3a://b/x`", "cannot use"), ("s3a:/b", "a path without s3a:"), ("~other/x", "own home"),
     ],
 )  # fmt: skip
 def test_what_could_mean_two_places_is_refused_with_the_field_and_the_fix(given, why):
     with pytest.raises(InvalidParameterValue, match=why) as refused:
         at(given)
+    assert (refused.value.field, refused.value.value) == ("root", given)
+    assert bool(refused.value.fix) == (why != "Must be a path")
+    with pytest.raises(InvalidParameterValue) as refused:
+        at("file:///a%60b")
     assert refused.value.field == "root"
 
 
 def test_a_place_inside_another():
     assert at("/a/").below("queues").text == "/a/queues" and at("gs://b").below("queues").text == "gs://b/queues"
+    assert at("/BOX/X").below("queues") == Location("file", "/BOX/X/queues"), "a / is all that is taken from a name"
+    assert at("gs://b/X").below("queues") == Location("gs", "gs://b/X/queues")
 
 
 def test_what_was_recorded_means_the_same_in_every_folder_or_nothing():
     assert recorded("/a b%20c") == Location("file", "/a b%20c")
     assert recorded("s3a://b/x").text == "s3a://b/x" and recorded("file:///a%20b").text == "/a b"
     for relative in ("out", "./out", "~/out"):
-        with pytest.raises(InvalidParameterValue, match="relative"):
+        with pytest.raises(InvalidParameterValue, match="relative") as refused:
             recorded(relative)
+        assert (refused.value.field, refused.value.value) == ("location", relative)
+    with pytest.raises(InvalidParameterValue) as refused:
+        recorded("s3a:/b")
+    assert refused.value.field == "location"
 
 
 def test_what_spark_answers_looks_like_a_uri_and_has_no_escapes():
     assert of_spark("file:/a b/x%20y") == of_spark("file:///a b/x%20y") == Location("file", "/a b/x%20y")
+    assert of_spark("file:/X/x").text == "/X/x"
+    with pytest.raises(InvalidParameterValue, match="location"):
+        of_spark("file:/a`b")
     assert of_spark("dbfs:/mnt/x").text == "dbfs:/mnt/x" and of_spark("/a").text == "/a"
 
 
