@@ -150,6 +150,28 @@ class ClocksDisagree(LedgerError):
     code = "ClocksDisagree"
 
 
+class StorageFailed(LedgerError):
+    """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
+
+    Carries the place, the cause in the storage's own words, and `unknown`: whether the verb may have been committed all
+    the same. If not, nothing was changed.
+    """
+
+    code = "ServiceUnavailable"
+
+    def __init__(self, place: str, cause: str, verb: str = "", *, unknown: bool = False) -> None:
+        self.place, self.cause, self.verb, self.unknown = place, cause, verb, unknown
+        what = f"The storage at {place} failed" + (f" in {verb}" if verb else "")
+        state = (
+            "Whether it was committed is not known: a verb under an attempt_id may be called again, before any other "
+            "one look at the queue"
+            if unknown
+            else "Nothing was changed; call again once the storage is right (free space, permission to write, a whole "
+            "Delta log)"
+        )
+        super().__init__(f"{what}: {cause}. {state}")
+
+
 class LedgerDamaged(LedgerError):
     """The tables hold what no commit may have made. Says what repairs it."""
 

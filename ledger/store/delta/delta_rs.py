@@ -1,12 +1,12 @@
-"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded snapshot."""
+"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -29,14 +29,24 @@ from ledger.store.delta.engine import (
     Where,
     unreadable,
 )
+from ledger.store.delta.failures import names_failures
+from ledger.store.delta.loaded import LoadedTables
 from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_readable
 
+#: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
+LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
+#: What the store asks of its own tables.
+METHODS = (
+    *("create", "version", "load", "merge", "append", "files", "messages", "delete", "greatest", "history"),
+    *("transaction_version", "compact", "vacuum"),
+)
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
 
 
+@names_failures(METHODS, DeltaError)
 class DeltaRsEngine:
-    """Engine on delta-rs. Loaded tables are kept per thread, so that no thread moves another's snapshot."""
+    """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
     name = "delta-rs"
 
@@ -44,7 +54,11 @@ class DeltaRsEngine:
         self._locations = dict(locations)
         self._storage_options = dict(storage_options or {}) or None
         self._files = {table: _local_files(location) for table, location in self._locations.items()}
-        self._loaded = threading.local()
+        self._loaded = {table: LoadedTables(partial(self._open, location)) for table, location in locations.items()}
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
 
     def create(self, table: str) -> None:
         known = TABLES[table]
@@ -58,29 +72,31 @@ class DeltaRsEngine:
                 description=DESCRIPTION,
                 storage_options=self._storage_options,
             )
-        require_readable(table, self._newest(table).metadata().description)
+        with self._using(table) as loaded:
+            require_readable(table, loaded.metadata().description)
 
     def exists(self, table: str) -> bool:
         return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
-        return self._newest(table).version()
+        with self._using(table) as loaded:
+            return loaded.version()
 
     def load(self, table: str, where: Where) -> Snapshot:
-        loaded = self._newest(table)
-        rows = loaded.to_pyarrow_table(filters=_filters(where), filesystem=self._files[table])
-        return Snapshot(loaded.version(), where, rows, loaded)
+        lent = self._loaded[table].lend()
+        # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
+        pruned = lent.table.to_pyarrow_dataset(filesystem=self._files[table], file_pruning_predicate=_filters(where))
+        return Snapshot(lent.table.version(), where, pruned.to_table(), lent)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        known = TABLES[table]
-        if snapshot.loaded.version() != snapshot.version:
-            # This thread read the table again: a commit from there would not see what happened in between.
-            raise Conflict(f"{table} was read again at version {snapshot.loaded.version()}")
+        known, loaded = TABLES[table], snapshot.loaded.table
+        if loaded.version() != snapshot.version:
+            raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
         matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
         columns = {column: f"s.{column}" for column in known.schema.names}
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}
-        merger = snapshot.loaded.merge(
+        merger = loaded.merge(
             edits.drop_columns([EXPECTED_REVISION]),
             " AND ".join([where.sql("t"), *matches]),
             source_alias="s",
@@ -94,25 +110,25 @@ class DeltaRsEngine:
         )
         with _conflicts():
             merger.execute()
-        return snapshot.loaded.version()
+        return loaded.version()
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
-        loaded = self._newest(table)
-        if transaction is not None:
-            committed = loaded.transaction_version(transaction[0])
-            if committed is not None and committed >= transaction[1]:
-                raise Conflict(f"transaction {transaction} was committed before")
-        with _conflicts():
-            write_deltalake(loaded, rows, mode="append", **_committing(metadata, transaction))
-        return self.version(table)
+        with self._using(table) as loaded:
+            if transaction is not None:
+                committed = loaded.transaction_version(transaction[0])
+                if committed is not None and committed >= transaction[1]:
+                    raise Conflict(f"transaction {transaction} was committed before")
+            with _conflicts():
+                write_deltalake(loaded, rows, mode="append", **_committing(metadata, transaction))
+            return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:
-        loaded = self._newest("messages")
-        actions = pa.table(loaded.get_add_actions(flatten=True))
+        with self._using("messages") as loaded:
+            version, actions = loaded.version(), pa.table(loaded.get_add_actions(flatten=True))
         if not actions.num_rows:
-            return loaded.version(), SEGMENT_FILES.empty_table()
+            return version, SEGMENT_FILES.empty_table()
         named = {
             "queue": "partition.queue",
             "lane": "partition.lane",
@@ -126,7 +142,7 @@ class DeltaRsEngine:
             "last_available_at": "max.available_at",
         }
         columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
-        return loaded.version(), pa.table(columns, schema=SEGMENT_FILES)
+        return version, pa.table(columns, schema=SEGMENT_FILES)
 
     def messages(
         self,
@@ -136,9 +152,10 @@ class DeltaRsEngine:
         last_seq: int | None = None,
         sent_after: int | None = None,
     ) -> pa.Table:
-        dataset = self._newest("messages").to_pyarrow_dataset(
-            filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
-        )
+        with self._using("messages") as loaded:
+            dataset = loaded.to_pyarrow_dataset(
+                filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
+            )
         condition = None
         if first_seq is not None:
             condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
@@ -148,26 +165,27 @@ class DeltaRsEngine:
         return dataset.to_table(columns=list(columns), filter=condition)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        with _conflicts():
-            self._newest(table).delete(predicate, **_committing(metadata))
+        with self._using(table) as loaded, _conflicts():
+            loaded.delete(predicate, **_committing(metadata))
 
     def greatest(self, table: str, column: str) -> int | None:
-        actions = pa.table(self._newest(table).get_add_actions(flatten=True))
+        with self._using(table) as loaded:
+            actions = pa.table(loaded.get_add_actions(flatten=True))
         return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
 
     def history(self, table: str, since: int) -> list[Commit]:
-        loaded = self._newest(table)
-        missing = loaded.version() - since
-        if missing <= 0:
-            return []
+        with self._using(table) as loaded:
+            missing = loaded.version() - since
+            known = loaded.history(missing) if missing > 0 else []
         commits = [
             Commit(entry["version"], entry["timestamp"], json.loads(entry.get("userMetadata") or "{}"))
-            for entry in loaded.history(missing)
+            for entry in known
         ]
         return sorted((c for c in commits if c.version > since), key=lambda commit: commit.version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._newest(table).transaction_version(application)
+        with self._using(table) as loaded:
+            return loaded.transaction_version(application)
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
@@ -209,21 +227,19 @@ class DeltaRsEngine:
         return DeltaTable(location, storage_options=self._storage_options)
 
     def compact(self, table: str, where: Where) -> None:
-        with _conflicts():
-            self._newest(table).optimize.compact(partition_filters=_filters(where))
+        with self._using(table) as loaded, _conflicts():
+            loaded.optimize.compact(partition_filters=_filters(where))
 
     def vacuum(self, table: str) -> None:
-        loaded = self._newest(table)
-        loaded.vacuum(dry_run=False)
-        loaded.cleanup_metadata()
+        with self._using(table) as loaded:
+            loaded.vacuum(dry_run=False)
+            loaded.cleanup_metadata()
 
-    def _newest(self, table: str) -> DeltaTable:
-        tables = self._loaded.__dict__
-        if table in tables:
-            tables[table].update_incremental()
-        else:
-            tables[table] = DeltaTable(self._locations[table], storage_options=self._storage_options)
-        return tables[table]
+    def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
+        return self._loaded[table].using()
+
+    def _open(self, location: str) -> DeltaTable:
+        return DeltaTable(location, storage_options=self._storage_options)
 
 
 def _local_files(location: str) -> arrow_fs.FileSystem | None:
@@ -243,14 +259,13 @@ def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
 
 @contextmanager
 def _conflicts() -> Iterator[None]:
-    """Turns delta-rs's errors of a lost race into Conflict."""
+    """Turns delta-rs's errors of a lost race into Conflict. What else keeps a commit from being written (a full disk)
+    comes as a CommitFailedError too."""
     try:
         yield
     except CommitFailedError as lost:
-        raise Conflict(str(lost)) from lost
-    except DeltaError as error:
-        if "ransaction" in str(error):
-            raise Conflict(str(error)) from error
+        if str(lost).startswith(LOST_RACES):
+            raise Conflict(str(lost)) from lost
         raise
 
 

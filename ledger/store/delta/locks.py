@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.rules.location import recorded
+from ledger.store.delta.failures import naming
 
 if sys.platform != "win32":
     import fcntl
@@ -63,9 +64,11 @@ class NoLock:
 @contextlib.contextmanager
 def _locked(path: Path, kind: int) -> Iterator[None]:
     # A descriptor of its own per holder: flock then also keeps the threads of one process apart.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    with naming(str(path)):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(descriptor, kind)
+        with naming(str(path)):
+            fcntl.flock(descriptor, kind)
         yield
     finally:
         os.close(descriptor)

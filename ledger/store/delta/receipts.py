@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from ledger.errors import ContentionOutlastedRetries
-from ledger.store.delta.engine import Commit, Conflict, Engine
+from ledger.store.delta.engine import Commit, Engine
 from ledger.store.delta.lanes import instants
 from ledger.store.delta.tables import RECEIPTS
-from ledger.store.delta.transaction import Transactions, pause
-
-ATTEMPTS = 20
+from ledger.store.delta.transaction import Transactions
 
 
 def fill_receipts(engine: Engine, transactions: Transactions) -> int:
@@ -22,21 +21,20 @@ def fill_receipts(engine: Engine, transactions: Transactions) -> int:
     The transaction id names the version that was filled last: of two fills that start from the same one, Delta
     takes one, and the other starts again from there.
     """
-    for losses in range(ATTEMPTS):
-        with transactions.turn("receipts"):
-            filled = engine.greatest("receipts", "version")
+    attempts = transactions.attempts("fill_receipts")
+    for losses in attempts:
+        with transactions.turn("receipts", "", losses):
+            since, filled = engine.version("receipts"), engine.greatest("receipts", "version")
             filled = -1 if filled is None else filled
             rows = _rows(engine.history("visibility", filled))
             if not rows:
                 return 0
-            try:
-                table = _table(rows)
-                engine.append("receipts", table, {"verb": "fill_receipts"}, (f"receipts/after/{filled}", 1))
+            table = _table(rows)
+            metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", rows[-1]["at"], [])
+            append = partial(engine.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
+            if transactions.commit("receipts", metadata, since, append) is not None:
                 return table.num_rows
-            except Conflict:
-                pass
-        pause(losses)
-    raise ContentionOutlastedRetries("fill_receipts", ATTEMPTS, 0.0)
+    raise attempts.outlasted()
 
 
 def _rows(commits: list[Commit]) -> list[dict[str, Any]]:

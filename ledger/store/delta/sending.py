@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.errors import ContentionOutlastedRetries
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
@@ -18,10 +17,10 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.settings import Settings
 from ledger.store import QueueRecord
-from ledger.store.delta.engine import Conflict, Engine, Where
+from ledger.store.delta.engine import Engine, Where
 from ledger.store.delta.rows import message_rows
 from ledger.store.delta.stock import Stocks
-from ledger.store.delta.transaction import Transactions, pause
+from ledger.store.delta.transaction import Transactions
 
 _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id"]
 
@@ -50,8 +49,9 @@ class Sender:
             key = ids.send_key("send", queue.id, attempt_id)
             lane, segment, first = int(key[:8], 16) % int(queue.attributes["Lanes"]), ids.segment(key, 0), 0
             transaction = f"send/{queue.id}/{attempt_id}", 1
-        for losses in range(self._settings.maximum_attempts):
-            with self._transactions.turn("messages"):
+        attempts = self._transactions.attempts("send")
+        for losses in attempts:
+            with self._transactions.turn("messages", losses=losses):
                 if transaction and self._engine.transaction_version("messages", transaction[0]) is not None:
                     home = self._stocks.newest().home(segment)
                     # Finished long ago, upkeep dropped them; then the retry itself says how many there were.
@@ -61,15 +61,15 @@ class Sender:
                 rows = message_rows(queue, lane, segment, first, entries, now)
                 if self._append(queue, rows, now, transaction):
                     return [ids.message_id(segment, first + n) for n in range(len(entries))]
-            pause(losses)
-        raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
+        raise attempts.outlasted()
 
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[str]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
         application = f"fifo/{queue.id}"
-        for losses in range(self._settings.maximum_attempts):
-            with self._transactions.turn("messages"):
+        attempts = self._transactions.attempts("send")
+        for losses in attempts:
+            with self._transactions.turn("messages", queue.id, losses):
                 count = self._engine.transaction_version("messages", application) or 0
                 known, at = self._remembered(queue, entries, clock())
                 answer, fresh = [], {}
@@ -88,8 +88,7 @@ class Sender:
                     known.update({key: ids.message_id(segment, first + n) for n, (*_, key) in enumerate(mine)})
                 if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1)):
                     return [known[key] for key in answer]
-            pause(losses)
-        raise ContentionOutlastedRetries("send", self._settings.maximum_attempts, 0.0)
+        raise attempts.outlasted()
 
     def _remembered(
         self, queue: QueueRecord, entries: Sequence[Entry], now: int
@@ -110,15 +109,14 @@ class Sender:
 
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None) -> bool:
         """One append; False when another writer was first."""
-        operation, since = secrets.token_hex(8), self._engine.version("messages")
-        metadata = self._transactions.metadata(operation, "send", queue.id, now, [])
+        since = self._engine.version("messages")
+        metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
-        try:
-            self._engine.append("messages", rows, metadata, transaction)
-            self._transactions.step("committed")
-            return True
-        except Conflict:
-            return self._transactions.landed("messages", operation, since) is not None
+        append = lambda: self._engine.append("messages", rows, metadata, transaction)  # noqa: E731
+        if self._transactions.commit("messages", metadata, since, append) is None:
+            return False
+        self._transactions.step("committed")
+        return True
 
     def _next(self, queue: QueueRecord, lane: int, count: int, now: int) -> tuple[str, int]:
         """The open segment of a lane and the first of `count` ordinals in it, never given out again."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from ledger.errors import ContentionOutlastedRetries
+from ledger.errors import ContentionOutlastedRetries, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.engine import Conflict, Engine, Snapshot, Where
+from ledger.store.delta.locks import NoLock
+from ledger.store.delta.tables import TABLES
+from ledger.store.delta.turns import Turns
 
 Answer = TypeVar("Answer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
@@ -32,6 +36,22 @@ class Plan(Generic[Answer]):
     at: int
 
 
+class Attempts:
+    """The tries of one verb: each is given how often it has lost so far, and there is a pause after each loss."""
+
+    def __init__(self, verb: str, most: int) -> None:
+        self._verb, self._most, self._started = verb, most, time.monotonic()
+
+    def __iter__(self) -> Iterator[int]:
+        for losses in range(self._most):
+            yield losses
+            pause(losses)
+
+    def outlasted(self) -> ContentionOutlastedRetries:
+        """What to raise when all were lost."""
+        return ContentionOutlastedRetries(self._verb, self._most, time.monotonic() - self._started)
+
+
 class Transactions:
     """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests."""
 
@@ -44,30 +64,61 @@ class Transactions:
         owner: str,
         on_step: Callable[[str], None] | None = None,
         before_turn: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._engine, self._locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
         self._on_step = on_step or (lambda step: None)
         self._before_turn = before_turn or (lambda: None)
+        self._turns = turns or Turns()
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
-        """Tries `decide(losses)` and commits its plan as one MERGE. Raises ContentionOutlastedRetries."""
-        operation, started = secrets.token_hex(8), time.monotonic()
-        for losses in range(self._settings.maximum_attempts):
-            with self._turn(table, losses):
+        """Tries `decide(losses)` and commits its plan as one MERGE.
+
+        Raises ContentionOutlastedRetries and StorageFailed.
+        """
+        operation, attempts = secrets.token_hex(8), self.attempts(verb)
+        for losses in attempts:
+            with self.turn(table, queue, losses):
                 plan = decide(losses)
                 if not plan.edits.num_rows:
                     return plan.answer(plan.snapshot.version)
                 self.step("chosen")
                 metadata = self.metadata(operation, verb, queue, plan.at, plan.events)
-                try:
-                    version = self._engine.merge(plan.snapshot, table, plan.where, plan.edits, metadata)
-                except Conflict:
-                    version = self.landed(table, operation, plan.snapshot.version)
+                version = self.commit(
+                    table,
+                    metadata,
+                    plan.snapshot.version,
+                    lambda p=plan, m=metadata: self._engine.merge(p.snapshot, table, p.where, p.edits, m),
+                )
                 if version is not None:
                     self.step("committed")
                     return plan.answer(version)
-            pause(losses)
-        raise ContentionOutlastedRetries(verb, self._settings.maximum_attempts, time.monotonic() - started)
+        raise attempts.outlasted()
+
+    def attempts(self, verb: str) -> Attempts:
+        """As many tries as the setting maximum_attempts says."""
+        return Attempts(verb, self._settings.maximum_attempts)
+
+    def commit(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
+        """The version that `write` committed, whatever became of its answer; None when another writer was first.
+
+        Every commit that says no, in whatever words, is looked for by its operation in the log after version `since`: a
+        conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes after it.
+        Raises StorageFailed.
+        """
+        verb = metadata["verb"]
+        try:
+            return write()
+        except (Conflict, StorageFailed) as error:
+            try:
+                version = self.landed(table, metadata["operation"], since)
+            except StorageFailed as blind:
+                raise StorageFailed(blind.place, blind.cause, verb, unknown=True) from error
+            if version is None and isinstance(error, StorageFailed):
+                # On a local path what failed is over. Elsewhere a request that nobody waits for may still arrive.
+                local = not isinstance(self._locks[table], NoLock)
+                raise StorageFailed(error.place, error.cause, verb, unknown=not local) from error
+            return version
 
     def step(self, name: str) -> None:
         """Tells whoever listens that a verb has come so far."""
@@ -84,19 +135,25 @@ class Transactions:
                 return commit.version
         return None
 
-    def turn(self, table: str) -> Any:
-        """A context in which one commit to a table is safe."""
-        return self._turn(table, 0)
+    @contextmanager
+    def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
+        """A context in which one commit to a table is safe. With a queue, this process's verbs on it take turns; in a
+        table without partitions all of them do, as they all conflict."""
+        one = nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
+        # First the threads' turn, then the files' lock: whoever holds that never waits for a thread.
+        with one:
+            self._before_turn()
+            lock = self._locks[table]
+            with lock.exclusive() if self._alone or self._waits(losses) else lock.shared():
+                yield
+
+    def _waits(self, losses: int) -> bool:
+        return losses >= self._settings.losses_before_waiting
 
     def spark_turn(self, table: str) -> Any:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
         self._before_turn()
         return self._locks[table].exclusive()
-
-    def _turn(self, table: str, losses: int) -> Any:
-        self._before_turn()
-        lock = self._locks[table]
-        return lock.exclusive() if self._alone or losses >= self._settings.losses_before_waiting else lock.shared()
 
 
 def pause(losses: int) -> None:
