@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
-from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue
+from ledger.errors import InvalidParameterValue
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
@@ -19,7 +19,6 @@ from ledger.store.delta import columns
 from ledger.store.delta.bulk_rows import checked, message_columns, refusal
 from ledger.store.delta.engine import Where
 from ledger.store.delta.tables import MESSAGES
-from ledger.store.delta.transaction import pause
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -94,7 +93,8 @@ class BulkSender:
         same = Window.partitionBy("scope", "message_deduplication_id").orderBy("place")
         in_lane = Window.partitionBy("lane").orderBy("place")
         first = keyed.withColumn("copy", F.row_number().over(same)).where("copy = 1")
-        for losses in range(settings.maximum_attempts):
+        attempts = self._store.transactions.attempts("send")
+        for _ in attempts:
             key = ids.new_send_key()
             with self._store.transactions.spark_turn("messages"):
                 count = engine.transaction_version("messages", f"fifo/{queue.id}") or 0
@@ -112,8 +112,7 @@ class BulkSender:
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("lane"), lanes)
                 if self._write(queue, placed, key, at, (f"fifo/{queue.id}", count + 1), number):
                     return self._sent(queue, key)
-            pause(losses)
-        raise ContentionOutlastedRetries("send", settings.maximum_attempts, 0.0)
+        raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, now: int) -> DataFrame:
         """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a duplicate. A

@@ -35,16 +35,11 @@ from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_read
 
 #: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
 LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: What the store asks of its own tables.
-METHODS = (
-    *("create", "version", "load", "merge", "append", "files", "messages", "delete", "greatest", "history"),
-    *("transaction_version", "compact", "vacuum"),
-)
 #: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
 REBASES = 100
 
 
-@names_failures(METHODS, DeltaError)
+@names_failures(DeltaError)
 class DeltaRsEngine:
     """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 

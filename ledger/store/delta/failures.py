@@ -15,6 +15,11 @@ from ledger.errors import StorageFailed
 Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
 SHOWN = 300
+#: What the store asks of an engine about the ledger's own tables.
+METHODS = (
+    *("create", "version", "load", "merge", "append", "files", "messages", "delete", "greatest", "history"),
+    *("transaction_version", "compact", "vacuum"),
+)
 
 
 @contextlib.contextmanager
@@ -31,12 +36,11 @@ def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
         raise
 
 
-def names_failures(methods: tuple[str, ...], *kinds: type[Exception]) -> Callable[[Kind], Kind]:
-    """Makes these methods of an engine, whose first argument is a table's name, raise StorageFailed; `place(table)` of
-    the engine says where the table lies."""
+def names_failures(*kinds: type[Exception]) -> Callable[[Kind], Kind]:
+    """Makes an engine's METHODS raise StorageFailed; its `place(table)` says where a table lies."""
 
     def decorate(engine: Kind) -> Kind:
-        for name in methods:
+        for name in METHODS:
             setattr(engine, name, _naming(getattr(engine, name), kinds))
         return engine
 
@@ -46,6 +50,7 @@ def names_failures(methods: tuple[str, ...], *kinds: type[Exception]) -> Callabl
 def _naming(method: Callable[..., Any], kinds: tuple[type[Exception], ...]) -> Callable[..., Any]:
     @functools.wraps(method)
     def named(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # `files` and `messages` are about that one table, and name none.
         table = next((one for one in arguments if isinstance(one, str)), "messages")
         with naming(self.place(table), *kinds):
             return method(self, *arguments, **keywords)

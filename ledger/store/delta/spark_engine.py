@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from delta import exceptions as delta_exceptions
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from ledger.errors import LedgerDoesNotExist, OutputUnreadable
 from ledger.rules.location import of_spark
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, OutputLog, Snapshot, Where, literal, unreadable
+from ledger.store.delta.failures import names_failures
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
 from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: What Spark raises when it cannot read or write.
+FAILURES = (PySparkException, Py4JError)
 
 #: Siblings, not a hierarchy: each has to be named.
 CONFLICTS = (
@@ -58,6 +64,7 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 
 
+@names_failures(*FAILURES)
 class SparkEngine:
     """Engine on a Spark session. Commit metadata are session settings, so every thread has a session of its own."""
 
@@ -66,6 +73,10 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, locations: Mapping[str, str]) -> None:
         self.session, self._spark, self._locations = spark, spark, dict(locations)
         self._own = threading.local()
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
 
     def create(self, table: str) -> None:
         create_table(self._session(), f"delta.`{self._locations[table]}`", table)
@@ -89,7 +100,7 @@ class SparkEngine:
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where))
-            return int(session.conf.get(LAST_VERSION))
+            return _committed(session)
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
@@ -101,7 +112,7 @@ class SparkEngine:
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
             writer.save(self._locations[table])
-            return int(session.conf.get(LAST_VERSION))
+            return _committed(session)
 
     def files(self) -> tuple[int, pa.Table]:
         from pyspark.sql import DataFrame
@@ -233,6 +244,7 @@ class SparkEngine:
     def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> Iterator[SparkSession]:
         session = self._session(small=small)
         session.conf.set(USER_METADATA, json.dumps(metadata))
+        session.conf.unset(LAST_VERSION)
         try:
             yield session
         except CONFLICTS as conflict:
@@ -243,6 +255,15 @@ class SparkEngine:
             raise
         finally:
             session.conf.unset(USER_METADATA)
+
+
+def _committed(session: SparkSession) -> int:
+    """The version that was committed since `_committing` began. Raises Conflict when there is none: a write under a
+    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
+    version = session.conf.get(LAST_VERSION)
+    if version is None:
+        raise Conflict("nothing was committed: the transaction was committed before")
+    return int(version)
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -1,0 +1,87 @@
+"""FIFO sends through Spark where nothing but Delta itself keeps writers apart: none is lost, all are in order."""
+
+import threading
+
+import pytest
+
+from ledger import Ledger
+from ledger.settings import Settings
+from ledger.store.delta.locks import NoLock
+from ledger.store.delta.spark_engine import SparkEngine
+from ledger.store.delta.store import DeltaStore
+from ledger.store.delta.tables import TABLES
+from ledger.store.delta.transaction import Transactions
+from ledger.store.delta.turns import Turns
+
+THREADS, SENDS = 3, 4
+
+
+class NoTurns(Turns):
+    """Threads race each other as processes do."""
+
+    def of(self, key):
+        return NoLock().shared()
+
+
+class Interrupted(SparkEngine):
+    """Lets another writer send between the look for a transaction and the write under it."""
+
+    interrupts = ()
+
+    def append(self, *arguments):
+        self.interrupts, self.now = (), self.interrupts
+        return super().append(*arguments)
+
+    def transaction_version(self, *arguments):
+        found = super().transaction_version(*arguments)
+        for interrupt in self.__dict__.pop("now", ()):
+            interrupt()
+        return found
+
+
+@pytest.fixture
+def ledger(root, spark, clock):
+    settings = Settings(maximum_attempts=100)
+    engine = Interrupted(spark, {table: f"{root}/{table}" for table in TABLES})
+    locks = dict.fromkeys(TABLES, NoLock())
+    transactions = Transactions(engine, locks, False, settings, "tester", turns=NoTurns())
+    return Ledger(DeltaStore(engine, transactions, settings), clock, settings)
+
+
+def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_the_same(ledger, open_ledger):
+    queue = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "Lanes": 2})
+    other = open_ledger("delta-rs").queue("jobs.fifo")
+    send = lambda to, body: to.send(body, message_group_id="g", message_deduplication_id=body)  # noqa: E731
+    ledger.store.engine.interrupts = (lambda: send(other, "first"),)
+    sent = send(queue, "second")
+    received = other.receive(None).messages()
+    assert [message.body for message in received] == ["first", "second"]
+    assert [received[1].message_id] == sent
+
+
+@pytest.mark.soak
+def test_fifo_sends_of_threads_are_all_in_the_queue_and_in_order(ledger):
+    queue = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "Lanes": 2})
+    sent, errors, begin = [[] for _ in range(THREADS)], [], threading.Barrier(THREADS)
+
+    def send(thread):
+        begin.wait()
+        try:
+            for number in range(SENDS):
+                body = f"{thread}-{number}"
+                sent[thread] += queue.send(body, message_group_id="g", message_deduplication_id=body)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    received = queue.receive(None).messages()
+    assert {message.message_id for message in received} == {one for mine in sent for one in mine}
+    assert len(received) == THREADS * SENDS
+    for thread in range(THREADS):
+        mine = [message.body for message in received if message.body.startswith(f"{thread}-")]
+        assert mine == [f"{thread}-{number}" for number in range(SENDS)]
