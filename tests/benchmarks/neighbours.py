@@ -45,7 +45,7 @@ def add_idle(ledger: Ledger, count: int) -> None:
     store, engine = ledger.store, ledger.store.engine
     made = ledger.create_queue("idle")._made
     idle = [replace(made, id=f"idle{n}-{n:08x}", name=f"idle{n}") for n in range(count)]
-    rows = pa.concat_tables([queues._edit("insert", one, None) for one in idle])
+    rows = queues._edits([("insert", one, None) for one in idle])
     engine.merge(engine.load("queues", Where()), "queues", Where(), rows, {})
     now = system_clock()
     for start in range(0, count, AT_ONCE):

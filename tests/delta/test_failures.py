@@ -1,0 +1,101 @@
+"""A storage that fails has a name, says where and why, and whether anything was changed; what landed is no failure."""
+
+import contextlib
+import resource
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import StorageFailed
+
+
+@pytest.fixture
+def queue(open_ledger):
+    queue = open_ledger().create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b", "c"])
+    return queue
+
+
+@pytest.fixture
+def log_of(root):
+    """The folder of a table's log."""
+    return lambda table: Path(root) / table / "_delta_log"
+
+
+@contextlib.contextmanager
+def full_disk(room=0):
+    """No file may grow beyond `room` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def damage(log):
+    newest = max(int(file.stem) for file in log.glob("*.json"))
+    (log / f"{newest + 1:020}.json").write_text("{no commit")
+
+
+def test_on_a_full_disk_a_send_says_that_nothing_was_sent(queue, root):
+    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+        queue.send("d")
+    assert (failed.value.place, failed.value.verb, failed.value.unknown) == (f"{root}/messages", "send", False)
+    assert queue.counts().visible == 3
+    queue.send("d")
+    assert queue.counts().visible == 4
+
+
+def test_on_a_full_disk_a_receive_says_that_nothing_was_granted(queue, root):
+    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+        queue.receive()
+    assert (failed.value.place, failed.value.verb, failed.value.unknown) == (f"{root}/visibility", "receive", False)
+    assert queue.counts().visible == 3
+    assert queue.receive(None).count == 3
+
+
+def test_what_committed_is_no_failure_though_its_checkpoint_cannot_be_written(queue, root, log_of):
+    """Before, a receive whose checkpoint failed raised an OSError and held the messages all the same."""
+    for table in ("messages", "visibility"):
+        DeltaTable(f"{root}/{table}").alter.set_table_properties({"delta.checkpointInterval": "1"})
+        # Whatever is written is renamed to its place, which fails where a folder is.
+        (log_of(table) / "_last_checkpoint").unlink(missing_ok=True)
+        (log_of(table) / "_last_checkpoint").mkdir()
+    versions = []
+    for number in range(3):
+        queue.send(f"{number}")
+        claim = queue.receive(2)
+        versions.append(claim.version)
+        assert claim.delete().messages == 2
+    assert queue.counts().deleted == 6
+    assert queue.counts().stored == 0
+    assert versions == sorted(set(versions))
+
+
+def test_a_damaged_log_is_named(queue, open_ledger, log_of, engine, root):
+    other = open_ledger(engine).queue("jobs")
+    damage(log_of("visibility"))
+    with pytest.raises(StorageFailed) as failed:
+        other.counts()
+    assert failed.value.place == f"{root}/visibility"
+    with pytest.raises(StorageFailed, match="Nothing was changed"):
+        other.receive()
+
+
+def test_a_file_that_is_gone_is_named(queue, root):
+    for file in (Path(root) / "messages").rglob("*.parquet"):
+        file.unlink()
+    claim = queue.receive(None)
+    with pytest.raises(StorageFailed, match="messages"):
+        claim.messages()
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(queue, root):
+    gate = Path(root) / "_locks" / "visibility.gate"
+    gate.unlink()
+    gate.mkdir()
+    with pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+        queue.receive()
+    assert failed.value.place == str(gate)
