@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as arrow_fs
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
+from ledger.store.delta.committing import committing, conflicts, properties
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import (
     EXPECTED_REVISION,
@@ -32,11 +33,6 @@ from ledger.store.delta.engine import (
 from ledger.store.delta.failures import names_failures
 from ledger.store.delta.loaded import LoadedTables
 from ledger.store.delta.tables import DESCRIPTION, INSTANT, TABLES, require_readable
-
-#: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
-LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
-#: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
-REBASES = 100
 
 
 @names_failures(DeltaError)
@@ -96,14 +92,14 @@ class DeltaRsEngine:
             " AND ".join([where.sql("t"), *matches]),
             source_alias="s",
             target_alias="t",
-            **_committing(metadata),
+            **committing(metadata),
         )
         merger = (
             merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
             .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
             .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
         )
-        with _conflicts():
+        with conflicts():
             merger.execute()
         return loaded.version()
 
@@ -115,8 +111,8 @@ class DeltaRsEngine:
                 committed = loaded.transaction_version(transaction[0])
                 if committed is not None and committed >= transaction[1]:
                     raise Conflict(f"transaction {transaction} was committed before")
-            with _conflicts():
-                write_deltalake(loaded, rows, mode="append", **_committing(metadata, transaction))
+            with conflicts():
+                write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:
@@ -160,8 +156,8 @@ class DeltaRsEngine:
         return dataset.to_table(columns=list(columns), filter=condition)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        with self._using(table) as loaded, _conflicts():
-            loaded.delete(predicate, **_committing(metadata))
+        with self._using(table) as loaded, conflicts():
+            loaded.delete(predicate, **committing(metadata))
 
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
@@ -191,13 +187,13 @@ class DeltaRsEngine:
         with unreadable(location):
             loaded = self._output(location)
             _require_uncommitted(loaded, application)
-            with _conflicts():
+            with conflicts():
                 loaded.create_write_transaction(
                     [],
                     mode="append",
                     schema=loaded.schema(),
                     partition_by=loaded.metadata().partition_columns,
-                    commit_properties=_properties({"verb": "fence"}, (application, version)),
+                    commit_properties=properties({"verb": "fence"}, (application, version)),
                 )
 
     def create_output(self, location: str, schema: pa.Schema) -> None:
@@ -211,10 +207,8 @@ class DeltaRsEngine:
         """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
         loaded = self._output(location)
         _require_uncommitted(loaded, application)
-        with _conflicts():
-            write_deltalake(
-                loaded, rows, mode="append", commit_properties=_properties(metadata, (application, version))
-            )
+        with conflicts():
+            write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
 
     def _output(self, location: str) -> DeltaTable:
         if not DeltaTable.is_deltatable(location, self._storage_options):
@@ -222,7 +216,7 @@ class DeltaRsEngine:
         return DeltaTable(location, storage_options=self._storage_options)
 
     def compact(self, table: str, where: Where) -> None:
-        with self._using(table) as loaded, _conflicts():
+        with self._using(table) as loaded, conflicts():
             loaded.optimize.compact(partition_filters=_filters(where))
 
     def vacuum(self, table: str) -> None:
@@ -250,38 +244,6 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
-
-
-@contextmanager
-def _conflicts() -> Iterator[None]:
-    """Turns delta-rs's errors of a lost race into Conflict. What else keeps a commit from being written (a full disk)
-    comes as a CommitFailedError too."""
-    try:
-        yield
-    except CommitFailedError as lost:
-        if str(lost).startswith(LOST_RACES):
-            raise Conflict(str(lost)) from lost
-        raise
-
-
-def _committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> dict[str, Any]:
-    """How every commit to the ledger's own tables is made.
-
-    Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
-    than all the rest once the log has thousands.
-    """
-    return {
-        "commit_properties": _properties(metadata, transaction),
-        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-    }
-
-
-def _properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={"userMetadata": json.dumps(metadata)},
-        max_commit_retries=REBASES,
-        app_transactions=[Transaction(*transaction)] if transaction else None,
-    )
 
 
 def _filters(where: Where) -> list[Any] | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ledger.errors import InvalidParameterValue, OutputUnreadable
+from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
 from ledger.rules import output
 from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH
@@ -105,7 +105,7 @@ def _written(engine: Engine, table: str, write_id: str) -> bool:
                 engine.fence_output(table, application, output.FENCED)
         except Conflict as conflict:
             before = found.version, reason(conflict)
-        except OSError as error:
+        except (OSError, StorageFailed) as error:
             raise OutputUnreadable(table, reason(error)) from error
         pause(losses)
     raise OutputUnreadable(table, f"{ATTEMPTS} commits lost to other writers in {time.monotonic() - started:.1f} s")
