@@ -42,6 +42,9 @@ def test_q4_all_messages_means_ten_on_an_sqs_queue_and_all_on_an_unbounded_one()
     assert limits.maximum_messages(None, SQS) == 10
     assert limits.maximum_messages(None, UNBOUNDED) is None
     assert limits.maximum_messages(10**9, UNBOUNDED) == 10**9
+    with pytest.raises(InvalidParameterValue) as raised:
+        limits.maximum_messages(0, UNBOUNDED)
+    assert raised.value.bound == "Must be a whole number >= 1", "there is no upper bound to name"
 
 
 @pytest.mark.parametrize("value", [0, 1, 0.5, 20])

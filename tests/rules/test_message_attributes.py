@@ -108,6 +108,11 @@ def test_recorded_an_empty_value_is_refused(value, kind):
     )
 
 
+def test_a_type_with_its_label_has_up_to_256_characters():
+    longest = "String." + "x" * 249
+    assert message_attributes({"a": {"DataType": longest, "StringValue": "7"}})["a"].data_type == longest
+
+
 def test_a_value_of_the_other_kind_is_none():
     for given in (
         {"DataType": "Binary", "StringValue": "x"},

@@ -51,6 +51,14 @@ def test_the_same_attempt_names_the_same_segments_and_another_one_others():
     assert ids.send_key("send", "q", "a") == "aa7bba069c54031ce4"
 
 
+def test_a_segments_name_has_70_bits_of_its_send_and_another_version_comes_to_the_same():
+    key = int("0123456789abcdef01", 16)
+    others = {ids.segment(f"{key ^ 1 << bit:018x}", 5) for bit in range(72)}
+    assert len(others - {ids.segment(f"{key:018x}", 5)}) == 70
+    assert ids.segment(f"{key:018x}", 5) == "01234567-89ab-8cdb-8c04-0005"
+    assert ids.segment(f"{key:018x}", ids.ORDINAL_BOUND - 1, is_open=True) == "01234567-89ab-8cdb-9c07-ffff"
+
+
 def test_a_send_key_is_18_hexadecimal_digits():
     for key in (ids.send_key("send", "q", "a"), ids.new_send_key()):
         assert re.fullmatch("[0-9a-f]{18}", key)

@@ -1,0 +1,106 @@
+"""Effectively-once output as pure functions: who may write, what is in doubt, and how doubt ends."""
+
+import itertools
+
+import pytest
+
+from ledger.rules import output, visibility
+from ledger.rules.output import Part
+from ledger.rules.state import UNTOUCHED, Record
+
+NOW = 1_000_000
+LATER = NOW + 60_000
+HELD = visibility.receive(UNTOUCHED, "mine", "job-7", 30, NOW)
+BEGUN = output.begin(HELD, "s3://out", "w@t")
+
+
+def test_every_write_has_an_id_of_its_own_that_names_its_table():
+    ids = {output.new_write_id("table-1") for _ in range(1_000)}
+    assert len(ids) == 1_000 and {output.table_of(each) for each in ids} == {"table-1"}
+    assert output.table_of("begun-by-an-older-version") is None
+    assert all(output.table_of(output.new_write_id(name)) == name for name in ("a@b", "@"))
+
+
+def test_a_transaction_id_of_delta_is_of_one_write():
+    # The output table keeps it for good: another version must ask for the same one.
+    assert output.application("w@t") == "ledger/w@t"
+    assert output.WRITTEN != output.FENCED
+
+
+def test_what_is_begun_is_in_doubt_until_it_is_written_undone_deleted_or_moved():
+    assert HELD._replace(writing_to="s3://out", write_id="w@t") == BEGUN
+    assert output.in_doubt(BEGUN) and not output.in_doubt(HELD)
+    assert not output.in_doubt(output.finish(BEGUN, "w@t", NOW))
+    assert not output.in_doubt(output.undo(BEGUN, "w@t"))
+    assert not output.in_doubt(BEGUN._replace(deleted_at=NOW))
+    assert not output.in_doubt(BEGUN._replace(moved_to="dead-0"))
+
+
+def test_a_write_that_is_in_deletes_its_messages_even_after_their_deadline():
+    assert output.finish(BEGUN, "w@t", LATER) == BEGUN._replace(deleted_at=LATER)
+
+
+def test_a_write_that_will_never_be_in_leaves_everything_as_before_it_began():
+    assert output.undo(BEGUN, "w@t") == HELD
+
+
+@pytest.mark.parametrize(
+    "record", [HELD, BEGUN._replace(write_id="other@t"), BEGUN._replace(deleted_at=NOW), BEGUN._replace(moved_to="d-0")]
+)
+def test_only_the_write_that_is_in_doubt_can_be_finished_or_undone(record):
+    assert output.finish(record, "w@t", LATER) is None and output.undo(record, "w@t") is None
+    assert output.finish(HELD, None, LATER) is None
+
+
+def test_the_table_decides_a_doubt_deleted_with_its_rows_or_received_again_without():
+    assert output.decided(BEGUN, written=True, now=LATER) == BEGUN._replace(deleted_at=LATER)
+    assert output.decided(BEGUN, written=False, now=LATER) == HELD
+
+
+@pytest.mark.parametrize(
+    ("record", "to_ask"),
+    [
+        (BEGUN, True),
+        (BEGUN._replace(deleted_at=NOW), True),
+        (BEGUN._replace(visible_at=NOW), True),
+        (HELD, False),
+        (BEGUN._replace(moved_to="dead-0"), False),
+        (BEGUN._replace(receipt_id="other"), False),
+        (Record(), False),
+    ],
+)
+def test_a_receipt_asks_about_the_writes_that_were_begun_under_it_and_no_others(record, to_ask):
+    assert output.to_ask(record, "mine") is to_ask
+
+
+@pytest.mark.parametrize(
+    ("record", "now", "part"),
+    [
+        (HELD, NOW, Part.HELD),
+        (BEGUN, NOW, Part.HELD),
+        (HELD, LATER, Part.LOST),
+        (HELD._replace(deleted_at=NOW), NOW, Part.ACKNOWLEDGED),
+        (HELD._replace(deleted_at=NOW, receipt_id="other"), NOW, Part.LOST),
+        (HELD._replace(deleted_at=NOW, receipt_id=None), NOW, Part.LOST),
+        (HELD._replace(receipt_id="other"), NOW, Part.LOST),
+        (HELD._replace(moved_to="dead-0"), NOW, Part.LOST),
+        (HELD._replace(released_at=NOW), NOW, Part.LOST),
+    ],
+)
+def test_a_message_is_written_by_who_holds_it_and_by_nobody_once_it_is_acknowledged(record, now, part):
+    assert output.part(record, "mine", now, written=False) is part
+    assert output.part(record, "mine", now, written=True) is Part.WRITTEN
+
+
+def test_of_two_receipts_exactly_one_writes_whatever_the_table_says_and_when():
+    """The first receiver dies in doubt; the second asks the table, and then the first one comes back."""
+    for written, back in itertools.product((False, True), (NOW + 1, LATER)):
+        taken = output.decided(BEGUN, written=written, now=LATER)
+        if written:
+            assert output.finish(taken, "w@t", LATER) is None
+            assert visibility.standing(taken, "mine", LATER) is visibility.Standing.DELETED
+        else:
+            second = visibility.receive(taken, "theirs", None, 30, LATER)
+            assert second.write_id is None and output.finish(second, "w@t", back) is None
+            assert output.part(second, "mine", back, written=False) is Part.LOST
+            assert output.part(second, "theirs", LATER, written=False) is Part.HELD
