@@ -13,6 +13,7 @@ from ledger.clock import Clock
 from ledger.ending import LiveClaims
 from ledger.errors import InvalidParameterValue, LedgerError, OutputUnreadable, OverLimit
 from ledger.message import Message, public_message
+from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
@@ -61,11 +62,14 @@ class Queue(Acting):
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their ids in order.
         The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
+        Under an id that stands for another send (other messages, another number of them, another queue of the ledger)
+        it is an error: in Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task
+        from all others. A DataFrame is evaluated once more for it, before it is written.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
         Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and
         for a missing column, MissingParameter for a missing group; then nothing was sent.
         """
-        _attempt_id(attempt_id, "attempt_id")
+        attempts.attempt_id(attempt_id, "attempt_id")
         record = self._record()
         message_rules.require_no_attempt(attempt_id, record.attributes)
         common = {
@@ -98,7 +102,8 @@ class Queue(Acting):
 
         `visibility_timeout` (seconds) is for this claim; without it the queue's VisibilityTimeout. `wait` (seconds)
         waits for a message when there is none; without it the queue's ReceiveMessageWaitTimeSeconds. The same
-        `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted.
+        `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted; it is an
+        error when that claim is larger than `max_messages`. Every task needs an id of its own, as for `send`.
         On FIFO queues (F2) a claim has the first messages of every group of which none is in flight, in order.
         D1: what was received as often as the queue's RedrivePolicy allows goes to the dead-letter queue instead.
         Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
@@ -113,7 +118,7 @@ class Queue(Acting):
             visibility_timeout = int(record.attributes["VisibilityTimeout"])
         bounds.visibility_timeout(visibility_timeout, limits)
         wait = bounds.wait(int(record.attributes["ReceiveMessageWaitTimeSeconds"]) if wait is None else wait, limits)
-        attempt = _attempt_id(attempt_id)
+        attempt = attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId")
         give_up = time.monotonic() + wait
         while True:
             seen = self._store.change_token() if wait else None
@@ -184,11 +189,3 @@ class Queue(Acting):
             time.sleep(min(self._poll_interval, max(0.0, look_again - time.monotonic())))
             if self._store.change_token() != seen:
                 return
-
-
-def _attempt_id(value: object, field: str = "ReceiveRequestAttemptId") -> str | None:
-    if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= 128):
-        raise InvalidParameterValue(
-            field, value, "Must be a string of 1 to 128 characters", "Use the run id of the job."
-        )
-    return value

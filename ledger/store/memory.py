@@ -12,6 +12,7 @@ from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.admission import admit
+from ledger.rules.attempts import Attempt, content_of, require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
@@ -39,15 +40,17 @@ class MemoryStore(MemoryQueues):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sent: dict[tuple[str, str], list[str]] = {}
+        self._sent: dict[str, tuple[Attempt, list[str]]] = {}
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         if not entries:
             return []
         with self._lock:
             now = clock()
-            known = self._sent.get((queue.id, attempt_id)) if attempt_id is not None else None
-            if known is not None:
+            attempt = attempt_id and Attempt(attempt_id, queue.id, content_of(queue.id, entries))
+            if attempt_id in self._sent:
+                landed, known = self._sent[attempt_id]
+                attempt.require_same(landed.content)
                 return known
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
@@ -61,8 +64,8 @@ class MemoryStore(MemoryQueues):
                     sequence = fifo.sequence_number(send, place[1])
                     stored[place] = Stored(queue.id, entry, now, now + entry.delay * MILLISECONDS, sequence)
                 answer.append(ids.message_id(*place))
-            if attempt_id is not None:
-                self._sent[queue.id, attempt_id] = answer
+            if attempt:
+                self._sent[attempt_id] = attempt, answer
             return answer
 
     @staticmethod
@@ -86,6 +89,7 @@ class MemoryStore(MemoryQueues):
                     # With late changes accepted, an attempt may hold two claims; its last one is meant.
                     last = max((stored[place].record for place in same), key=lambda record: record.received_at)
                     same = [place for place in same if stored[place].record.receipt_id == last.receipt_id]
+                    require_asked(attempt_id, len(same), maximum)
                     for place in same:
                         stored[place].record = visibility.restart(stored[place].record, timeout, now)
                     return self._grant(stored, same, now)

@@ -1,5 +1,6 @@
 """F3 on every queue: a retried receive or send with the same attempt id is the same one again."""
 
+import pyarrow as pa
 import pytest
 
 from ledger.errors import InvalidParameterValue
@@ -87,6 +88,70 @@ def test_a_repeated_send_stays_unsent_after_its_messages_were_deleted(queue):
     queue.receive(None).delete()
     assert queue.send(["a", "b"], attempt_id="run-1") == ids
     assert not queue.receive()
+
+
+OTHERS = {
+    "another body": lambda queue: queue.send(["a", "c"], attempt_id="run-1"),
+    "fewer": lambda queue: queue.send(["a"], attempt_id="run-1"),
+    "more": lambda queue: queue.send(["a", "b", "c"], attempt_id="run-1"),
+    "another order, which ids would not be in": lambda queue: queue.send(["b", "a"], attempt_id="run-1"),
+    "one that reads like two": lambda queue: queue.send(["a1:b"], attempt_id="run-1"),
+    "an attribute": lambda queue: queue.send(["a", "b"], attempt_id="run-1", message_attributes={"kind": "x"}),
+    "a group": lambda queue: queue.send(["a", "b"], attempt_id="run-1", message_group_id="x"),
+    "a table of the same": lambda queue: queue.send(pa.table({"body": ["a", "c"]}), attempt_id="run-1"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_send_under_the_id_of_one_that_was_sent_is_refused_and_not_dropped_in_silence(queue, other):
+    ids = queue.send(["a", "b"], attempt_id="run-1")
+    with (
+        changing_nothing(queue, ids),
+        pytest.raises(InvalidParameterValue, match=r"attempt_id.*Another send.*map_index"),
+    ):
+        OTHERS[other](queue)
+    assert queue.send(["a", "b"], attempt_id="run-1") == ids, "a retry is still one"
+
+
+def test_a_send_to_another_queue_under_the_id_of_one_that_was_sent_is_refused(make_queue):
+    one, other = make_queue(), make_queue()
+    ids = one.send(["a"], attempt_id="run-1")
+    with changing_nothing(other), pytest.raises(InvalidParameterValue, match="to another queue"):
+        other.send(["a"], attempt_id="run-1")
+    assert one.send(["a"], attempt_id="run-1") == ids
+    other.send(["a"], attempt_id="run-2")
+
+
+def test_a_retry_is_one_although_the_queue_has_another_delay_by_now(queue):
+    ids = queue.send(["a"], attempt_id="run-1")
+    queue.set_attributes({"DelaySeconds": 5})
+    assert queue.send(["a"], attempt_id="run-1") == ids
+
+
+def test_another_send_is_refused_even_when_nothing_is_left_of_the_first(queue, ledger, clock):
+    ids = queue.send(["a", "b"], attempt_id="run-1")
+    queue.receive(None).delete()
+    if ledger._opened is not None:
+        clock.advance(2 * ledger.settings.keep_deleted_receipts)
+        ledger.upkeep(vacuum=False)
+        assert ledger._opened.store.stocks.newest().home(ids[0][:28]) is None, "dropped"
+    with pytest.raises(InvalidParameterValue, match="Another send"):
+        queue.send(["a", "c"], attempt_id="run-1")
+    assert queue.send(["a", "b"], attempt_id="run-1") == ids and queue.counts().stored == 0
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_f3_a_claim_that_is_larger_than_what_is_asked_for_is_refused(queue, asked):
+    """Two tasks with one id: the second one did not ask for so many, and would have the first one's messages."""
+    ids = queue.send(["a", "b", "c"])
+    claim = queue.receive(3, attempt_id="job")
+    with (
+        changing_nothing(queue, ids),
+        pytest.raises(InvalidParameterValue, match=rf"AttemptId.*claim of 3 messages, and {asked} are.*map_index"),
+    ):
+        queue.receive(asked, attempt_id="job")
+    claim.settle(delete=[claim.messages()[0].receipt_handle])
+    assert queue.receive(2, attempt_id="job").count == 2
 
 
 def test_f3_an_attempt_that_holds_two_claims_gets_the_last_one_again(make_queue, clock):

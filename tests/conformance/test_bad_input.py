@@ -36,7 +36,7 @@ WRONG = {
     "a timeout that is text": (lambda q, h: q.receive(1, "30"), InvalidParameterValue, f"{TIMEOUT}.*whole number"),
     "a wait below 0": (lambda q, h: q.receive(wait=-1), InvalidParameterValue, "WaitTimeSeconds.*>= 0"),
     "a wait that is text": (lambda q, h: q.receive(wait="1"), InvalidParameterValue, "WaitTimeSeconds.*>= 0"),
-    "an attempt id too long": (lambda q, h: q.receive(attempt_id="x" * 129), InvalidParameterValue, "ReceiveRequestAttemptId.*1 to 128.*run id"),
+    "an attempt id too long": (lambda q, h: q.receive(attempt_id="x" * 129), InvalidParameterValue, "ReceiveRequestAttemptId.*1 to 128.*dag_id.*run_id.*task_id.*map_index.*sha256"),
     "an attempt id that is a number": (lambda q, h: q.receive(attempt_id=7), InvalidParameterValue, "ReceiveRequestAttemptId.*1 to 128"),
     "a change to 43201": (lambda q, h: q.change_visibility(h, 43_201), InvalidParameterValue, f"{TIMEOUT}.*<= 43200"),
     "a change below 0": (lambda q, h: q.change_visibility(h, -1), InvalidParameterValue, f"{TIMEOUT}.*>= 0"),

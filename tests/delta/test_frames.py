@@ -103,13 +103,29 @@ def test_a_column_that_is_missing_or_no_text_is_refused_with_the_fix(queue, spar
             call()
 
 
-def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again(queue, spark):
-    first, again = (
-        queue.send(spark.createDataFrame([(text,)], "body STRING"), attempt_id="run-1") for text in ("a", "again")
-    )
-    assert (again.count, again.segments) == (1, first.segments)
-    assert [row.asDict() for row in again.ids().collect()] == [row.asDict() for row in first.ids().collect()]
-    assert bodies(queue.receive(None)) == ["a"]
+def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again_and_another_one_is_refused(queue, ledger, spark):
+    def send(*rows, to=queue):
+        frame = spark.createDataFrame(
+            [(body, {"n": n}) for body, n in rows], "body STRING, message_attributes MAP<STRING, STRING>"
+        )
+        return to.send(frame, attempt_id=f"run of {queue.name}")
+
+    first = send(("a", "1"), ("a", "1"), ("b", "2"))
+    again = send(("b", "2"), ("a", "1"), ("a", "1"))
+    assert (again.count, again.segments) == (3, first.segments)
+    assert sorted(map(tuple, again.ids().collect())) == sorted(map(tuple, first.ids().collect()))
+    for rows in (
+        [("a", "1"), ("b", "2")],
+        [("a", "1"), ("b", "2"), ("b", "2")],
+        [("a", "1"), ("a", "2"), ("b", "1")],
+    ):
+        with pytest.raises(InvalidParameterValue, match=r"attempt_id.*Another send"):
+            send(*rows)
+    with pytest.raises(InvalidParameterValue, match="to another queue"):
+        send(("a", "1"), ("a", "1"), ("b", "2"), to=ledger.create_queue(f"{queue.name}-other"))
+    with pytest.raises(InvalidParameterValue, match=r"MessageBody.*Nothing was sent"):
+        send(("", "1"))
+    assert bodies(queue.receive(None)) == ["a", "a", "b"]
 
 
 def test_a_claim_as_a_dataframe_has_the_columns_and_the_rows_of_its_messages(queue, spark, clock):

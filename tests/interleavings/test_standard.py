@@ -2,6 +2,7 @@
 
 import pytest
 
+from ledger.errors import InvalidParameterValue
 from tests.interleavings.scheduler import Client
 
 
@@ -142,3 +143,25 @@ def test_a_purge_leaves_what_was_sent_later_and_takes_back_nothing_else(ledger, 
 
     purge = lambda ledger: ledger.queue("jobs").purge()  # noqa: E731
     assert every_interleaving([purge, lambda ledger: ledger.queue("jobs").send("new"), receive()], check) == 97
+
+
+def test_of_two_sends_under_one_attempt_id_one_is_sent_and_the_other_told(ledger, every_interleaving):
+    """12 interleavings of two different sends: the second is refused, and not dropped in silence."""
+    make(ledger, 0)
+
+    def send(*bodies):
+        def run(ledger):
+            try:
+                return ledger.queue("jobs").send(list(bodies), attempt_id="shared")
+            except InvalidParameterValue as error:
+                return str(error)
+
+        return run
+
+    def check(outcome):
+        told = [answer for answer in outcome.answers if isinstance(answer, str)]
+        (sent,) = [answer for answer in outcome.answers if not isinstance(answer, str)]
+        assert len(told) == 1 and "Another send" in told[0]
+        assert outcome.ledger.queue("jobs").counts().stored == len(sent)
+
+    assert every_interleaving([send("a"), send("b", "c")], check) == 12

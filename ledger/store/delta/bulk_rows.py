@@ -59,6 +59,15 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     }
 
 
+def fingerprint() -> list[Column]:
+    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes."""
+    from pyspark.sql import functions as F
+
+    attributes = F.array_sort(F.map_entries("message_attributes"))
+    row = F.xxhash64("body", F.coalesce("message_group_id", F.lit("")), attributes)
+    return [F.count(F.lit(1)), F.sum(row.cast("decimal(20, 0)"))]
+
+
 def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
     from pyspark.sql import functions as F
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
+from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
-from ledger.store.delta.bulk_rows import checked, message_columns, refusal
+from ledger.store.delta.attempts import sent_before
+from ledger.store.delta.bulk_rows import checked, fingerprint, message_columns, refusal
 from ledger.store.delta.engine import Where
 from ledger.store.delta.tables import MESSAGES
 
@@ -55,31 +57,51 @@ class BulkSender:
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
         """Sends every row; see Queue.send."""
-        from pyspark.sql import functions as F
-
         rows = frame.select(
             *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
         )
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, rows, clock)
-        key = ids.new_send_key() if attempt_id is None else ids.send_key("send", queue.id, attempt_id)
-        # Delta commits a transaction of this application and version once, however often it is tried.
-        transaction = None if attempt_id is None else (f"send/{queue.id}/{attempt_id}", 1)
+        if attempt_id is not None:
+            return self._send_once(queue, rows, clock, attempt_id)
+        key = ids.new_send_key()
+        with self._store.transactions.spark_turn("messages"):
+            self._write(queue, self._placed(queue, rows, key), key, clock(), None)
+        return self._sent(queue, key)
+
+    def _send_once(self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt_id: str) -> Sent:
+        """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry."""
+        try:
+            count, hashes = rows.agg(*fingerprint()).first()
+        except Exception as error:
+            raise refusal(error) or error from None
+        attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, count, int(hashes or 0)))
+        placed, tries = self._placed(queue, rows, attempt.key), self._store.transactions.attempts("send")
+        for _ in tries:
+            with self._store.transactions.spark_turn("messages"):
+                before = sent_before(self._store.engine, attempt)
+                # Where another process was first Delta leaves this one out; what that one sent is looked at again.
+                if before or not count or self._write(queue, placed, attempt.key, clock(), attempt.transaction):
+                    # Some of them may be finished and dropped by now.
+                    return replace(self._sent(queue, before or attempt.key), count=count)
+        raise tries.outlasted()
+
+    def _placed(self, queue: QueueRecord, rows: DataFrame, key: str) -> DataFrame:
+        """The rows with lane, ordinal of their segment, and seq."""
+        from pyspark.sql import functions as F
+
         lanes, per_segment = int(queue.attributes["Lanes"]), self._store.settings.messages_per_segment
         tasks = max(1, min(self._spark.sparkContext.defaultParallelism, 4_096))
         position = F.shiftrightunsigned(F.col("place"), TASK_SHIFT)
         row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
         ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + position
-        placed = (
+        return (
             rows.coalesce(tasks)
             .select("*", F.monotonically_increasing_id().alias("place"))
             .withColumn("ordinal", ordinal)
             .withColumn("lane", ((F.col("ordinal") + F.lit(int(key[:6], 16))) % F.lit(lanes)).cast("int"))
             .withColumn("seq", row % F.lit(per_segment))
         )
-        with self._store.transactions.spark_turn("messages"):
-            self._write(queue, placed, key, clock(), transaction)
-        return self._sent(queue, key)
 
     def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock) -> Sent:
         """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
@@ -164,8 +186,8 @@ class BulkSender:
         try:
             writer.save(self._path)
         except CONFLICTS:
-            # A blind append meets no other writer; one that counts the sends may, and looks whether it landed.
-            if sequence_number is None:
+            # A blind append meets no other writer; one with a transaction may, and looks whether it landed.
+            if transaction is None:
                 raise
         except Exception as error:
             if TOO_MANY_SEGMENTS in str(error):

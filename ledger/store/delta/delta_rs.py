@@ -28,6 +28,7 @@ from ledger.store.delta.engine import (
     OutputLog,
     Snapshot,
     Where,
+    require_next,
     unreadable,
 )
 from ledger.store.delta.failures import names_failures
@@ -107,10 +108,7 @@ class DeltaRsEngine:
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
         with self._using(table) as loaded:
-            if transaction is not None:
-                committed = loaded.transaction_version(transaction[0])
-                if committed is not None and committed >= transaction[1]:
-                    raise Conflict(f"transaction {transaction} was committed before")
+            require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             with conflicts():
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()

@@ -106,7 +106,8 @@ class Engine(Protocol):
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
-        """One blind append. With a transaction (application id, version) that was committed before: Conflict."""
+        """One blind append. With a transaction (application id, version) it is committed only as the first one of its
+        application, or directly after the version before; else Conflict."""
 
     def files(self) -> tuple[int, pa.Table]:
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
@@ -147,6 +148,12 @@ class Engine(Protocol):
 
     def vacuum(self, table: str) -> None:
         """Removes files that no version within the retention needs."""
+
+
+def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
+    """Raises Conflict when an application that has committed this version may not commit the transaction next."""
+    if transaction is not None and committed not in (None, transaction[1] - 1):
+        raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
 
 
 #: What the log says about each data file of `messages`. Instants in milliseconds.

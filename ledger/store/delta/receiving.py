@@ -12,6 +12,7 @@ from ledger.clock import Clock
 from ledger.errors import OutputUnreadable
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
+from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.redrive import RedrivePolicy
@@ -67,6 +68,7 @@ class Receiver:
             if attempt_id is not None:
                 again = _same_attempt(lanes, attempt_id, timeout, loaded.now)
                 if len(again.first):
+                    require_asked(attempt_id, int(axis.lengths(again.first, again.last).sum()), maximum)
                     record = lanes.record(again.code[0])
                     events.add("granted again", record, again)
                     return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id), meeting)

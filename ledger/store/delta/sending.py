@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 from ledger.clock import Clock
 from ledger.rules import fifo, time
 from ledger.rules import message_id as ids
+from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.settings import Settings
 from ledger.store import QueueRecord
+from ledger.store.delta.attempts import sent_before
 from ledger.store.delta.engine import Engine, Where
 from ledger.store.delta.rows import message_rows
 from ledger.store.delta.stock import Stocks
@@ -40,26 +42,24 @@ class Sender:
             return []
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, entries, clock)
+        lanes = int(queue.attributes["Lanes"])
         if attempt_id is None:
             self._turn += 1
-            lane = self._turn % int(queue.attributes["Lanes"])
+            lane = self._turn % lanes
             segment, first = self._next(queue, lane, len(entries), clock())
-            transaction = None
+            attempt = None
         else:
-            key = ids.send_key("send", queue.id, attempt_id)
-            lane, segment, first = int(key[:8], 16) % int(queue.attributes["Lanes"]), ids.segment(key, 0), 0
-            transaction = f"send/{queue.id}/{attempt_id}", 1
+            attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries))
+            lane, segment, first = int(attempt.key[:8], 16) % lanes, ids.segment(attempt.key, 0), 0
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                if transaction and self._engine.transaction_version("messages", transaction[0]) is not None:
-                    home = self._stocks.newest().home(segment)
-                    # Finished long ago, upkeep dropped them; then the retry itself says how many there were.
-                    count = len(entries) if home is None else home[2] + 1
-                    return [ids.message_id(segment, seq) for seq in range(count)]
+                before = attempt and sent_before(self._engine, attempt)
+                if before:
+                    return [ids.message_id(ids.segment(before, 0), seq) for seq in range(len(entries))]
                 now = clock()
                 rows = message_rows(queue, lane, segment, first, entries, now)
-                if self._append(queue, rows, now, transaction):
+                if self._append(queue, rows, now, attempt and attempt.transaction):
                     return [ids.message_id(segment, first + n) for n in range(len(entries))]
         raise attempts.outlasted()
 

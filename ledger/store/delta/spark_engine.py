@@ -17,7 +17,17 @@ from pyspark.errors import PySparkException
 from ledger.errors import LedgerDoesNotExist, OutputUnreadable
 from ledger.rules.location import of_spark
 from ledger.store.delta.edits import require_expected
-from ledger.store.delta.engine import SEGMENT_FILES, Commit, Conflict, OutputLog, Snapshot, Where, literal, unreadable
+from ledger.store.delta.engine import (
+    SEGMENT_FILES,
+    Commit,
+    Conflict,
+    OutputLog,
+    Snapshot,
+    Where,
+    literal,
+    require_next,
+    unreadable,
+)
 from ledger.store.delta.failures import names_failures
 from ledger.store.delta.merge import CHANGED_MEANWHILE, merge_statement
 from ledger.store.delta.tables import DESCRIPTION, TABLES, require_readable
@@ -105,8 +115,7 @@ class SparkEngine:
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
-        if transaction is not None and (self.transaction_version(table, transaction[0]) or -1) >= transaction[1]:
-            raise Conflict(f"transaction {transaction} was committed before")
+        require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self._committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
             if transaction is not None:

@@ -1,0 +1,106 @@
+"""Attempt ids: a retried send or receive is the same one again, and what is not the same is an error (F3).
+
+An id that two tasks share would drop the second one's messages, or hand it the first one's claim, in silence. So a send
+leaves behind what it was: in the log, under the id, a number made of its queue and its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.message import Entry
+from ledger.rules.message_id import send_key
+
+LONGEST = 128
+#: What an Airflow task is told from all others by: other runs, other DAGs of the same schedule, mapped tasks.
+RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
+OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
+
+
+class Attempt(NamedTuple):
+    """A send under an attempt id: to which queue (its id), and a number that stands for the content."""
+
+    attempt_id: str
+    queue: str
+    content: int
+
+    @property
+    def transaction(self) -> tuple[str, int]:
+        """The application and version that Delta commits it under: of the whole ledger, whatever the queue. Versions
+        are even: so none follows another."""
+        return f"attempt/{self.attempt_id}", self.content
+
+    @property
+    def key(self) -> str:
+        """What its segments are named by: the same for a retry, another for any other send."""
+        return send_key("attempt", self.queue, self.attempt_id, str(self.content))
+
+    @property
+    def former(self) -> tuple[str, str]:
+        """The application and the key of before the content counted: ledgers have such sends."""
+        return f"send/{self.queue}/{self.attempt_id}", send_key("send", self.queue, self.attempt_id)
+
+    def require_same(self, content: int) -> None:
+        """Raises InvalidParameterValue when what was committed under the id is another send."""
+        if content != self.content:
+            raise InvalidParameterValue(
+                "attempt_id",
+                self.attempt_id,
+                "Another send was committed under it: of other messages, of more or fewer, or to another queue",
+                f"Nothing was sent. {OWN_ID}; a retry sends the same again.",
+            )
+
+
+def attempt_id(value: object, field: str) -> str | None:
+    """`value` if it can be an attempt id: 1 to 128 characters; raises InvalidParameterValue."""
+    if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
+        return value
+    fix = f"{OWN_ID}; of what is longer its hashlib.sha256(text.encode()).hexdigest()."
+    raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)
+
+
+def require_asked(value: str, held: int, maximum: int | None) -> None:
+    """Raises InvalidParameterValue when the claim that an attempt holds is larger than what is asked for now."""
+    if maximum is not None and held > maximum:
+        raise InvalidParameterValue(
+            "ReceiveRequestAttemptId",
+            value,
+            f"It holds a claim of {held} messages, and {maximum} are asked for",
+            f"A retry asks for as many as before. {OWN_ID}.",
+        )
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """An id of at most `longest` characters for a text of any length: itself, or its beginning and its SHA-256."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
+
+
+def content_of(queue: str, entries: Iterable[Entry]) -> int:
+    """The number of a list of messages, in their order: bodies, attributes, groups; delays may be a queue's default."""
+    digest = hashlib.sha256(_framed([queue, "list"]))
+    for entry in entries:
+        attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]
+        own = [entry.body, entry.message_group_id, entry.trace_header]
+        digest.update(_framed([*own, *(part for one in attributes for part in one)]))
+    return _number(digest.digest())
+
+
+def content_of_rows(queue: str, count: int, hashes: int) -> int:
+    """The number of a DataFrame's messages, whatever their order: of their count and the sum of their hashes."""
+    return _number(hashlib.sha256(_framed([queue, "rows", str(count), str(hashes)])).digest())
+
+
+def _number(digest: bytes) -> int:
+    """Of 61 bits, even and above those that were given before the content counted."""
+    return (int.from_bytes(digest[:8], "big") >> 3) * 2 + 2
+
+
+def _framed(parts: list[str | bytes | None]) -> bytes:
+    """Parts one after the other, so that no other ones read the same."""
+    encoded = [part.encode() if isinstance(part, str) else part for part in parts]
+    framed = [b"-;" if part is None else b"%d:%b" % (len(part), part) for part in encoded]
+    return b"%d;%b" % (len(parts), b"".join(framed))

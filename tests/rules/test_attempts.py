@@ -1,0 +1,64 @@
+"""Attempt ids: what is the same send, and how long an id may be."""
+
+import pytest
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules import attempts
+from ledger.rules.message import Entry
+from ledger.rules.message_attributes import Attribute
+
+
+def content(*entries, queue="jobs-1"):
+    return attempts.content_of(queue, [Entry(**one) if isinstance(one, dict) else Entry(one) for one in entries])
+
+
+def test_a_content_is_even_positive_and_fits_a_version_of_delta():
+    for number in (
+        content("a"),
+        attempts.content_of_rows("jobs-1", 3, -7),
+        attempts._number(b"\xff" * 32),
+        attempts._number(b"\0" * 32),
+    ):
+        assert number % 2 == 0 and 2 <= number < 2**63
+
+
+def test_what_is_another_send_has_another_content():
+    kind = {"kind": Attribute("String", "x")}
+    contents = [
+        content("a", "b"),
+        content("b", "a"),
+        content("ab"),
+        content("a", "b", queue="jobs-2"),
+        content("a", "b", "b"),
+        content({"body": "a", "message_attributes": kind}, "b"),
+        content({"body": "a", "message_attributes": {"kind": Attribute("Number", "1")}}, "b"),
+        content({"body": "a", "message_attributes": {"kind": Attribute("Binary", None, b"x")}}, "b"),
+        content({"body": "a", "message_group_id": "g"}, "b"),
+        content({"body": "a", "trace_header": "g"}, "b"),
+        attempts.content_of_rows("jobs-1", 2, 0),
+        attempts.content_of_rows("jobs-1", 20, 0),
+        attempts.content_of_rows("jobs-2", 2, 0),
+    ]
+    assert len(set(contents)) == len(contents)
+    assert content("a", {"body": "b", "delay": 5}) == contents[0]
+    both = {"one": Attribute("String", "1"), "two": Attribute("String", "2")}
+    assert content({"body": "a", "message_attributes": both}) == content(
+        {"body": "a", "message_attributes": dict(reversed(both.items()))}
+    )
+
+
+@pytest.mark.parametrize("longest", [128, 120])
+def test_a_text_of_any_length_is_shortened_to_an_id_of_its_own(longest):
+    short, long, other = "x" * longest, "x" * 200, "x" * 199 + "y"
+    assert attempts.shortened(short, longest) == short
+    assert len(attempts.shortened(long, longest)) == longest and attempts.shortened(long, longest).startswith("xxx")
+    assert attempts.shortened(long, longest) != attempts.shortened(other, longest)
+
+
+@pytest.mark.parametrize(("held", "maximum", "fits"), [(3, 3, True), (3, None, True), (2, 3, True), (3, 2, False)])
+def test_a_claim_larger_than_what_is_asked_for_is_no_retry(held, maximum, fits):
+    if fits:
+        attempts.require_asked("job", held, maximum)
+    else:
+        with pytest.raises(InvalidParameterValue, match=r"claim of 3 messages, and 2 are asked for.*ti\.map_index"):
+            attempts.require_asked("job", held, maximum)
