@@ -116,7 +116,7 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
             raise SparkIsNeeded(
                 f"The schema {root[len(SCHEMA_PREFIX) :]!r} is Spark's: open the ledger with spark=spark"
             )
-        from ledger.store.delta.spark_engine import schema_locations
+        from ledger.store.delta.schemas import schema_locations
 
         if not is_name(root[len(SCHEMA_PREFIX) :]):
             raise InvalidParameterValue(

@@ -14,8 +14,7 @@ from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.errors import LedgerDoesNotExist, OutputUnreadable
-from ledger.rules.location import of_spark
+from ledger.errors import OutputUnreadable
 from ledger.store.delta.edits import require_expected
 from ledger.store.delta.engine import (
     SEGMENT_FILES,
@@ -292,24 +291,3 @@ def create_table(spark: SparkSession, name: str, table: str) -> None:
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
         f"COMMENT {literal(DESCRIPTION)} TBLPROPERTIES ({properties})"
     )
-
-
-def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
-    """Where the tables of a ledger in a catalog schema lie; made there if there are none, unless that is an error."""
-    if not create:
-        _require_schema(spark, schema)
-    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    locations = {}
-    for table in TABLES:
-        create_table(spark, f"{schema}.{table}", table)
-        location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
-        locations[table] = of_spark(location).text
-    return locations
-
-
-def _require_schema(spark: SparkSession, schema: str) -> None:
-    if not spark.catalog.databaseExists(schema):
-        raise LedgerDoesNotExist(f"schema:{schema}", "the catalog has no such schema")
-    missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
-    if missing:
-        raise LedgerDoesNotExist(f"schema:{schema}", f"the schema has no {', '.join(missing)}")

@@ -1,0 +1,34 @@
+"""A ledger whose tables stand in a schema of Spark's catalog: where they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.errors import LedgerDoesNotExist
+from ledger.rules.location import of_spark
+from ledger.store.delta.spark_engine import create_table
+from ledger.store.delta.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> dict[str, str]:
+    """Where the tables of a ledger in a catalog schema lie; made there if there are none, unless that is an error."""
+    if not create:
+        _require_schema(spark, schema)
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    locations = {}
+    for table in TABLES:
+        create_table(spark, f"{schema}.{table}", table)
+        location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
+        locations[table] = of_spark(location).text
+    return locations
+
+
+def _require_schema(spark: SparkSession, schema: str) -> None:
+    if not spark.catalog.databaseExists(schema):
+        raise LedgerDoesNotExist(f"schema:{schema}", "the catalog has no such schema")
+    missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
+    if missing:
+        raise LedgerDoesNotExist(f"schema:{schema}", f"the schema has no {', '.join(missing)}")
