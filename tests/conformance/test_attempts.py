@@ -168,3 +168,12 @@ def test_f3_an_attempt_that_holds_two_claims_gets_the_last_one_again(make_queue,
     again = queue.receive(None, attempt_id="job")
     assert again.receipt_id == second.receipt_id
     assert {o.outcome for o in queue.delete([m.receipt_handle for m in again])} == {"deleted"}
+
+
+def test_a_claim_that_is_granted_again_has_a_commit_of_its_own(queue):
+    """A stale receipt changes nothing: a fencing token is nobody else's, even when the deadline stays what it was."""
+    queue.send(["a", "b"])
+    first, other = queue.receive(1, attempt_id="job"), queue.receive(1)
+    again = queue.receive(1, attempt_id="job")
+    assert again.receipt_id == first.receipt_id != other.receipt_id
+    assert first.version < other.version < again.version

@@ -60,14 +60,15 @@ class Loaded:
         answer: Callable[[int], Answer],
         meeting: Sequence[int] = (),
         arriving: dict[str, Runs] | None = None,
+        always: bool = False,
     ) -> Plan[Answer]:
         """The commit that lays `over` on the queue's lanes, and `arriving` on those of the others.
 
-        `meeting`: lanes to count up even though nothing changes there, when anything changes at all.
+        `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
         """
         edits = self.lanes.edits(over, self.now)
         changed = set(edits["lane"].unique().to_pylist())
-        if changed:
+        if changed or always:
             extra = [lane for lane in meeting if lane not in changed]
             edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
         where = Where(self.queue.id, tuple_of(changed.union(meeting)))

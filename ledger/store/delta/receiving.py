@@ -71,7 +71,9 @@ class Receiver:
                     require_asked(attempt_id, int(axis.lengths(again.first, again.last).sum()), maximum)
                     record = lanes.record(again.code[0])
                     events.add("granted again", record, again)
-                    return loaded.plan(again, events, grant_of(lanes, again, record.receipt_id), meeting)
+                    answer = grant_of(lanes, again, record.receipt_id)
+                    # Even when the deadline stays what it was: the fencing token is a commit of this grant's own.
+                    return loaded.plan(again, events, answer, meeting, always=True)
                 if any(visibility.same_attempt(lanes.record(c), attempt_id, loaded.now) for c in lanes.undecided):
                     return loaded.plan(again, events, _or_raise(lambda version: None, undecided), meeting)
             seen = loaded.look(self._stocks)
