@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -13,28 +11,12 @@ from typing import Any
 from ledger import Ledger
 from ledger.rules import limits
 from tests.races.roles import Roles
-
-
-def die(step: str = "") -> None:
-    """As by kill -9: nothing is flushed, nothing unwound."""
-    os.kill(os.getpid(), signal.SIGKILL)
+from tests.races.troubles import at_steps, die
 
 
 def die_at(ledger: Ledger, at: str) -> None:
     """Makes this process die at a step of its next verb: chosen, committed, and for sends appending or appended."""
-    ledger.store.transactions._on_step = lambda step: die() if step == at else None
-    engine = ledger.store.engine
-    append = engine.append
-
-    def dying(*arguments: Any) -> Any:
-        if at == "appending":
-            die()
-        answer = append(*arguments)
-        if at == "appended":
-            die()
-        return answer
-
-    engine.append = dying
+    at_steps(ledger, lambda step: die() if step == at else None)
 
 
 def doomed(worker: Roles, ledger: Ledger, verb: str, at: str) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from ledger import Ledger, Queue
 from ledger.errors import MessageDoesNotExist
 from ledger.rules.state import GONE
-from tests.races.history import Log, Operation, read, violations
+from tests.races.checker import violations
+from tests.races.history import Log, Operation, read
 from tests.races.roles import Roles
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -48,9 +49,9 @@ class Race:
         self.queue = self.ledger.create_queue(name, attributes)
         log = Log(folder / "setup.log", "setup")
         for n in range(sends):
-            operation = log.began("send")
-            ids = self.queue.send([f"{n}-{m}" for m in range(messages // sends)])
-            log.ended(operation, ids=tuple(ids))
+            bodies = tuple(f"{n}-{m}" for m in range(messages // sends))
+            operation = log.began("send", queue=self.queue._made.id, bodies=bodies)
+            log.ended(operation, ids=tuple(self.queue.send(list(bodies))))
 
     def start(self, name: str, role: str, seconds: float = 0.0, **more: Any) -> subprocess.Popen[str]:
         """A worker in a process of its own."""
@@ -110,7 +111,11 @@ class Race:
         operations = read(sorted(self.folder.glob("*.log")))
         assert any(operation.verb == "receive" for operation in operations)
         remaining = [one for queue in queues for one in self._there(queue, operations)]
-        return violations(operations, remaining, self.quota, self.dead_after)
+        quotas = {} if self.quota is None else {self.queue.name: self.quota}
+        policies = {}
+        if self.dead_after is not None:
+            policies[self.queue.name] = f"dead-{self.queue.name}", self.dead_after
+        return violations(operations, remaining, quotas, policies)
 
     @staticmethod
     def _there(queue: Queue, operations: Sequence[Operation]) -> list[str]:

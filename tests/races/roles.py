@@ -15,7 +15,7 @@ class Roles(Worker):
 
     def ordered_sender(self) -> None:
         """Sends a few to some groups; now and then what it, or another sender, sent under the same id before."""
-        operation = self.log.began("send")
+        operation = self.log.began("send", queue=self.queue._made.id)
         keys = [self._key() for _ in range(self.dice.choice([1, 2, 5]))]
         of = lambda key: GROUPS[sum(map(ord, key)) % len(GROUPS)]  # noqa: E731 - the same in every process
         ids = self.queue.send(
@@ -60,9 +60,8 @@ class Roles(Worker):
         if claim:
             self.act(self.dice.choice(["release", "delete"]), claim.receipt_id, handles, queue=dead)
         if self.dice.random() < 0.3:
-            operation = self.log.began("redrive")
-            dead.redrive()
-            self.log.ended(operation)
+            operation = self.log.began("redrive", queue=dead._made.id)
+            self.log.ended(operation, count=dead.redrive())
         time.sleep(0.05)
 
     def _dead(self) -> Queue:

@@ -1,92 +1,110 @@
-"""The rules of a history that go beyond one message: order, quotas, deduplication, dead letters."""
+"""The rules of a history that go beyond one message: order, quotas, deduplication."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
-from tests.races.history import Operation, held_until
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from tests.races.facts import Facts
+from tests.races.history import Operation, name_of
+from tests.races.holding import held_until
+from tests.races.whereabouts import Whereabouts
 
 
-def stored_twice(sends: Iterable[Operation], remaining: Sequence[str]) -> Iterable[str]:
-    """F1: what is sent again under its deduplication id is answered the id it had. And nothing is in two queues."""
-    known: dict[str, str] = {}
-    for send in sends:
+def stored_twice(facts: Facts, remaining: Sequence[str]) -> Iterable[str]:
+    """F1: what is sent again under its deduplication id is answered the id it had; so is a send that is tried again
+    under its attempt id, whose bodies tell. And nothing is in two queues."""
+    known: dict[tuple[str, str], tuple[str, int]] = {}
+    for send in sorted(facts.by_verb["send"], key=lambda one: one.began):
         for key, message in zip(send.keys, send.ids if send.ended is not None else ()):
-            if known.setdefault(key, message) != message:
-                yield f"{key} was stored twice: as {known[key]} and as {message}"
+            first, at = known.setdefault((send.queue, key), (message, send.began))
+            remembered = send.ended - at < DEDUPLICATION_INTERVAL * MILLISECONDS and not _purged(facts, send, at)
+            if first != message and remembered:
+                yield f"{key} was stored twice: as {first} and as {message}"
+            elif first != message:
+                known[send.queue, key] = message, send.began
+    said: dict[str, str] = {}
+    stored: dict[str, str] = {}
+    for one in [*facts.by_verb["send"], *facts.by_verb["receive"]]:
+        for message, body in zip(one.ids, one.bodies):
+            if said.setdefault(message, body) != body:
+                yield f"{message} was sent as {said[message]!r} and is now {body!r}"
+            if not one.keys and stored.setdefault(body, message) != message and "key-" not in body:
+                yield f"{body!r} was stored twice: as {stored[body]} and as {message}"
     for message, times in Counter(remaining).items():
         if times > 1:
             yield f"{message} is in {times} queues in the end"
 
 
-def order_broken(
-    sends: Iterable[Operation], receives: Sequence[Operation], deletes: Iterable[Operation], dead_after: int | None
-) -> Iterable[str]:
+def _purged(facts: Facts, send: Operation, since: int) -> bool:
+    return any(p.queue == send.queue and (p.ended is None or p.ended >= since) for p in facts.by_verb["purge"])
+
+
+def order_broken(facts: Facts, places: Whereabouts) -> Iterable[str]:
     """F2: nobody is given a message while an earlier one of its group is there and was not given with it.
 
-    So no group is held by two receivers either, unless the later one got what comes first again. Of what was received
-    `dead_after` times nobody wrote down when it was moved away and back, which makes it the newest of its group; and
-    none of the dead letters came in order.
+    So no group is held by two receivers either, unless the later one got what comes first again. The order is that in
+    which they came to the queue, by a send or a move; a message that moved away and back came anew.
     """
-    sent: dict[str, int] = {}
-    for send in sends:
-        for message in send.ids if send.ended is not None else ():
-            sent[message] = min(send.ended, sent.get(message, send.ended))
-    gone: dict[str, int] = {}
-    for delete in deletes:
-        for message in delete.ids:
-            gone[message] = min(delete.began, gone.get(message, delete.began))
-    groups: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    versions: dict[str, list[int]] = defaultdict(list)
-    for grant in receives:
-        for message, (group, number) in zip(grant.ids, grant.places):
-            groups[grant.queue, group][message] = number
-            versions[message].append(grant.version)
+    #: By queue and group: each stay of a message there, by its place in the order, with its grants.
+    stays: dict[tuple[str, str], dict[tuple[int, int, str, bool], list[Operation]]] = defaultdict(dict)
+    for grant in sorted((one for one in facts.by_verb["receive"] if one.ids), key=lambda one: one.version):
+        for message, (group, number, came, moved) in zip(grant.ids, grant.places):
+            stays[grant.queue, group].setdefault((came, number, message, moved), []).append(grant)
 
-    def never_moved(message: str, grant: Operation) -> bool:
-        times = sum(version < grant.version for version in versions[message])
-        return dead_after is None or (times < dead_after and not grant.queue.startswith("dead-"))
-
-    for grant in receives:
-        numbers: dict[str, dict[str, int]] = defaultdict(dict)
-        for message, (group, number) in zip(grant.ids, grant.places):
-            numbers[group][message] = number
-        for group, mine in numbers.items():
-            as_sent = [number for message, number in mine.items() if never_moved(message, grant)]
-            if as_sent != sorted(as_sent):
-                yield f"{grant.receipt} of {grant.worker} got group {group} out of order: {as_sent}"
-            for message, number in groups[grant.queue, group].items():
-                there = sent.get(message, grant.began) < grant.began
-                there = there and gone.get(message, grant.ended + 1) > grant.ended and message not in grant.ids
-                if number < max(mine.values()) and there and never_moved(message, grant):
-                    yield f"{grant.receipt} of {grant.worker} got group {group} past {message}, which was still there"
+    for grant in facts.by_verb["receive"]:
+        mine: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for group, number, came, _ in grant.places:
+            mine[group].append((came, number))
+        for group, given in mine.items():
+            if given != sorted(given):
+                yield f"{grant.receipt} of {grant.worker} got group {group} out of order: {given}"
+            for stay, grants in stays[grant.queue, group].items():
+                if stay[:2] < max(given) and stay[2] not in grant.ids and _is_there(facts, places, stay, grants, grant):
+                    yield (
+                        f"{grant.receipt} of {grant.worker} got group {group} of {grant.queue} past {stay[2]}, which "
+                        "was still there"
+                    )
 
 
-def quota_exceeded(
-    quota: int, receives: Sequence[Operation], by_receipt: dict[str | None, list[Operation]]
-) -> Iterable[str]:
+def _is_there(
+    facts: Facts, places: Whereabouts, stay: tuple[int, int, str, bool], grants: list[Operation], at: Operation
+) -> bool:
+    """Whether a message was surely in its place in a queue while another receive decided."""
+    *_, message, moved = stay
+    if facts.may_end.get(message, inf) <= at.ended:
+        return False
+    before = [grant for grant in grants if grant.version < at.version]
+    sends = [one for one in facts.sends.get(message, ()) if one.ended is not None and one.ended < at.began]
+    if not before and (moved or not sends):
+        return False
+    if any(
+        one.began <= at.ended for verb in ("purge", "remove") for one in facts.by_verb[verb] if one.queue == at.queue
+    ):
+        return False
+    if len(before) < len(grants):
+        return True
+    since = before[-1].began if before else sends[0].began
+    return places.reach(at.queue, message, since, at.ended) == {at.queue}
+
+
+def quota_exceeded(facts: Facts, quotas: Mapping[str, int]) -> Iterable[str]:
     """Q2, Q3: together with what was surely still held when it decided, no receive gives more than the quota."""
-    granted = sorted((grant for grant in receives if grant.ids), key=lambda grant: grant.version)
-    for at, grant in enumerate(granted):
+    granted = sorted((grant for grant in facts.by_verb["receive"] if grant.ids), key=lambda grant: grant.version)
+    holding: dict[str, dict[str, Operation]] = defaultdict(dict)
+    for grant in granted:
+        quota, mine = quotas.get(name_of(grant.queue)), holding[grant.queue]
+        if quota is None:
+            continue
         held = set(grant.ids)
-        for earlier in granted[:at]:
-            if earlier.queue != grant.queue:
-                continue
-            for message in earlier.ids:
-                deadline = held_until(message, earlier, by_receipt, grant)
-                if deadline is not None and grant.received_at < deadline:
-                    held.add(message)
+        for message, earlier in list(mine.items()):
+            deadline = held_until(facts, message, earlier, grant)
+            if deadline is not None and grant.received_at < deadline:
+                held.add(message)
+            elif deadline is not None:
+                del mine[message]
+        mine.update(dict.fromkeys(grant.ids, grant))
         if len(held) > quota:
             yield f"{grant.receipt} of {grant.worker} made {len(held)} messages in flight, and the quota is {quota}"
-
-
-def received_too_often(receives: Iterable[Operation], redrives: Sequence[Operation], dead_after: int) -> Iterable[str]:
-    """D1: between two redrives, each of which makes it new, a message is received `dead_after` times and no more."""
-    times: dict[str, int] = defaultdict(int)
-    for grant in receives:
-        for message in grant.ids if not grant.queue.startswith("dead-") else ():
-            times[message] += 1
-    for message, count in times.items():
-        if count > dead_after * (1 + len(redrives)):
-            yield f"{message} was received {count} times, and is a dead letter after {dead_after}"

@@ -1,8 +1,11 @@
 """The checker finds what it is there to find, and nothing in a good history."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.races.history import Log, Operation, read, violations
+from tests.races.checker import violations
+from tests.races.history import Log, Operation, read
 
 
 def send(*ids, began=0, ended=1):
@@ -123,8 +126,9 @@ def test_a_log_keeps_what_was_begun_and_replaces_it_by_the_answer(tmp_path):
     assert read([tmp_path / "log"]) == [done, cut_off]
 
 
-def ordered(receipt, version, began, ended, *ids, numbers, queue="q.fifo", timeout=1_000):
-    places = tuple(("g", number) for number in numbers)
+def ordered(receipt, version, began, ended, *ids, numbers, queue="q.fifo", timeout=1_000, moved=()):
+    """`moved`: when those of the messages came that were moved to the queue, by their numbers."""
+    places = tuple(("g", number, dict(moved).get(number, number), number in dict(moved)) for number in numbers)
     return Operation("w", "receive", began, ended, ids, receipt, began, began + timeout, version, queue, places)
 
 
@@ -177,25 +181,40 @@ def test_a_group_in_order_has_no_violations(name):
 
 @pytest.mark.parametrize("words", BEYOND_ONE)
 def test_what_goes_beyond_one_message_is_found_out(words):
-    found = violations(BEYOND_ONE[words], None, quota=2, dead_after=1 if "dead" in words else None)
+    found = violations(BEYOND_ONE[words], None, {"": 2}, {"": ("dead", 1)} if "dead" in words else None)
     assert [problem for problem in found if words in problem], found
 
 
 def test_what_was_moved_away_and_back_is_the_newest_of_its_group():
+    def history(moved):
+        return [
+            replace(send("a", "b"), queue="q.fifo"),
+            ordered("r1", 1, 10, 20, "a", numbers=[1]),
+            act("release", "r1", 30, 40, "a"),
+            Operation("undertaker", "redrive", 50, 60, queue="dead-q.fifo"),
+            ordered("r2", 2, 70, 80, "b", "a", numbers=[2, 1], moved=moved),
+        ]
+
+    policies = {"q.fifo": ("dead-q.fifo", 1)}
+    assert violations(history([(1, 55)]), {"a", "b"}, policies=policies) == []
+    assert any("out of order" in problem for problem in violations(history([]), {"a", "b"}, policies=policies))
+
+
+def test_what_may_have_been_moved_away_may_be_passed():
     history = [
-        send("a", "b"),
+        replace(send("a", "b"), queue="q.fifo"),
         ordered("r1", 1, 10, 20, "a", numbers=[1]),
         act("release", "r1", 30, 40, "a"),
-        Operation("undertaker", "redrive", 50, 60),
-        ordered("r2", 2, 70, 80, "b", "a", numbers=[2, 1]),
+        ordered("r2", 2, 70, 80, "b", numbers=[2]),
     ]
-    assert violations(history, {"a", "b"}, dead_after=1) == []
-    assert any("out of order" in problem for problem in violations(history, {"a", "b"}, dead_after=2))
+    assert violations(history, {"a", "b"}, policies={"q.fifo": ("dead-q.fifo", 1)}) == []
+    found = violations(history, {"a", "b"}, policies={"q.fifo": ("dead-q.fifo", 2)})
+    assert any("past a" in problem for problem in found)
 
 
 def test_a_quota_that_is_kept_because_a_lease_ended_is_no_violation():
     history = [send("a", "b"), receive("r1", 1, 10, 20, "a"), receive("r2", 2, 1_010, 1_020, "b")]
-    assert violations(history, {"a", "b"}, quota=1) == []
+    assert violations(history, {"a", "b"}, {"": 1}) == []
 
 
 def test_a_message_in_two_queues_is_found_out():

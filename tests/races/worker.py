@@ -10,6 +10,8 @@ from typing import Any
 from ledger import Claim, Queue
 from ledger.clock import system_clock
 from ledger.errors import LeaseLost, LedgerError, OverLimit
+from ledger.message import public_message
+from ledger.rules.state import came
 from tests.races.history import Log
 
 
@@ -79,7 +81,7 @@ class Worker:
         self.act("delete", claim.receipt_id, some)
         rest = {message: handle for message, handle in handles.items() if message not in some}
         # What others got meanwhile is not in it; that a release takes none of those, the next holder's log shows.
-        operation = self.log.began("release", rest, claim.receipt_id)
+        operation = self.log.began("release", rest, claim.receipt_id, queue=self.queue._made.id)
         try:
             claim.release()
         except LeaseLost:
@@ -90,51 +92,63 @@ class Worker:
 
     def sender(self) -> None:
         """Sends a few now and then."""
-        operation = self.log.began("send")
-        ids = self.queue.send([f"{self.name} {system_clock()} {n}" for n in range(self.dice.choice([1, 5, 20]))])
-        self.log.ended(operation, ids=tuple(ids))
+        bodies = tuple(f"{self.name} {system_clock()} {n}" for n in range(self.dice.choice([1, 5, 20])))
+        operation = self.log.began("send", queue=self.queue._made.id, bodies=bodies)
+        self.log.ended(operation, ids=tuple(self.queue.send(list(bodies))))
         time.sleep(0.2)
 
     def receive(
-        self, most: int | None, attempt_id: str | None = None, queue: Queue | None = None
+        self, most: int | None, attempt_id: str | None = None, queue: Queue | None = None, wait: float | None = None
     ) -> tuple[Claim, dict[str, str]]:
         """A claim, and its handles by message id. At the quota an empty one."""
         queue = queue or self.queue
-        operation = self.log.began("receive")
+        operation = self.log.began("receive", queue=queue._made.id)
         try:
-            claim = queue.receive(most, self.timeout, attempt_id=attempt_id)
+            claim = queue.receive(most, self.timeout, wait=wait, attempt_id=attempt_id)
         except OverLimit:
             self.refused += 1
             claim = Claim(queue, None, self.timeout)
-        messages = claim.messages()
-        handles = {m.message_id: m.receipt_handle for m in messages}
-        deadline = round(claim.deadline.timestamp() * 1_000) if claim else None
+        if not claim:
+            self.log.ended(operation)
+            return claim, {}
+        # As the store knows them: when each came to the queue is nothing that a message tells its receiver.
+        stored = queue._store.read(queue._made, claim._grant)
+        messages = [public_message(queue._made, one, 0, claim.receipt_id) for one in stored]
+        deadline = round(claim.deadline.timestamp() * 1_000)
         self.log.ended(
             operation,
-            ids=tuple(handles),
+            ids=tuple(message.message_id for message in messages),
             receipt=claim.receipt_id,
             version=claim.version,
             deadline=deadline,
-            received_at=deadline - self.timeout * 1_000 if claim else None,
-            queue=queue.name,
-            places=tuple((m.message_group_id, m.sequence_number) for m in messages if m.message_group_id is not None),
+            received_at=deadline - self.timeout * 1_000,
+            places=tuple(
+                (m.message_group_id, m.sequence_number, came(m.record, m.sent_at), m.record.enqueued_at is not None)
+                for m in stored
+                if m.message_group_id is not None
+            ),
+            bodies=tuple(message.body for message in messages),
+            counts=tuple(message.receive_count for message in messages),
         )
-        self.claims += bool(claim)
-        return claim, handles
+        self.claims += 1
+        if claim.count != len(messages):
+            self.log.began("error", to=f"a claim of {claim.count} messages of which {len(messages)} are there")
+        return claim, {message.message_id: message.receipt_handle for message in messages}
 
     def act(self, verb: str, receipt: str, handles: dict[str, str], queue: Queue | None = None) -> None:
         """Deletes or releases by handles, and logs those on which it worked."""
         queue = queue or self.queue
-        operation = self.log.began(verb, handles, receipt)
+        operation = self.log.began(verb, handles, receipt, queue=queue._made.id)
         given = list(handles.values())
         outcomes = queue.delete(given) if verb == "delete" else queue.change_visibility(given, 0)
         worked = tuple(i for i, o in zip(handles, outcomes) if o.outcome in ("deleted", "changed"))
         self.log.ended(operation, ids=worked)
 
-    def extend(self, claim: Claim, handles: dict[str, str]) -> None:
+    def extend(self, claim: Claim, handles: dict[str, str], queue: Queue | None = None) -> None:
         """Extends by handles."""
-        operation = self.log.began("extend", handles, claim.receipt_id)
-        outcomes = self.queue.change_visibility(list(handles.values()), self.timeout)
+        queue = queue or self.queue
+        operation = self.log.began("extend", handles, claim.receipt_id, queue=queue._made.id)
+        outcomes = queue.change_visibility(list(handles.values()), self.timeout)
         worked = tuple(i for i, o in zip(handles, outcomes) if o.outcome == "changed")
         self.log.ended(operation, ids=worked, deadline=operation.began + self.timeout * 1_000)
 
