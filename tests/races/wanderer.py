@@ -123,7 +123,11 @@ class Wanderer(Worker):
         """Deletes or releases what is left of a claim, in one."""
         ids = [message.message_id for message in claim.messages()]
         operation = self.log.began(verb, ids, claim.receipt_id, queue=queue._made.id)
-        settled = getattr(claim, verb)()
+        try:
+            settled = getattr(claim, verb)()
+        except LeaseLost:
+            self.log.ended(operation, ids=())
+            raise
         # Of how many is answered, not of which: one of some stays as one without an answer.
         if settled.messages in (0, len(ids)):
             self.log.ended(operation, ids=tuple(ids) if settled.messages else ())

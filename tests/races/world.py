@@ -44,7 +44,7 @@ FIRST = 12
 #: How long a process is stopped at most, in seconds, which outlasts a lease; and how often the world is looked after.
 LONGEST_STOP, PAUSE = 2.0 * TIMEOUT, 0.1
 #: How long an interpreter may take to start, and at the end a worker that was stopped.
-STARTING, ENDING = 2.0, 60.0
+STARTING, ENDING = 2.0, 180.0
 
 
 class World:
