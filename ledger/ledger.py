@@ -140,7 +140,7 @@ class Ledger:
 
         store = self._on_delta("upkeep").store
         carry_on(store, self._clock)
-        return Upkeep(store).run(self._clock(), vacuum)
+        return Upkeep(store, self._clock).run(vacuum)
 
     def _on_delta(self, call: str, spark: bool = False) -> Opened:
         if self._opened is None:

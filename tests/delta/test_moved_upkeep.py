@@ -98,6 +98,8 @@ def test_q7_expired_messages_are_dropped(ledger, clock):
     young = queue.send(["c"], attempt_id="young")
     clock.advance(299)
     assert ledger.upkeep().segments_dropped == 0
+    clock.advance(30)
+    assert ledger.upkeep().segments_dropped == 0, "by another driver's clock it may not have expired yet"
     clock.advance(1)
     assert ledger.upkeep().segments_dropped == 1
     with pytest.raises(MessageDoesNotExist):
@@ -121,6 +123,8 @@ def test_f1_what_was_dropped_is_not_forgotten_within_the_five_minutes(open_ledge
     ledger.upkeep()
     assert send("2") == second and not queue.receive()
     clock.advance(2)
+    assert ledger.upkeep().segments_dropped == 0, "by another driver's clock the five minutes may not be over"
+    clock.advance(30)
     assert ledger.upkeep().segments_dropped == 1
     assert send("1") != first and send("2") != second
     assert bodies(queue.receive(None)) == ["x1", "x2"]

@@ -66,8 +66,8 @@ def recorded(files):
 def test_every_message_of_a_queue_is_found_once_in_the_state_that_the_rules_say(files, retention):
     """A queue has what was sent to it, and of other queues' segments what is recorded about them here."""
     lanes = recorded(files)
-    stock, pieces = existing(lanes, listing(files), NOW, retention)
-    state = states(lanes, stock, pieces, NOW, retention)
+    stock, pieces = existing(lanes, listing(files), NOW, retention.expired(NOW))
+    state = states(lanes, stock, pieces, NOW, retention.expired(NOW))
     found = {}
     lane, segment, first, last = (column.to_pylist() for column in lanes.table(pieces.first, pieces.last))
     for n in range(len(lane)):

@@ -46,9 +46,9 @@ class Loaded:
 
     def look(self, stocks: Stocks) -> Seen:
         """Every message of the queue."""
-        retention, listing = self.queue.retention, stocks.newest()
-        stock, pieces = existing(self.lanes, listing, self.now, retention)
-        state = states(self.lanes, stock, pieces, self.now, retention)
+        expired, listing = self.queue.retention.expired(self.now), stocks.newest()
+        stock, pieces = existing(self.lanes, listing, self.now, expired)
+        state = states(self.lanes, stock, pieces, self.now, expired)
         # As if locked: not to be received, and on FIFO queues nothing behind it.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
         return Seen(listing, stock, pieces, np.where(undecided, INDEX[Status.LOCKED], state))

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.state import GONE, Retention, Status, status
+from ledger.rules.state import GONE, Status, status
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces
 from ledger.store.delta.lanes import Lanes
@@ -17,10 +17,12 @@ INDEX = {state: index for index, state in enumerate(STATES)}
 GONE_STATES = [INDEX[state] for state in GONE]
 
 
-def existing(lanes: Lanes, listing: Listing, now: int, retention: Retention) -> tuple[Stock, Pieces]:
+def existing(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[Stock, Pieces]:
     """Every message of the queue as pieces, each with the code of what is recorded about it; `query` counts the
-    stock's runs. Dead letters are records about segments of other queues: of those, only what is recorded counts."""
-    expired = retention.expired(now)
+    stock's runs. Dead letters are records about segments of other queues: of those, only what is recorded counts.
+
+    No piece has both messages that came by the instant `expired` and later ones, nor delayed ones at `now` and others.
+    """
     own = listing.of(lanes.queue, now, expired)
     known = set(own.segment.unique().to_pylist()) if lanes.segments else set()
     foreign = [name for name in lanes.segments if name not in known]
@@ -36,12 +38,16 @@ def existing(lanes: Lanes, listing: Listing, now: int, retention: Retention) -> 
     return stock, Pieces(*(column[here] for column in pieces))
 
 
-def states(lanes: Lanes, stock: Stock, pieces: Pieces, now: int, retention: Retention) -> np.ndarray:
+def came_at(lanes: Lanes, stock: Stock, pieces: Pieces) -> np.ndarray:
+    """When the messages of each piece came to the queue: the twin of `rules.state.came`."""
+    moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
+    return np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)
+
+
+def states(lanes: Lanes, stock: Stock, pieces: Pieces, now: int, expired: int) -> np.ndarray:
     """Each piece's state as an index into STATES: the rules, once per distinct record and not per message."""
     state = lanes.per_code(pieces.code, lambda r: INDEX[status(r, 0, now)], np.int64)
-    moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-    since = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)
     there = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
-    expired = there & (since <= retention.expired(now))
+    run_out = there & (came_at(lanes, stock, pieces) <= expired)
     delayed = (state == INDEX[Status.VISIBLE]) & (stock.available_at[pieces.query] > now)
-    return np.where(expired, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))
+    return np.where(run_out, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))

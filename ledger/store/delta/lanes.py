@@ -32,8 +32,11 @@ class Lanes:
         self._codes: dict[Record, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         heads = rows.filter(is_head)
-        #: By lane. One that has two head rows cannot be committed to, and counts for upkeep, which repairs it.
+        #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
+        #: cannot be committed to.
+        heads = heads.sort_by([("revision", "ascending"), ("first_seq", "descending")])
         self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
+        self._head_at = dict(zip(heads["lane"].to_pylist(), heads["first_seq"].to_pylist()))
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
@@ -131,20 +134,8 @@ class Lanes:
 
     def heads(self, lanes: Iterable[int], now: int) -> pa.Table:
         """The edits that count up the head rows of some lanes, and note the time of their last commit."""
-        rows = [
-            {
-                "queue": self.queue,
-                "lane": lane,
-                "segment": HEAD,
-                "first_seq": -1,
-                "last_seq": -1,
-                "received_at": now * 1_000,
-                "revision": (self.revisions.get(lane) or 0) + 1,
-                EXPECTED_REVISION: self.revisions.get(lane),
-                OPERATION: "update" if lane in self.revisions else "insert",
-            }
-            for lane in lanes
-        ]
+        known = self.revisions.get
+        rows = [head(self.queue, lane, self._head_at.get(lane, -1), known(lane), now) for lane in lanes]
         return pa.Table.from_pylist(rows, schema=EDITS)
 
     def _place(self, segment: str, lane: int) -> int:
@@ -194,6 +185,21 @@ class Lanes:
             columns[name] = pa.nulls(len(first), kind) if nothing else column.take(inverse)
         columns["revision"] = pa.nulls(len(first), pa.int64())
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
+
+
+def head(queue: str, lane: int, at: int, known: int | None, now: int) -> dict[str, Any]:
+    """The edit that makes a lane's head row, at the ordinal `at` below 0, or counts it up from the revision `known`."""
+    return {
+        "queue": queue,
+        "lane": lane,
+        "segment": HEAD,
+        "first_seq": at,
+        "last_seq": at,
+        "received_at": now * 1_000,
+        "revision": (known or 0) + 1,
+        EXPECTED_REVISION: known,
+        OPERATION: "insert" if known is None else "update",
+    }
 
 
 def instants(milliseconds: Iterable[int | None]) -> pa.Array:

@@ -48,6 +48,16 @@ class Queues:
             raise QueueDoesNotExist(name, known)
         return known[name]
 
+    def require(self, queue: QueueRecord) -> None:
+        """Raises QueueDoesNotExist unless this very queue is still there.
+
+        A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
+        upkeep makes it decide again before it drops a message of the queue.
+        """
+        known = self._all()
+        if queue.name not in known or known[queue.name].id != queue.id:
+            raise QueueDoesNotExist(queue.name, known)
+
     def all(self) -> list[QueueRecord]:
         """All queues, by name."""
         known = self._all()

@@ -23,7 +23,7 @@ from ledger.store.delta.axis import ABSENT, Pieces, Runs
 from ledger.store.delta.deciding import Loaded, in_order, load
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
-from ledger.store.delta.existing import GONE_STATES, STATES
+from ledger.store.delta.existing import GONE_STATES, STATES, came_at
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Redriver
@@ -50,7 +50,7 @@ class DeltaStore:
         self.stocks = Stocks(engine)
         queues, groups = Queues(engine, transactions), Groups(engine)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
-        self.change_queue, self.delete_queue = queues.change, queues.delete
+        self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         sender = Sender(engine, transactions, self.stocks, settings)
         self.send = sender.send
         tasks = Tasks(engine, transactions)
@@ -105,9 +105,7 @@ class DeltaStore:
             back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
             new = lanes.per_code(pieces.code, lambda r: back(r) if r is not UNTOUCHED else ABSENT, np.int64)
             changed = new != pieces.code
-            moved_in = lanes.per_code(new, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-            since = np.where(moved_in < 0, stock.sent_at[pieces.query], moved_in)
-            changed &= since > queue.retention.expired(loaded.now)
+            changed &= came_at(lanes, stock, pieces) > queue.retention.expired(loaded.now)
             over = in_order(Runs(pieces.first[changed], pieces.last[changed], new[changed]))
             events = Events()
             events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), over)
