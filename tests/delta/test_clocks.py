@@ -117,3 +117,19 @@ def test_a_long_wait_is_no_disagreement_of_clocks(queue, open_ledger, clock):
     slow.store.transactions._on_step = another_is_first
     claim = slow.queue("jobs").receive(1, visibility_timeout=10)
     assert claim.count == 1 and claim.deadline.timestamp() == clock() / 1_000 + 10
+
+
+def test_an_upkeep_that_takes_long_is_no_disagreement_of_clocks(open_ledger, clock):
+    """Receivers went on while it worked, by the same clock, and their last commits are later than its beginning."""
+    queue = open_ledger().create_queue("jobs")
+    queue.send([str(n) for n in range(100)])
+    queue.receive(1).delete()
+    slow = open_ledger()
+
+    def meanwhile():
+        clock.advance(40)
+        queue.receive(1, visibility_timeout=0)
+
+    slow.store.transactions._before_turn = meanwhile
+    slow.upkeep(vacuum=False)
+    assert queue.counts().stored == 99
