@@ -2,12 +2,13 @@
 
     python tests/mutation/run.py                      # every module below: minutes for the rules, hours for the store
     python tests/mutation/run.py rules/fifo.py        # one or several of them
-    python tests/mutation/run.py --sample 50 store    # of a folder's modules, at most 50 mutants each
+    python tests/mutation/run.py store --sample 50    # of a folder's modules, at most 50 mutants each
+    python tests/mutation/run.py store/delta/groups.py --judges tests/delta/test_groups.py    # by these tests alone
 
-The tool is mutmut; it works in .mutation/, the code stays as it is. Prints a row a
-module, and the change of every mutant that lived and is not explained: by equivalent.toml beside this file, which has
-the reasons why no test could tell it from the code, or because it only words an error differently. Ends with 1 if there
-is one. What mutmut leaves alone: constants outside functions, and properties.
+The tool is mutmut. It works in .mutation/ and the code stays as it is; it leaves alone constants outside functions and
+properties. Which tests judge which module stands in GROUPS. Prints a row a module, and the change of every mutant that
+lived and is not explained: by equivalent.toml beside this file, which says why no test could tell it from the code, or
+because it only words an error differently. Ends with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ GROUPS = {
         tuple(
             f"store/delta/{name}.py" for name in ("deciding", "groups", "moving", "outputs", "receivable", "receiving")
         ),
-        ("tests/store", "tests/delta", "tests/conformance"),
+        ("tests/store", "tests/delta", "tests/conformance", "tests/output"),
         "forkserver",
         (),
     ),
@@ -87,13 +88,16 @@ class Survivor(NamedTuple):
     after: str
 
 
-def main(asked: list[str], sample: int | None) -> int:
-    """Judge the mutants of the modules that begin with one of `asked` (all, if none); answer the exit code."""
+def main(asked: list[str], sample: int | None, judges: list[str] | None) -> int:
+    """Judge the mutants of the modules that begin with one of `asked` (all, if none), by other tests than the group's
+    if given; answer the exit code."""
     unexplained = 0
     for name, group in GROUPS.items():
         modules = [each for each in group.modules if not asked or any(each.startswith(word) for word in asked)]
         if not modules:
             continue
+        if judges:
+            group = group._replace(judges=tuple(judges), anew=())
         os.chdir(_prepare(name, group))
         mutants = {module: _mutants(module, sample) for module in modules}
         _mutate(modules, [name for names in mutants.values() for name in names] if sample else None)
@@ -215,6 +219,7 @@ def _explained() -> set[tuple[str, str, str]]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help="below ledger/, or how their names begin (default: all)")
+    parser.add_argument("--judges", nargs="+", help="tests to judge by instead of those of GROUPS")
     parser.add_argument("--sample", type=int, help="at most so many mutants of each module, spread over it")
     return parser.parse_args()
 
@@ -222,4 +227,4 @@ def _arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     ensure_environment(["mutation"])
     given = _arguments()
-    sys.exit(main(given.modules, given.sample))
+    sys.exit(main(given.modules, given.sample, given.judges))

@@ -11,7 +11,7 @@ from ledger.rules.state import UNTOUCHED, Record
 NOW = 1_000_000
 LATER = NOW + 60_000
 HELD = visibility.receive(UNTOUCHED, "mine", "job-7", 30, NOW)
-BEGUN = output.begin(HELD, "s3://out", "w@t")
+BEGUN = HELD._replace(writing_to="s3://out", write_id="w@t")
 
 
 def test_every_write_has_an_id_of_its_own_that_names_its_table():
@@ -28,7 +28,7 @@ def test_a_transaction_id_of_delta_is_of_one_write():
 
 
 def test_what_is_begun_is_in_doubt_until_it_is_written_undone_deleted_or_moved():
-    assert HELD._replace(writing_to="s3://out", write_id="w@t") == BEGUN
+    assert output.begin(HELD, "s3://out", "w@t") == BEGUN
     assert output.in_doubt(BEGUN) and not output.in_doubt(HELD)
     assert not output.in_doubt(output.finish(BEGUN, "w@t", NOW))
     assert not output.in_doubt(output.undo(BEGUN, "w@t"))

@@ -303,3 +303,31 @@ def test_an_acknowledgement_is_undone_by_its_own_receipt_only_and_then_no_receip
     assert back == Record(receive_count=1, first_received_at=NOW, received_at=NOW, visible_at=NOW + 2 * SECOND)
     assert status(back, 0, NOW + 2 * SECOND) is Status.VISIBLE
     assert standing(back, "r1", NOW + 2 * SECOND) is Standing.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("after", "moved_to", "restored"),
+    [(30, None, True), (31, None, True), (29, None, False), (31, "dead-0", False)],
+)
+def test_what_is_in_doubt_and_held_by_nobody_is_given_free_by_its_receipt(after, moved_to, restored):
+    """Its output table is gone, so nothing else ever ends the doubt."""
+    doubtful = received(30)._replace(writing_to="out", write_id="w", moved_to=moved_to)
+    back = visibility.restore(doubtful, "r1", NOW + after * SECOND)
+    assert (back is not None) is restored
+    assert visibility.restore(doubtful, "r2", NOW + after * SECOND) is None
+    if restored:
+        assert (back.write_id, back.writing_to, back.visible_at) == (None, None, NOW + after * SECOND)
+    assert visibility.restore(received(30), "r1", NOW + 31 * SECOND) is None, "in no doubt"
+
+
+@pytest.mark.parametrize(
+    "ended", [{"deleted_at": NOW}, {"released_at": NOW}, {"moved_to": "d-0"}, {"receipt_id": "r2"}]
+)
+def test_a_message_belongs_to_its_claim_until_it_is_settled_moved_or_taken_over(ended):
+    held = received(30)
+    assert visibility.is_held(held, "r1") and visibility.is_held(held, "r1", NOW + 29 * SECOND)
+    assert visibility.is_held(held, "r1"), "whatever the time, when that is not asked for"
+    assert not visibility.is_held(held, "r1", NOW + 30 * SECOND)
+    for now in (None, NOW):
+        assert not visibility.is_held(held._replace(**ended), "r1", now)
+        assert not visibility.is_held(held, "r2", now)
