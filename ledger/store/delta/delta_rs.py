@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any
 
 import pyarrow as pa
@@ -90,7 +90,7 @@ class DeltaRsEngine:
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}
         merger = loaded.merge(
             edits.drop_columns([EXPECTED_REVISION]),
-            " AND ".join([where.sql("t"), *matches]),
+            " AND ".join([where.bounded().sql("t"), *matches]),
             source_alias="s",
             target_alias="t",
             **committing(metadata),
@@ -145,13 +145,13 @@ class DeltaRsEngine:
             dataset = loaded.to_pyarrow_dataset(
                 filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
             )
-        condition = None
+        conditions = [_rows_in(where)]
         if first_seq is not None:
-            condition = (pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq)
+            conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
         if sent_after is not None:
-            after = pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT)
-            condition = after if condition is None else condition & after
-        return dataset.to_table(columns=list(columns), filter=condition)
+            conditions.append(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
+        wanted = [condition for condition in conditions if condition is not None]
+        return dataset.to_table(columns=list(columns), filter=reduce(and_, wanted) if wanted else None)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._using(table) as loaded, conflicts():
@@ -245,20 +245,26 @@ def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
 
 
 def _filters(where: Where) -> list[Any] | None:
-    if where.also is not None:
-        return [*_alternatives(replace(where, also=None)), *_alternatives(where.also)]
-    filters: list[tuple[str, str, Any]] = []
-    if where.queue is not None:
-        filters.append(("queue", "=", where.queue))
-    if where.lanes is not None:
-        filters.append(("lane", "in", [str(lane) for lane in where.lanes]))
-    if where.segments is not None:
-        filters.append(("segment", "in", list(where.segments)))
-    return filters or None
+    """The files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on partitions."""
+    alternatives = []
+    for queues, lanes, segments in where.bounded().alternatives():
+        known = {"queue": queues, "lane": lanes and [str(lane) for lane in lanes], "segment": segments}
+        alternatives.append([(name, "in", list(values)) for name, values in known.items() if values is not None])
+    if not all(alternatives):
+        return None
+    return alternatives if len(alternatives) > 1 else alternatives[0]
 
 
-def _alternatives(where: Where) -> list[Any]:
-    return _filters(where) if where.also is not None else [_filters(where)]
+def _rows_in(where: Where) -> Any:
+    """What the filter on files leaves to be said about rows, when `where` names too much for it; else None."""
+    if where.bounded() is where:
+        return None
+    condition = pc.scalar(False)
+    for part in where.parts():
+        known = {"queue": part.queue and (part.queue,), "lane": part.lanes, "segment": part.segments}
+        named = [pc.field(name).isin(list(values)) for name, values in known.items() if values is not None]
+        condition = condition | reduce(and_, named, pc.scalar(True))
+    return condition
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

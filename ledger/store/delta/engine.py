@@ -17,6 +17,10 @@ OPERATION = "operation"
 EXPECTED_REVISION = "expected_revision"
 
 
+#: A predicate names at most so many segments and queues, in so many different combinations.
+MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
+
+
 class Conflict(Exception):
     """Another writer changed what the commit relied on. Nothing was committed, as far as the engine knows."""
 
@@ -31,24 +35,58 @@ class Where:
     #: Or these: for a commit that moves messages from one queue to another.
     also: Where | None = None
 
+    def parts(self) -> list[Where]:
+        """This and what `also` names, one by one."""
+        parts, rest = [], self
+        while rest is not None:
+            parts.append(replace(rest, also=None))
+            rest = rest.also
+        return parts
+
+    def alternatives(self) -> list[tuple[tuple[str, ...] | None, tuple[int, ...] | None, tuple[str, ...] | None]]:
+        """The parts as (queues, lanes, segments), with the queues together of which the same is named."""
+        queues: dict[Any, list[str | None]] = {}
+        for part in self.parts():
+            queues.setdefault((part.lanes, part.segments), []).append(part.queue)
+        return [(None if None in named else tuple_of(named), *same) for same, named in queues.items()]
+
+    def bounded(self) -> Where:
+        """This, or where it names very much, what covers it and names less: planning a predicate takes a stack that
+        grows with it, and processes have died of that."""
+        parts, alternatives = self.parts(), self.alternatives()
+        named = sum(len(segments or ()) for _, _, segments in alternatives)
+        if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
+            return self
+        some = [part.lanes for part in parts]
+        lanes = None if None in some else tuple_of(lane for lanes in some for lane in lanes)
+        if len(parts) > MOST_NAMED:
+            return Where(None, lanes)
+        wide = None
+        for part in parts:
+            wide = Where(part.queue, lanes, also=wide)
+        return wide
+
     def sql(self, alias: str = "") -> str:
         """As a SQL predicate on columns of `alias`."""
-        if self.also is not None:
-            return f"(({replace(self, also=None).sql(alias)}) OR ({self.also.sql(alias)}))"
         prefix = f"{alias}." if alias else ""
-        parts = []
-        if self.queue is not None:
-            parts.append(f"{prefix}queue = {literal(self.queue)}")
-        if self.lanes is not None:
-            parts.append(f"{prefix}lane IN ({', '.join(map(str, self.lanes))})")
-        if self.segments is not None:
-            parts.append(f"{prefix}segment IN ({', '.join(map(literal, self.segments))})")
-        return " AND ".join(parts) or "true"
+        conditions = []
+        for queues, lanes, segments in self.alternatives():
+            parts = []
+            if queues is not None:
+                parts.append(f"{prefix}queue {_one_of(map(literal, queues))}")
+            if lanes is not None:
+                parts.append(f"{prefix}lane IN ({', '.join(map(str, lanes))})")
+            if segments is not None:
+                parts.append(f"{prefix}segment IN ({', '.join(map(literal, segments))})")
+            conditions.append(" AND ".join(parts) or "true")
+        return conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({one})' for one in conditions)})"
 
     def covers(self, queue: str | None = None, lane: int | None = None) -> bool:
         """Whether it names all of a partition."""
-        mine = self.queue in (None, queue) and (self.lanes is None or lane in self.lanes) and self.segments is None
-        return mine or (self.also is not None and self.also.covers(queue, lane))
+        return any(
+            part.queue in (None, queue) and (part.lanes is None or lane in part.lanes) and part.segments is None
+            for part in self.parts()
+        )
 
 
 @dataclass(frozen=True)
@@ -188,6 +226,11 @@ def reason(error: BaseException) -> str:
     """An error of a library's, in a line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:400] if lines else type(error).__name__
+
+
+def _one_of(literals: Iterable[str]) -> str:
+    known = list(literals)
+    return f"= {known[0]}" if len(known) == 1 else f"IN ({', '.join(known)})"
 
 
 def literal(text: str) -> str:

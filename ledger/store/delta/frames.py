@@ -71,7 +71,7 @@ class Frames:
         for queue, segments in self._store.stocks.newest().homes(runs["segment"].unique().to_pylist()).items():
             named = tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None
             where = Where(queue, None, named, also=where)
-        return where or Where(None, (-1,))
+        return (where or Where(None, (-1,))).bounded()
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS."""

@@ -23,7 +23,7 @@ def merge_statement(table: str, path: str, source: str, where: Where) -> str:
     values = ", ".join(fail if c == "revision" else f"s.{c}" for c in columns)
     return f"""
         MERGE INTO delta.`{path}` AS t USING {source} AS s
-        ON {where.sql("t")} AND {matches}
+        ON {where.bounded().sql("t")} AND {matches}
         WHEN MATCHED AND (s.{OPERATION} = 'insert' OR t.revision <> s.{EXPECTED_REVISION})
             THEN UPDATE SET revision = {fail}
         WHEN MATCHED AND s.{OPERATION} = 'delete' THEN DELETE

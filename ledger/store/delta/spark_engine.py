@@ -100,7 +100,7 @@ class SparkEngine:
     def load(self, table: str, where: Where) -> Snapshot:
         version = self.version(table)
         names = TABLES[table].schema.names
-        rows = self._rows(f"SELECT {', '.join(names)} FROM {self._named(table)} WHERE {where.sql()}")
+        rows = self._rows(f"SELECT {', '.join(names)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
         return Snapshot(version, where, rows.cast(TABLES[table].schema))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
