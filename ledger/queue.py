@@ -109,6 +109,7 @@ class Queue(Acting):
         Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
         Raises OutputUnreadable, which names the table, when all there is was left in doubt by a `claim.write` whose
         table cannot be asked; such messages are left alone, and others are received beside them.
+        Raises QueueDoesNotExist, also when the queue is deleted while it waits, and made anew or not.
         Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
         record = self._record()
@@ -133,6 +134,8 @@ class Queue(Acting):
             if grant is not None or time.monotonic() >= give_up:
                 return Claim(self, grant, visibility_timeout)
             self._wait_for_change(seen, give_up)
+            # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
+            record = self._record()
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on."""

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ledger import Ledger
+from ledger.errors import QueueDoesNotExist
 
 
 @pytest.fixture(params=["memory", "delta-rs"])
@@ -45,6 +46,27 @@ def test_q5_a_wait_ends_when_a_lease_runs_out(queue):
     queue.receive(visibility_timeout=1)
     claim, seconds = timed(lambda: queue.receive(wait=20))
     assert claim.messages()[0].receive_count == 2 and seconds < 8
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
+    """What was recorded about its messages is forgotten then: it would be granted what was acknowledged."""
+    queue.send("acknowledged")
+    queue.receive().delete()
+    store, record = queue._store, queue._made
+
+    def delete():
+        store.delete_queue(record)
+        if anew:
+            store.create_queue(record.name, record.attributes, {}, queue._clock)
+
+    deleter = threading.Timer(0.3, delete)
+    deleter.start()
+    with pytest.raises(QueueDoesNotExist):
+        queue.receive(wait=20)
+    deleter.join()
+    with pytest.raises(QueueDoesNotExist):
+        store.receive(record, None, 30, None, queue._clock)
 
 
 def test_q5_the_queues_attribute_is_the_default_wait(queue):
