@@ -29,7 +29,7 @@ from ledger.store.delta.engine import Where
 
 LEASE = 600
 #: So many idle queues are sent to in one commit.
-AT_ONCE = 20
+AT_ONCE = 50
 
 
 def add_idle(ledger: Ledger, count: int) -> None:

@@ -1,5 +1,7 @@
 """Retries: bounded, counted, and never fooled by an answer that got lost."""
 
+import threading
+
 import pytest
 
 from ledger import Ledger
@@ -137,3 +139,28 @@ def test_a_verb_that_changes_nothing_commits_nothing(queue, open_ledger):
     assert not queue.receive()
     assert queue.delete(["no handle"])[0].error_code == "ReceiptHandleIsInvalid"
     assert engine.version("visibility") == before
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_threads_of_one_process_do_not_lose_to_each_other(open_ledger, fifo):
+    """What loses has read and decided for nothing: 16 threads did a quarter of what one does."""
+    ledger, conflicts = open_ledger(maximum_attempts=1), []
+    attributes = {"FifoQueue": True, "Lanes": 1} if fifo else {"Lanes": 1}
+    queue = ledger.create_queue("many.fifo" if fifo else "many", attributes)
+
+    def work(number):
+        try:
+            for body in (f"{number}-{turn}" for turn in range(3)):
+                named = {"message_group_id": f"{number}", "message_deduplication_id": body} if fifo else {}
+                queue.send(body, **named)
+                queue.receive(1).delete()
+        except ContentionOutlastedRetries as lost:
+            conflicts.append(lost)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert conflicts == []
+    assert queue.counts().deleted == 18

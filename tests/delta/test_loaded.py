@@ -1,0 +1,94 @@
+"""Loaded tables are shared between threads: none moves another's snapshot, none is kept for a thread that is gone."""
+
+import threading
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger.store.delta.engine import Where
+from ledger.store.delta.loaded import KEPT, MOST_FOLLOWED, LoadedTables
+from tests.delta.test_engines import QUEUE, Decision, rows
+
+
+@pytest.fixture
+def location(root):
+    return f"{root}/messages"
+
+
+@pytest.fixture
+def opened(location):
+    """Counts the tables that were opened; `loaded` opens them."""
+    return []
+
+
+@pytest.fixture
+def loaded(location, opened):
+    def open_one():
+        opened.append(DeltaTable(location))
+        return opened[-1]
+
+    return LoadedTables(open_one)
+
+
+def test_threads_that_come_and_go_open_one_table(loaded, opened):
+    def look():
+        with loaded.using() as table:
+            table.version()
+        loaded.lend()
+
+    for _ in range(100):
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert len(opened) == 1
+
+
+def test_tables_in_use_at_the_same_time_are_several_and_few_are_kept(loaded, opened):
+    lent = [loaded.lend() for _ in range(2 * KEPT)]
+    assert len({id(one.table) for one in lent}) == len(opened) == 2 * KEPT
+    lent.clear()
+    again = [loaded.lend() for _ in range(KEPT)]
+    assert len(opened) == 2 * KEPT, "what is waiting is used again"
+    again.append(loaded.lend())
+    assert len(opened) == 2 * KEPT + 1
+
+
+def test_what_is_lent_stays_at_its_version(loaded, engine_of):
+    lent = loaded.lend()
+    version = lent.table.version()
+    engine_of("delta-rs").append("messages", rows(0, ["a"]), {}, None)
+    with loaded.using() as table:
+        assert table.version() == version + 1
+    assert lent.table.version() == version
+
+
+def test_after_an_error_a_table_is_not_used_again(loaded, opened):
+    with pytest.raises(ZeroDivisionError), loaded.using():
+        _ = 1 / 0
+    with loaded.using():
+        assert len(opened) == 2
+
+
+def test_a_table_that_followed_many_commits_is_opened_anew(loaded, opened, engine_of):
+    engine = engine_of("delta-rs")
+    for number in range(MOST_FOLLOWED + 1):
+        with loaded.using():
+            assert len(opened) == 1
+        engine.append("messages", rows(number, ["a"]), {}, None)
+    with loaded.using() as table:
+        assert (len(opened), table.version()) == (2, MOST_FOLLOWED + 1)
+
+
+def test_a_snapshot_of_one_thread_commits_though_others_read_later_versions(engine_of):
+    """Of different lanes: what happened in between is no conflict, and the commit sees that it is not."""
+    engine = engine_of("delta-rs")
+    late = Decision(engine, lane=1)
+
+    def commit_and_read():
+        Decision(engine, lane=0).commit()
+        engine.load("visibility", Where(QUEUE.id))
+
+    thread = threading.Thread(target=commit_and_read)
+    thread.start()
+    thread.join()
+    assert late.commit() == engine.version("visibility") == 2
