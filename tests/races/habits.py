@@ -26,8 +26,8 @@ HABITS = {
     "everything": Habits({"*.fifo": 4, "newborn-*": 1, "[!n]*": 3, "[ns]o*": 2}, STEPS, ACTS),
     # Several queues, of different lanes, feed a third one and a fourth one, a message at a time.
     "feeding": Habits(
-        {"north": 3, "south": 3, "third": 6, "fourth": 2, "dead": 2},
-        {"send": 3, "work": 8, "move": 10},
+        {"north": 4, "south": 4, "third": 6, "dead": 1},
+        {"send": 1, "work": 8, "move": 10},
         {"delete": 2, "release": 5, "forget": 1},
         oversleeping=0.0,
         most=(1, 1, 1, 2),

@@ -43,8 +43,7 @@ class Wanderer(Worker):
 
     def wander(self) -> None:
         """One step, at any queue."""
-        kind, known = self.one_of(self.habits.queues), [queue.name for queue in self.ledger.list_queues()]
-        name = self.dice.choice(fnmatch.filter(known, kind) or known)
+        name = self.one_queue([queue.name for queue in self.ledger.list_queues()])
         step = getattr(self, f"step_{self.one_of(self.habits.steps)}")
         try:
             step(self.ledger.queue(name))
@@ -115,6 +114,11 @@ class Wanderer(Worker):
         elif act != "forget":
             self.act(act, claim.receipt_id, handles, queue)
 
+    def one_queue(self, names: Sequence[str]) -> str:
+        """One of the names, by its habits if they have any of them."""
+        known = {kind: weight for kind, weight in self.habits.queues.items() if fnmatch.filter(names, kind)}
+        return self.dice.choice(fnmatch.filter(names, self.one_of(known)) if known else names)
+
     def one_of(self, weights: Mapping[str, float]) -> str:
         """One of the names, by their weights."""
         return self.dice.choices(list(weights), list(weights.values()))[0]
@@ -163,9 +167,8 @@ class Wanderer(Worker):
         """Moves messages, all or one or some that it met, back or to another queue."""
         names = [other.name for other in self.ledger.list_queues() if other.name != queue.name]
         names = [n for n in names if n.endswith(".fifo") == queue.name.endswith(".fifo")]
-        names = [n for n in names if any(fnmatch.fnmatch(n, kind) for kind in self.habits.queues)] or names
         back = queue.name.startswith("dead") and self.dice.random() < 0.5
-        destination = None if back else self.ledger.queue(self.dice.choice(names))
+        destination = None if back else self.ledger.queue(self.one_queue(names))
         met = sorted({message for _, _, handles in self.claimed for message in handles})
         brittle = destination is not None and destination.name in self.brittle
         chosen = self.dice.sample(met, min(len(met), 5)) if brittle or self.dice.random() < 0.3 else []

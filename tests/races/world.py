@@ -27,7 +27,7 @@ QUEUES = {
     "fleeting.fifo": (3, None),
     "dead": (2, None),
     "dead.fifo": (3, None),
-    "north": (4, "dead"),
+    "north": (7, "dead"),
     "south": (3, "dead"),
     "third": (5, "fleeting"),
     "fourth": (1, None),
@@ -40,7 +40,7 @@ QUEUES = {
 DEAD_AFTER, QUOTA, TIMEOUT = 3, 6, 2
 BRITTLE = [name for name in QUEUES if name.startswith("fleeting")]
 #: How many messages each queue has when the race begins.
-FIRST = 12
+FIRST = 20
 #: How long a process is stopped at most, in seconds, which outlasts a lease; and how often the world is looked after.
 LONGEST_STOP, PAUSE = 2.0 * TIMEOUT, 0.1
 #: How long an interpreter may take to start, and at the end a worker that was stopped.
