@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import StorageFailed
+from ledger.store.delta.storage_clock import probe
 
 
 @pytest.fixture
@@ -99,3 +100,9 @@ def test_a_lock_file_that_cannot_be_opened_is_named(queue, root):
     with pytest.raises(StorageFailed, match="Nothing was changed") as failed:
         queue.receive()
     assert failed.value.place == str(gate)
+
+
+def test_a_place_that_takes_no_file_is_named_by_the_clock_that_is_read_there(tmp_path):
+    with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
+        probe(tmp_path / "_locks")()
+    assert failed.value.place == str(tmp_path / "_locks")

@@ -14,6 +14,7 @@ from pathlib import Path
 from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.time import require_alike
+from ledger.store.delta.failures import naming
 
 #: How often the two are compared, in seconds.
 INTERVAL = 600.0
@@ -55,10 +56,11 @@ def probe(folder: Path) -> Clock:
     """
 
     def read() -> int:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="clock-") as file:
-            file.write(b"?")
-            file.flush()
-            return Path(file.name).stat().st_mtime_ns // (1_000_000_000 // MILLISECONDS)
+        with naming(str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix="clock-") as file:
+                file.write(b"?")
+                file.flush()
+                return Path(file.name).stat().st_mtime_ns // (1_000_000_000 // MILLISECONDS)
 
     return read
