@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from jobs.results import append_once
 from ledger.errors import LeaseLost
+from ledger.store.delta.evaluated import evaluated_once
 
 if TYPE_CHECKING:
     from ledger.batch import Claim
@@ -61,14 +62,14 @@ class Worker:
             with claim.heartbeat() as beat:
                 answer = self._function(claim.dataframe)
                 done, failed = (answer, None) if isinstance(answer, DataFrame) else answer
-                done = done.drop("receipt_handle").select("*", *self._stamp(claim)).persist()
-                rows = done.count()
-                beat.check()
-                if failed is None:
-                    outcome = f"wrote {rows:,} rows for {claim.write(done, self._output).messages:,} messages"
-                else:
-                    outcome = f"wrote {rows:,} rows, {self._settle(claim, done, failed)}"
-                done.unpersist()
+                # Computed once: what is written, acknowledged and judged are the same rows.
+                with evaluated_once(done.drop("receipt_handle").select("*", *self._stamp(claim))) as done:
+                    rows = done.count()
+                    beat.check()
+                    if failed is None:
+                        outcome = f"wrote {rows:,} rows for {claim.write(done, self._output).messages:,} messages"
+                    else:
+                        outcome = f"wrote {rows:,} rows, {self._settle(claim, done, failed)}"
             self.say(f"{outcome} after {time.monotonic() - started:.1f} s and {beat.beats} heartbeats")
         except LeaseLost as lost:
             self.say(f"lost the claim, others do its messages: {lost}")
@@ -88,11 +89,15 @@ class Worker:
 
     def _settle(self, claim: Claim, done: DataFrame, failed: DataFrame) -> str:
         """Writes what is done and acknowledges it, as one; then gives back or parks the rest."""
-        messages = self._judged(claim, done, failed).persist()
-        written = claim.write(done, self._output, messages=messages.where("verdict = 'delete'")).messages
+        written = claim.write(done, self._output, messages="message_id").messages
+        with evaluated_once(self._judged(claim, done, failed)) as messages:
+            return f"deleted {written:,}{self._leave(claim, messages)}"
+
+    def _leave(self, claim: Claim, messages: DataFrame) -> str:
+        """Gives back or parks what has no row, with its reason; in words."""
         left = messages.where("verdict <> 'delete'")
         if left.isEmpty():
-            return f"deleted {written:,}"
+            return ""
         rows = left.select("message_id", "reason", "verdict", "receive_count", "receipt_handle", *self._stamp(claim))
         append_once(rows, self._failed, f"claim/{claim.receipt_id}", claim.version)
         outcomes = claim.settle(
@@ -102,10 +107,9 @@ class Worker:
         counted = {
             (row.action, row.outcome): row["count"] for row in outcomes.groupBy("action", "outcome").count().collect()
         }
-        messages.unpersist()
         released, parked = counted.pop(("release", "changed"), 0), counted.pop(("extend", "changed"), 0)
         lost = sum(counted.values())
-        given_back = f"deleted {written:,}, released {released:,}, parked {parked:,}"
+        given_back = f", released {released:,}, parked {parked:,}"
         return given_back + (f", lost {lost:,} to others" if lost else "")
 
     def _judged(self, claim: Claim, done: DataFrame, failed: DataFrame) -> DataFrame:

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 ATTEMPTS = 20
 
 
-def append_once(rows: DataFrame, path: str, application: str, version: int) -> None:
-    """Appends rows; done again under the same name and version it does nothing (Delta's transaction id)."""
-    from ledger.place import here
+def append_once(rows: DataFrame, table: str, application: str, version: int) -> None:
+    """Appends rows to a table as `claim.write` names them; done again under the same name and version it does nothing
+    (Delta's transaction id). The rows may be computed anew for each try."""
     from ledger.store.delta.locks import table_lock
+    from ledger.store.delta.output_target import make_with_spark, place_of
     from ledger.store.delta.spark_engine import CONFLICTS
 
-    path = here("path", path).text
+    path = make_with_spark(table, place_of(table, rows.sparkSession), rows).text
     write = rows.write.format("delta").mode("append").option("txnAppId", application).option("txnVersion", version)
     for attempt in range(1, ATTEMPTS + 1):
         try:

@@ -29,9 +29,14 @@ def parser() -> argparse.ArgumentParser:
     arguments = common.arguments(__doc__.split("\n")[0], owner=True)
     arguments.add_argument("queue")
     arguments.add_argument("--function", required=True, metavar="MODULE:NAME", help="what to run on each claim")
-    arguments.add_argument("--output", required=True, metavar="PATH", help="the Delta table of the rows it answers")
     arguments.add_argument(
-        "--failed", metavar="PATH", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
+        "--output",
+        required=True,
+        metavar="TABLE",
+        help="the Delta table of the rows: a path with a /, a name of the catalog",
+    )
+    arguments.add_argument(
+        "--failed", metavar="TABLE", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
     )
     arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
     arguments.add_argument(

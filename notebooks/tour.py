@@ -321,12 +321,14 @@ assert not {m.message_group_id for m in pair} & {m.message_group_id for m in oth
 #
 # A worker that dies between writing its results and acknowledging its messages leaves work that is done twice. With
 # `claim.write` it does not: wherever it dies, the next receiver learns from the output table whether the write is in.
+# The rows say which messages they are about, and are computed once: what is acknowledged is what has a row.
 
 # %%
 pair.release()
 others.release()
 claim = events.receive(None)
-claim.write(claim.dataframe.selectExpr("message_id", "upper(body) AS result"), f"{root}-results/done")
+rows = claim.dataframe.selectExpr("message_id", "upper(body) AS result")
+print(claim.write(rows, f"{root}-results/done", messages="message_id"))
 results = spark.read.format("delta").load(f"{root}-results/done")
 print(results.count(), "results,", events.counts())
 assert results.count() == events.counts().deleted == claim.count == 9

@@ -21,8 +21,8 @@ SCHEMA_PREFIX = "schema:"
 WITH_A_DEFAULT = ("hdfs", "viewfs", "dbfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NAME = re.compile(r"(\w+|`[^`/]+`)(\.(\w+|`[^`/]+`))*")
-#: delta-rs fails on the first four, Spark's SQL ends a path at the fifth, and \ is a separator to some.
-_UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]")
+#: delta-rs fails on the first four and takes %20 for a space; Spark's SQL ends a path at `; \ is a separator to some.
+_UNUSABLE = re.compile(r"[\[\]^|`\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 _ESCAPES = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|%2[fF]")
 
 
@@ -59,7 +59,7 @@ def locate(field: str, given: object, folder: str, home: str) -> Location:
                 field, text, "Only ~ itself, your own home, is known", "Write the path out, or begin it with ./"
             )
         text = home + text[1:]
-    return _of_path(field, posixpath.join(folder, text))
+    return _of_path(field, given, posixpath.join(folder, text))
 
 
 def recorded(text: str) -> Location:
@@ -73,7 +73,7 @@ def of_spark(text: str) -> Location:
     """The place that Spark answers for a table. It looks like a URI and is none: a % in it is a %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
-        return _of_path("location", "/" + uri[2].lstrip("/"))
+        return _of_path("location", text, "/" + uri[2].lstrip("/"))
     return recorded(text)
 
 
@@ -84,7 +84,7 @@ def is_name(text: object) -> bool:
 
 def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
     if scheme == FILE:
-        return _of_path(field, _path_of_file(field, text, rest))
+        return _of_path(field, text, _path_of_file(field, text, rest))
     if not rest.startswith("/"):
         raise InvalidParameterValue(
             field,
@@ -100,7 +100,7 @@ def _of_uri(field: str, text: str, scheme: str, rest: str) -> Location:
             f"{scheme}: says no bucket, container or host",
             f"Write {scheme}://NAME/..., or for a folder of this machine a path without {scheme}:",
         )
-    _require_usable(field, text, _UNUSABLE)
+    _require_usable(field, text, text)
     if re.search(r"[?#%]", text):
         raise InvalidParameterValue(
             field, text, "The engines do not agree on a ?, # or % in a URI", "Name another folder."
@@ -132,8 +132,8 @@ def _path_of_file(field: str, text: str, rest: str) -> str:
         raise InvalidParameterValue(field, text, "Its %-escapes are not UTF-8", "Give a path.") from error
 
 
-def _of_path(field: str, path: str) -> Location:
-    _require_usable(field, path, _UNUSABLE)
+def _of_path(field: str, given: object, path: str) -> Location:
+    _require_usable(field, given, path)
     return Location(FILE, _normal(path))
 
 
@@ -142,9 +142,9 @@ def _normal(path: str) -> str:
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-def _require_usable(field: str, text: str, unusable: re.Pattern[str]) -> None:
-    found = unusable.search(text)
+def _require_usable(field: str, given: object, path: str) -> None:
+    found = _UNUSABLE.search(path)
     if found:
         raise InvalidParameterValue(
-            field, text, f"The engines cannot use a path with {found[0]!r}", "Name another folder."
+            field, given, f"The engines cannot use a path with {found[0]!r}", "Name another folder."
         )

@@ -108,7 +108,7 @@ def test_a_receive_that_waits_waits_for_others(place, at_step):
 
 
 def test_nothing_of_a_group_is_received_behind_a_message_in_doubt(place, at_step):
-    queue = place.ledger.create_queue("work.fifo", {"FifoQueue": True, "VisibilityTimeout": 30})
+    queue = place.ledger.create_queue("work.fifo", {"FifoQueue": True, "VisibilityTimeout": 30, "Lanes": 1})
     for body in ("a1", "a2", "b1"):
         queue.send(body, message_group_id=body[0], message_deduplication_id=body)
         place.clock.advance(1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark
 from ledger.store.delta.engine import reason
@@ -62,6 +62,8 @@ def not_written(table: object) -> Iterator[None]:
     """Turns what goes wrong before a write has begun into OutputNotWritten."""
     try:
         yield
+    except OutputUnreadable as error:
+        raise OutputNotWritten(table, error.reason) from error
     except LedgerError:
         raise
     except Exception as error:
