@@ -40,6 +40,20 @@ def test_no_runs_are_no_runs():
     assert [column.tolist() for column in pieces] == [[0], [3], [9], [ABSENT]]
 
 
+def test_places_stay_whole_numbers_beside_no_runs():
+    far = Runs(*(np.array([2**60 + 1], dtype=np.int64) for _ in range(3)))
+    for painted in (axis.paint(far, axis.empty_runs()), axis.paint(axis.empty_runs(), far)):
+        assert [column.tolist() for column in painted] == [[2**60 + 1]] * 3, "a float has no such number"
+
+
+@given(st.binary(max_size=12))
+def test_the_ones_of_a_bitmap_are_its_places_lowest_bit_first(bitmap):
+    first, last = axis.ones(bitmap)
+    places = {place for a, b in zip(first.tolist(), last.tolist()) for place in range(a, b + 1)}
+    assert places == {8 * byte + bit for byte, value in enumerate(bitmap) for bit in range(8) if value >> bit & 1}
+    assert (first <= last).all() and (last[:-1] + 1 < first[1:]).all(), "runs, and none touches the next"
+
+
 @given(STEPS, QUERIES)
 def test_cut_covers_every_query_exactly_in_order_with_the_codes_below(steps, queries):
     runs = runs_of(steps)

@@ -9,7 +9,7 @@ import pytest
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.axis import ABSENT, Runs
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.lanes import Lanes
+from ledger.store.delta.lanes import Lanes, as_datetime
 from ledger.store.delta.tables import HEAD, VISIBILITY
 
 RECORDS = [
@@ -160,3 +160,29 @@ def test_a_rule_is_asked_once_per_distinct_record():
     counts = lanes.per_code(codes, lambda r: asked.append(r) or r.receive_count, np.int64)
     assert counts.tolist() == [1, 2] * 500 + [0]
     assert len(asked) == 3
+
+
+def test_what_is_superseded_counts_from_now_on_and_is_written_with_the_next_edits():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    at = lanes.positions([0], pa.array(["s0"]), [0])
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 9, np.array([lanes.code(RECORDS[0])])), NOW))
+    lanes = Lanes("q", rows)
+    at = lanes.positions([0], pa.array(["s0"]), [4])
+    lanes.supersede(Runs(at, at, np.array([lanes.code(RECORDS[3])])))
+    decided = content(lanes)
+    assert decided[0, "s0", 4] == RECORDS[3] and decided[0, "s0", 5] == RECORDS[0]
+    over = Runs(at + 1, at + 1, np.array([lanes.code(RECORDS[1])]))
+    written = content(Lanes("q", applied(rows, lanes.edits(over, NOW))))
+    assert written == {**decided, (0, "s0", 5): RECORDS[1]}
+
+
+def test_lanes_know_the_segments_that_they_met():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    lanes.positions([3], pa.array(["s0"]), [0])
+    assert lanes.knows("s0") and not lanes.knows("s1")
+    assert lanes.lane_of_segment("s0") == 3
+
+
+def test_an_instant_is_given_as_a_moment_in_utc():
+    moment = as_datetime(1_700_000_000_123)
+    assert moment.isoformat(timespec="milliseconds") == "2023-11-14T22:13:20.123+00:00"
