@@ -186,3 +186,22 @@ def test_lanes_know_the_segments_that_they_met():
 def test_an_instant_is_given_as_a_moment_in_utc():
     moment = as_datetime(1_700_000_000_123)
     assert moment.isoformat(timespec="milliseconds") == "2023-11-14T22:13:20.123+00:00"
+
+
+def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    at = lanes.positions([0, 2], pa.array(["s0", "s2"]), [0, 0])
+    both = Runs(at, at + 9, np.array([lanes.code(RECORDS[0]), lanes.code(RECORDS[1])]))
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(both, NOW))
+    lanes = Lanes("q", rows)
+    left = Runs(*(column[:1] for column in lanes.runs))
+    after = Lanes("q", applied(rows, lanes.replacing(left, NOW)))
+    assert set(content(after)) == {(0, "s0", seq) for seq in range(10)}
+    assert after.revisions == {0: 1, 2: 2}, "nothing but what is deleted changes"
+
+
+def test_edits_are_of_their_queue():
+    lanes = Lanes("q", VISIBILITY.empty_table())
+    at = lanes.positions([0], pa.array(["s0"]), [0])
+    edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[0])])), NOW)
+    assert edits["queue"].to_pylist() == ["q", "q"]
