@@ -10,8 +10,12 @@ import pytest
 from ledger import Ledger
 from ledger.settings import Settings
 from tests.clock import FrozenClock
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.log import Storage
 
 ENGINES = ("delta-rs", "spark")
+#: The engine of tests/simulation, by the rules of the one and of the other.
+SIMULATED = tuple(f"simulated {name}" for name in ENGINES)
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +57,37 @@ def open_ledger(request, root, clock) -> Callable[..., Ledger]:
 
 
 @pytest.fixture
-def engine_of(open_ledger) -> Callable[[str], object]:
-    """The bare engine of a newly opened ledger."""
-    return lambda name: open_ledger(name)._opened.engine
+def engine_of(request, clock) -> Callable[[str], object]:
+    """The bare engine of a newly opened ledger; all those of one test are about the same tables."""
+    storage = Storage(clock)
+
+    def one(name: str) -> object:
+        if name in SIMULATED:
+            return SimulatedEngine(storage, name.removeprefix("simulated "))
+        return request.getfixturevalue("open_ledger")(name)._opened.engine
+
+    return one
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request):
     """The name of each engine in turn."""
     return request.param
+
+
+@pytest.fixture(params=[*ENGINES, *SIMULATED])
+def every_engine(request):
+    """The name of each engine in turn, the simulated ones included."""
+    return request.param
+
+
+@pytest.fixture
+def one(engine_of, every_engine):
+    """Each engine in turn, bare."""
+    return engine_of(every_engine)
+
+
+@pytest.fixture
+def other(engine_of, every_engine):
+    """Another writer to the same tables, on delta-rs."""
+    return engine_of("simulated delta-rs" if every_engine in SIMULATED else "delta-rs")

@@ -12,17 +12,6 @@ from ledger.store.delta.tables import HEAD, VISIBILITY
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
 
 
-@pytest.fixture
-def one(engine_of, engine):
-    return engine_of(engine)
-
-
-@pytest.fixture
-def other(engine_of):
-    """Another writer, on delta-rs."""
-    return engine_of("delta-rs")
-
-
 def test_messages_are_read_by_when_they_were_sent(one, other):
     for number in range(3):
         other.append("messages", rows(number, [f"{number}"], now=NOW + number), {}, None)

@@ -22,17 +22,6 @@ HELD = Record("r" * 32, None, 1, NOW, NOW, NOW + 30_000)
 CHANGED = HELD._replace(visible_at=NOW + 60_000)
 
 
-@pytest.fixture
-def one(engine_of, engine):
-    return engine_of(engine)
-
-
-@pytest.fixture
-def other(engine_of):
-    """Another writer, on delta-rs."""
-    return engine_of("delta-rs")
-
-
 class Decision:
     """What one writer decided from what it read: that a record lies on the ordinals from `first` to `last`."""
 
@@ -105,9 +94,9 @@ def test_a_row_that_is_not_as_an_edit_supposes_is_a_conflict_even_without_the_he
     assert recorded(other) == []
 
 
-def test_many_edits_are_merged_and_refused_as_few_are(engine_of, other, monkeypatch):
+def test_many_edits_are_merged_and_refused_as_few_are(engine_of, monkeypatch):
     monkeypatch.setattr(spark_engine, "MOST_EDITS_OF_SMALL", 0)
-    one = engine_of("spark")
+    one, other = engine_of("spark"), engine_of("delta-rs")
     first = Decision(one).commit()
     late = Decision(one, HELD, 20, 29)
     assert Decision(one, CHANGED, 5, 9).commit() == first + 1

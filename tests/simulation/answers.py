@@ -1,0 +1,107 @@
+"""Whether what clients were answered is what happened."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tests.simulation.facts import Facts, apply, beginning
+from tests.simulation.run import Call, Run
+
+#: How far apart clocks may be, in milliseconds.
+ALLOWED = 30_000
+INTERVAL = 300_000
+
+
+def judge_answers(run: Run, changed: dict[int, list[Any]]) -> list[str]:
+    """`changed`: what the commits of each call changed, see judge.violations."""
+    sent = _ever_sent(run)
+    bodies = Counter(message.body for message in sent.messages.values())
+    problems = []
+    skewed = _skew(run) > ALLOWED
+    for call in run.calls:
+        found = list(_answer(call, sent, bodies, changed.get(id(call), [])))
+        if call.error is not None and call.error.startswith("bare "):
+            found.append(f"ended in {call.error}")
+        if call.error == "ClocksDisagree" and not skewed:
+            found.append("no two clocks are further apart than allowed, and it says ClocksDisagree")
+        problems += [f"{call.client}'s {call.verb} {call.queue} ({call.began} to {call.ended}): {one}" for one in found]
+    problems += [
+        f"{body!r} was sent once, and is there {n} times" for body, n in bodies.items() if n > 1 and " " in body
+    ]
+    problems += _twice_in_the_interval(sent)
+    return problems
+
+
+def _ever_sent(run: Run) -> Facts:
+    facts = beginning(run.before)
+    for change in run.storage.tables["messages"].changes[len(run.before.tables["messages"].changes) :]:
+        apply(facts, "messages", [], [one for one in change.added if not change.removed])
+    return facts
+
+
+def _skew(run: Run) -> int:
+    """The most that clocks were ever apart; processes that ended had theirs, too."""
+    skews = [
+        0,
+        *run.schedule.skews,
+        *(event.number for event in run.scheduler.plan.happened.values() if event.kind == "skew"),
+    ]
+    return max(skews) - min(skews)
+
+
+def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -> Iterable[str]:
+    if call.error is not None or call.ended is None:
+        return
+    if call.verb == "send":
+        for identifier, text in zip(call.answer, call.about.get("bodies") or call.about["keys"]):
+            message = sent.messages.get((identifier[:28], int(identifier[28:], 16)))
+            if message is None:
+                yield f"answered the id of {text!r}, which is not in the table"
+            elif message.body != text:
+                yield f"answered the id of {message.body!r} for {text!r}"
+    elif call.verb == "receive" and call.answer:
+        receipt = call.answer.receipt_id
+        given = sum(
+            after is not None and after.record.receipt_id == receipt
+            for change, differing in commits
+            for _, after in differing.values()
+            if change.version == call.answer.version
+        )
+        # The same attempt, a moment later: nothing had to be recorded, and the version is that of what was read.
+        if given != call.answer.count and (given or call.about["attempt"] is None):
+            yield f"answered {call.answer.count} messages, and its commit gave {given}"
+    elif call.verb == "delete":
+        deleted = sum(
+            after is not None
+            and after.record.deleted_at is not None
+            and (before is None or before.record.deleted_at is None)
+            for _, differing in commits
+            for before, after in differing.values()
+        )
+        if deleted != call.answer.messages:
+            yield f"answered {call.answer.messages} deleted, and {deleted} were"
+    elif call.verb == "redrive":
+        moved = sum(
+            after is not None
+            and after.record.moved_to is not None
+            and (before is None or before.record.moved_to is None)
+            for _, differing in commits
+            for before, after in differing.values()
+        )
+        if moved != call.answer:
+            yield f"answered {call.answer} moved, and {moved} were"
+
+
+def _twice_in_the_interval(sent: Facts) -> Iterable[str]:
+    """F1: of one deduplication id, one message within the interval."""
+    by_key: dict[Any, list[int]] = {}
+    for message in sent.messages.values():
+        if message.deduplication is not None:
+            by_key.setdefault((message.queue, message.deduplication), []).append(message.sent_at)
+    for (queue, key), times in by_key.items():
+        times.sort()
+        if any(later - earlier < INTERVAL for earlier, later in itertools.pairwise(times)):
+            yield f"{key} was sent to {queue} at {times}, less than 5 minutes apart"

@@ -1,0 +1,128 @@
+"""Repairs taken out again, each by a patch: the product as it was when it broke a promise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules import redrive
+from ledger.rules.attributes import limits_of
+from ledger.store.delta import groups, moving, queues, receiving, store
+from tests.simulation import engine
+
+Patches = Callable[[contextlib.ExitStack], None]
+
+
+def _patch(stack: contextlib.ExitStack, where: Any, name: str, broken: Any) -> None:
+    stack.enter_context(mock.patch.object(where, name, broken))
+
+
+def lane_by_the_way_taken(stack: contextlib.ExitStack) -> None:
+    """A moved segment's lane followed from the lane that it was in, and not from the one that it was sent to."""
+    right = moving.move
+
+    class Listing:
+        def __init__(self, lanes: Any) -> None:
+            self._lanes = lanes
+
+        def lanes_sent_to(self, segments: list[str]) -> dict[str, int]:
+            return {name: self._lanes.lane_of_segment(name) for name in segments}
+
+    def broken(loaded: Any, listing: Any, *others: Any) -> Any:
+        return right(loaded, Listing(loaded.lanes), *others)
+
+    for module in (moving, receiving):
+        _patch(stack, module, "move", broken)
+
+
+def groups_forgotten(stack: contextlib.ExitStack) -> None:
+    """A thread with an older listing dropped the segments that it did not know from what all threads share."""
+    right = groups.Groups._members
+
+    def broken(self: Any, queue: str, seen: Any) -> Any:
+        known = self._own.get(queue)
+        if known is not None and known[0] > seen.listing.version:
+            there = seen.stock.segment.unique()
+            rows = known[1].filter(pc.is_in(known[1]["segment"].cast(pa.string()), there.cast(pa.string())))
+            self._own[queue] = known[0], rows.unify_dictionaries().combine_chunks()
+            self._kept.pop(queue, None)
+            foreign = ()
+            self._kept[queue] = known[0], foreign, groups._members_of(self._own[queue])
+        return right(self, queue, seen)
+
+    _patch(stack, groups.Groups, "_members", broken)
+
+
+def clock_read_once(stack: contextlib.ExitStack) -> None:
+    """The clock was read before the wait for the turn, and before all tries."""
+
+    def once(right: Callable[..., Any]) -> Callable[..., Any]:
+        def broken(*arguments: Any) -> Any:
+            now = arguments[-1]()
+            return right(*arguments[:-1], lambda: now)
+
+        return broken
+
+    _patch(stack, receiving.Receiver, "receive", once(receiving.Receiver.receive))
+    _patch(stack, store.DeltaStore, "act", once(store.DeltaStore.act))
+
+
+def settings_read_before(stack: contextlib.ExitStack) -> None:
+    """A change of a queue started from what was read before its commit."""
+    right = queues.Queues.change
+
+    def broken(self: Any, queue: Any, change: Any, clock: Any) -> Any:
+        known = next((one for one in self.all() if one.name == queue.name), queue)
+        return right(self, queue, lambda there, others: change(known, others), clock)
+
+    _patch(stack, queues.Queues, "change", broken)
+
+
+def dead_letters_to_any_lanes(stack: contextlib.ExitStack) -> None:
+    """Whether a dead-letter queue can take a FIFO queue's messages was looked at when the policy was set, and never
+    again."""
+
+    def broken(self: Any, queue: Any) -> Any:
+        policy = redrive.policy_of(queue.attributes)
+        known = {record.name: record for record in self._queues.all()} if policy else {}
+        target = known.get(policy.target) if policy else None
+        return (policy, target) if target is not None and target.id != queue.id else (None, None)
+
+    _patch(stack, receiving.Receiver, "_redrive", broken)
+
+
+def lane_met_twice(stack: contextlib.ExitStack) -> None:
+    """The attempt's lane and the quota's lane were both counted up where they are one, and edits were not looked at."""
+
+    def broken(queue: Any, attempt_id: str | None) -> tuple[int, ...]:
+        lanes = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
+        return lanes if limits_of(queue.attributes).maximum_in_flight is None else (*lanes, 0)
+
+    _patch(stack, receiving, "_meeting", broken)
+    _patch(stack, engine, "require_expected", lambda snapshot, table, edits: None)
+
+
+#: What a repair is for: how it is taken out, and what the judge then says.
+REPAIRS: dict[str, tuple[Patches, str]] = {
+    "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes"),
+    "threads share what is known of groups": (groups_forgotten, "is received past"),
+    "the clock is read at each decision": (clock_read_once, "decided by a clock read"),
+    "changes of a queue are not lost": (settings_read_before, "unasked"),
+    "a group has one lane in a dead-letter queue made anew": (dead_letters_to_any_lanes, "is in lanes"),
+    "a lane has one head row": (lane_met_twice, "head rows"),
+}
+
+
+@contextlib.contextmanager
+def without(repair: str) -> Iterator[str]:
+    """The product without a repair; answers what the judge says of it."""
+    patches, expected = REPAIRS[repair]
+    with contextlib.ExitStack() as stack:
+        patches(stack)
+        yield expected

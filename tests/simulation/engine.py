@@ -1,0 +1,283 @@
+"""The third engine, for tests: the tables in memory, by the rules of delta-rs or by those of Spark.
+
+What the two promise in common, and where they differ, is pinned by the engines' own tests in tests/delta, which run on
+this one, too. `at` is told of every call before it does anything, and again between what a call reads and what it
+commits: there a scheduler lets others go first, or ends the call with one of FAULTS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.errors import OutputUnreadable
+from ledger.store.delta.edits import require_expected
+from ledger.store.delta.engine import (
+    SEGMENT_FILES,
+    Commit,
+    Conflict,
+    OutputLog,
+    Snapshot,
+    Where,
+    require_next,
+    unreadable,
+)
+from ledger.store.delta.failures import names_failures
+from ledger.store.delta.tables import INSTANT
+from tests.simulation.log import File, Partition, Storage, Table, keys_of, reading, rows_of, split
+from tests.simulation.merging import merged
+from tests.simulation.predicates import Whatever, compiled
+
+RULES = ("delta-rs", "spark")
+
+
+class Fault(Enum):
+    """What may become of a commit beside success."""
+
+    REFUSED = "nothing landed, and the client is told of a conflict"
+    CONFLICT = "it landed, and the client is told of a conflict"
+    LOST = "it landed, and the client gets an error that says nothing"
+    NEVER = "nothing landed, and the client gets an error that says nothing"
+    UNSEEN = "this process cannot see the table now"
+
+
+class AnswerLost(OSError):
+    """The storage did not answer: what was asked of it happened, or not."""
+
+
+def nobody(call: str) -> Fault | None:
+    """Lets every call go through."""
+    return None
+
+
+@names_failures()
+class SimulatedEngine:
+    """Engine on a Storage. Threads may share it."""
+
+    def __init__(
+        self, storage: Storage, rules: str = "delta-rs", at: Callable[[str], Fault | None] = nobody, actor: Any = None
+    ) -> None:
+        self.name, self.storage, self._at, self._actor = rules, storage, at, actor or (lambda: None)
+        self._spark = rules == "spark"
+
+    @staticmethod
+    def place(table: str) -> str:
+        """Where a table lies, for errors."""
+        return f"memory:{table}"
+
+    def create(self, table: str) -> None:
+        self._at("create")
+
+    def version(self, table: str) -> int:
+        self._at(f"version {table}")
+        return self.storage.tables[table].version
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        self._at(f"load {table}")
+        known = self.storage.tables[table]
+        version, state = known.version, known.changes[-1].state
+        if known.partitions:
+            named = reading(where, known.partitions)
+            files = [file for partition, files in state.items() if named(partition) for file in files]
+        else:
+            files = [file for files in state.values() for file in files]
+        snapshot = Snapshot(version, where, rows_of(files, known.schema))
+        self._at(f"loaded {table}")
+        return snapshot
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        self._at(f"merge {table}")
+        require_expected(snapshot, table, edits)
+        known = self.storage.tables[table]
+        base = known.version if self._spark else snapshot.version
+        named = reading(where, known.partitions)
+        removed, added = merged(known, known.state(base), named, edits, checked=self._spark)
+        return self._commit(table, known, base, removed, added, metadata, named)
+
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
+        self._at(f"append {table}")
+        known = self.storage.tables[table]
+        base = known.version
+        require_next(transaction, transaction and known.transaction_version(transaction[0], base))
+        if self._spark:
+            # The statement looks for the newest version itself. What it finds committed there it leaves out.
+            self._at(f"write {table}")
+            base = known.version
+            if transaction is not None:
+                committed = known.transaction_version(transaction[0], base)
+                if committed is not None and committed >= transaction[1]:
+                    raise Conflict("nothing was committed: the transaction was committed before")
+        added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
+        version = self._commit(table, known, base, [], added, metadata, None, transaction)
+        return version if self._spark else self.version(table)
+
+    def files(self) -> tuple[int, pa.Table]:
+        self._at("files")
+        known = self.storage.tables["messages"]
+        rows = [
+            [*partition, file.rows.num_rows, *file.bounds("seq")]
+            + [instant // 1_000 for name in ("sent_at", "available_at") for instant in file.bounds(name)]
+            for partition, files in known.changes[-1].state.items()
+            for file in files
+        ]
+        columns = zip(*rows) if rows else [[] for _ in SEGMENT_FILES]
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, SEGMENT_FILES)]
+        return known.version, pa.table(arrays, schema=SEGMENT_FILES)
+
+    def messages(
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
+    ) -> pa.Table:
+        self._at("messages")
+        known = self.storage.tables["messages"]
+        named = reading(where, known.partitions)
+        files = [
+            file
+            for partition, files in known.changes[-1].state.items()
+            if named(partition)
+            for file in files
+            if first_seq is None or (file.bounds("seq")[0] <= last_seq and file.bounds("seq")[1] >= first_seq)
+        ]
+        rows = rows_of(files, known.schema)
+        if first_seq is not None and rows.num_rows:
+            rows = rows.filter((pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq))
+        if sent_after is not None and rows.num_rows:
+            rows = rows.filter(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
+        return rows.select(list(columns))
+
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        self._at(f"delete {table}")
+        known = self.storage.tables[table]
+        asked, names = compiled(predicate)
+        columns, base, removed, added = sorted({*names, *known.partitions}), known.version, [], []
+
+        def named(partition: Partition) -> bool:
+            return asked({**dict.fromkeys(columns, Whatever()), **dict(zip(known.partitions, partition))})
+
+        for partition, files in known.state(base).items():
+            for file in files if named(partition) else ():
+                gone = [asked(dict(zip(columns, row))) for row in keys_of(file.rows, columns)]
+                if any(gone):
+                    removed.append((partition, file))
+                if any(gone) and not all(gone):
+                    added.append((partition, File(file.rows.filter(pa.array([not one for one in gone])))))
+        if removed:
+            self._commit(table, known, base, removed, added, metadata, named)
+
+    def greatest(self, table: str, column: str) -> int | None:
+        self._at(f"greatest {table}")
+        state = self.storage.tables[table].changes[-1].state
+        return max((file.bounds(column)[1] for files in state.values() for file in files), default=None)
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        self._at(f"history {table}")
+        later = self.storage.tables[table].changes[since + 1 :]
+        return [Commit(change.version, change.timestamp, dict(change.metadata)) for change in later]
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        self._at(f"transaction_version {table}")
+        known = self.storage.tables[table]
+        return known.transaction_version(application, known.version)
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        known = self._output(location, self._at("output_log"))
+        return OutputLog(known.identifier, known.version, known.transaction_version(application, known.version))
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        known = self._output(location, self._at("fence_output"))
+        with unreadable(location):
+            self._append_output(known, [], application, version, {"verb": "fence"})
+
+    def create_output(self, location: str, schema: pa.Schema) -> None:
+        """Makes such a table, empty, if there is none."""
+        self._at("create_output")
+        self.storage.outputs.setdefault(location, Table(schema, identifier=f"table {len(self.storage.outputs)}"))
+
+    def append_output(
+        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> None:
+        """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
+        known = self._output(location, self._at("append_output"))
+        self._append_output(known, [((), File(rows))] if rows.num_rows else [], application, version, metadata)
+
+    def _append_output(
+        self,
+        known: Table,
+        added: list[tuple[Partition, File]],
+        application: str,
+        version: int,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        base = known.version
+        if known.transaction_version(application, base) is not None:
+            raise Conflict(f"{application} was committed before")
+        self._commit("output", known, base, [], added, metadata, None, (application, version))
+
+    def _output(self, location: str, fault: Fault | None) -> Table:
+        known = self.storage.outputs.get(location)
+        if known is None or fault is Fault.UNSEEN:
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+        return known
+
+    def compact(self, table: str, where: Where) -> None:
+        self._at(f"compact {table}")
+        known = self.storage.tables[table]
+        named, base, removed, added = reading(where, known.partitions), known.version, [], []
+        for partition, files in known.state(base).items():
+            if named(partition) and len(files) > 1:
+                removed += [(partition, file) for file in files]
+                added.append((partition, File(rows_of(files, known.schema).combine_chunks())))
+        if removed:
+            self._commit(table, known, base, removed, added, {}, None, data=False)
+
+    def vacuum(self, table: str) -> None:
+        self._at(f"vacuum {table}")
+
+    def _commit(
+        self,
+        name: str,
+        table: Table,
+        base: int,
+        removed: list[tuple[Partition, File]],
+        added: list[tuple[Partition, File]],
+        metadata: Mapping[str, Any],
+        reads: Callable[[Partition], bool] | None,
+        transaction: tuple[str, int] | None = None,
+        data: bool = True,
+    ) -> int:
+        fault = self._at(f"commit {name}")
+        if fault is Fault.REFUSED:
+            raise Conflict("somebody else was first, it seems")
+        if fault is Fault.NEVER:
+            raise AnswerLost("the storage did not answer, and did nothing")
+        # Written and read as text, as in the log: nothing that a writer still holds is shared with a reader.
+        said = json.loads(json.dumps(metadata))
+        version = table.commit(
+            base,
+            removed,
+            added,
+            metadata=said,
+            timestamp=self.storage.clock(),
+            reads=reads,
+            blind_appends_matter=not self._spark,
+            transaction=transaction,
+            data=data,
+            actor=self._actor(),
+        )
+        if fault is Fault.CONFLICT:
+            raise Conflict("somebody else was first, it seems")
+        if fault is Fault.LOST:
+            raise AnswerLost("the storage did not answer")
+        self._at(f"committed {name}")
+        return version

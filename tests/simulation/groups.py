@@ -1,0 +1,89 @@
+"""Order, groups, lanes and quotas: what a commit must respect beyond the messages that it changes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ledger.rules.state import GONE, Status
+from tests.simulation.facts import Facts, Key, Recorded
+from tests.simulation.log import Change
+from tests.simulation.patching import QUOTA
+
+
+def judge_order(facts: Facts, change: Change) -> list[str]:
+    """F2, of a receive's commit on the facts before it: nobody is given a message past an earlier one of its group."""
+    at, problems = change.metadata["at"], []
+    granted = _granted(facts, change)
+    for queue, keys in granted.items():
+        if queue not in facts.queues or facts.queues[queue].attributes.get("FifoQueue") != "true":
+            continue
+        members: dict[str | None, list[tuple[int, int, Key]]] = defaultdict(list)
+        groups = {facts.messages[key].group for key in keys if key in facts.messages}
+        for key, message in facts.messages.items():
+            recorded = facts.records[queue].get(key)
+            if message.group in groups and (recorded is not None or message.queue == queue):
+                members[message.group].append((facts.came(queue, key), message.number or 0, key))
+        for group, ordered in members.items():
+            ordered.sort()
+            last = max((at for at, (*_, key) in enumerate(ordered) if key in keys), default=0)
+            for *_, key in ordered[:last]:
+                state = facts.status(queue, key, at)
+                if key not in keys and state not in GONE:
+                    problems.append(f"group {group} of {queue} is received past {key[0][:8]}/{key[1]}, {state.value}")
+    return problems
+
+
+def _granted(facts: Facts, change: Change) -> dict[str, set[Key]]:
+    """The messages that a receive's commit gives to its receipt, or moves away, by queue."""
+    from tests.simulation.facts import _recorded
+
+    found: dict[str, set[Key]] = defaultdict(set)
+    heads = dict(facts.heads)
+    for (queue, key), recorded in _recorded(facts, change.added, [], 1).items():
+        before = facts.records[queue].get(key)
+        if before is None or before.record != recorded.record:
+            record = recorded.record
+            arrived = record.origin_queue is not None and record.receipt_id is None and record.moved_to is None
+            if not arrived:
+                found[queue].add(key)
+    facts.heads = heads
+    return found
+
+
+def judge_places(
+    facts: Facts, differing: dict[tuple[str, Key], tuple[Recorded | None, Recorded | None]], change: Change
+) -> list[str]:
+    """Each segment of a queue, and each group, in one lane; no more in flight than the quota. On the facts after."""
+    problems = []
+    for queue in {queue for queue, _ in differing if queue in facts.queues}:
+        attributes, records = facts.queues[queue].attributes, facts.records[queue]
+        problems += _in_two_lanes(facts, queue, {key[0] for where, key in differing if where == queue})
+        if attributes.get("FifoQueue") == "true":
+            problems += _groups_in_two_lanes(facts, queue)
+        if attributes["Limits"] == "SQS" and change.metadata.get("verb") == "receive":
+            at = change.metadata["at"]
+            held = sum(facts.status(queue, key, at) is Status.IN_FLIGHT for key in records)
+            if held > QUOTA:
+                problems.append(f"{held} messages of {queue} are in flight, and the quota is {QUOTA}")
+    return problems
+
+
+def _in_two_lanes(facts: Facts, queue: str, segments: set[str]) -> Iterable[str]:
+    lanes: dict[str, set[int]] = defaultdict(set)
+    for key, recorded in facts.records[queue].items():
+        if key[0] in segments:
+            lanes[key[0]].add(recorded.lane)
+    for segment, there in lanes.items():
+        if len(there) > 1:
+            yield f"segment {segment[:8]} of {queue} is in lanes {sorted(there)}"
+
+
+def _groups_in_two_lanes(facts: Facts, queue: str) -> Iterable[str]:
+    lanes: dict[str | None, set[int]] = defaultdict(set)
+    for key, message in facts.messages.items():
+        if (message.queue == queue or key in facts.records[queue]) and queue in facts.counts_in(key):
+            lanes[message.group].add(facts.lane(queue, key))
+    for group, there in lanes.items():
+        if len(there) > 1:
+            yield f"group {group} of {queue} is in lanes {sorted(there)}"

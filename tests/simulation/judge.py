@@ -1,0 +1,68 @@
+"""Whether what happened in a simulation was allowed. Every commit is judged on the facts before and after it.
+
+A judge that only hears the clients' answers has to guess what took effect and when; here the log tells. What is left to
+guess is nothing: who committed, by which clock, on whose behalf, and what the tables said at that very moment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.answers import judge_answers
+from tests.simulation.facts import Facts, apply, beginning, later
+from tests.simulation.groups import judge_order, judge_places
+from tests.simulation.log import Change
+from tests.simulation.outputs import OutputJudge
+from tests.simulation.records import judge_messages, judge_queues, judge_records
+from tests.simulation.run import Run
+
+#: Verbs that decide by the clock.
+TIMED = ("receive", "act", "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
+#: What a few calls of the engine take, in milliseconds: a decision's clock may be so old.
+SLACK = 500
+
+
+def violations(run: Run) -> list[str]:
+    """What was not allowed, in words; nothing for a good run."""
+    facts, problems = beginning(run.before), []
+    outputs = OutputJudge(run.before)
+    changed: dict[int, list[Any]] = {}
+    for table, change in later(run.before, run.storage):
+        for problem in _judge(facts, outputs, table, change, changed):
+            problems.append(f"{table} at version {change.version} ({_who(change)}): {problem}")
+    problems += outputs.end(facts)
+    problems += judge_answers(run, changed)
+    return problems
+
+
+def _judge(facts: Facts, outputs: OutputJudge, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:
+    if table.startswith("output "):
+        return outputs.commit(facts, table.removeprefix("output "), change)
+    before_order: list[str] = []
+    if table == "visibility" and change.metadata.get("verb") == "receive":
+        before_order = judge_order(facts, change)
+    old, new, problems = apply(facts, table, change.removed, change.added)
+    problems = before_order + problems
+    if table == "queues":
+        problems += judge_queues(old, new, change)
+    elif table == "messages":
+        problems += judge_messages(facts, old, new, change)
+    elif table == "visibility":
+        differing = {
+            where: (old.get(where), new.get(where)) for where in {**old, **new} if old.get(where) != new.get(where)
+        }
+        problems += judge_records(facts, differing, change)
+        problems += judge_places(facts, differing, change)
+        problems += outputs.records(differing, change)
+        if change.actor.call is not None:
+            changed.setdefault(id(change.actor.call), []).append((change, differing))
+        verb, at = change.metadata.get("verb"), change.metadata.get("at", 0)
+        if verb in TIMED and at < change.actor.since - SLACK:
+            problems.append(f"decided by a clock read {change.actor.since - at} ms before it had its turn")
+    return problems
+
+
+def _who(change: Change) -> str:
+    call = change.actor.call
+    name = change.metadata.get("verb", "compaction")
+    return f"{name} of {call.client}'s {call.verb} {call.queue}" if call else str(name)

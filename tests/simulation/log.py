@@ -1,0 +1,205 @@
+"""Delta's tables in memory: lists of commits over immutable Arrow data, and who may commit beside whom.
+
+A state maps a partition to its files. A commit removes files and adds files, as in Delta's log; one that began on an
+older version is checked against every commit since (`Table.commit`), and rebased over those that do not matter to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.store.delta.engine import Conflict, Where
+from ledger.store.delta.tables import TABLES
+
+Partition = tuple[Any, ...]
+
+
+class File:
+    """One data file: immutable rows of one partition, all columns of the table included."""
+
+    __slots__ = ("_keys", "_statistics", "rows")
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        self._keys: list[tuple[Any, ...]] | None = None
+        self._statistics: dict[str, Any] = {}
+
+    def keys(self, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """What a MERGE finds each row by."""
+        if self._keys is None:
+            self._keys = keys_of(self.rows, columns)
+        return self._keys
+
+    def bounds(self, column: str) -> tuple[Any, Any]:
+        """The least and the greatest value of a column, as the log's statistics have them; instants as microseconds."""
+        if column not in self._statistics:
+            values = self.rows[column]
+            values = values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+            known = [value for value in values.to_pylist() if value is not None]
+            self._statistics[column] = (min(known), max(known)) if known else (None, None)
+        return self._statistics[column]
+
+
+State = Mapping[Partition, tuple[File, ...]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One commit: what it removed and added, by partition, and the state that it left."""
+
+    version: int
+    timestamp: int
+    metadata: Mapping[str, Any]
+    removed: Sequence[tuple[Partition, File]]
+    added: Sequence[tuple[Partition, File]]
+    transaction: tuple[str, int] | None
+    state: State
+    #: It read nothing: the appends.
+    blind: bool = False
+    #: It changed rows, and did not only put them into other files.
+    data: bool = True
+    #: Whoever committed, for the judge.
+    actor: Any = None
+
+
+@dataclass
+class Table:
+    """One Delta table."""
+
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    identifier: str = ""
+    changes: list[Change] = field(default_factory=list)
+    transactions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            self.changes.append(Change(0, 0, {}, (), (), None, {}))
+
+    @property
+    def version(self) -> int:
+        return self.changes[-1].version
+
+    def state(self, version: int) -> State:
+        return self.changes[version].state
+
+    def transaction_version(self, application: str, version: int) -> int | None:
+        """The newest version committed under an application id, as of a version of the table."""
+        known = [number for at, number in self.transactions.get(application, ()) if at <= version]
+        return known[-1] if known else None
+
+    def copy(self) -> Table:
+        """The same history, to be carried on apart."""
+        known = {name: list(versions) for name, versions in self.transactions.items()}
+        return Table(self.schema, self.partitions, self.key, self.identifier, list(self.changes), known)
+
+    def commit(
+        self,
+        base: int,
+        removed: Sequence[tuple[Partition, File]],
+        added: Sequence[tuple[Partition, File]],
+        *,
+        metadata: Mapping[str, Any],
+        timestamp: int,
+        reads: Callable[[Partition], bool] | None,
+        blind_appends_matter: bool,
+        transaction: tuple[str, int] | None = None,
+        data: bool = True,
+        actor: Any = None,
+    ) -> int:
+        """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
+
+        when a later commit added files to, or removed files from, a partition that was read (None: nothing was read);
+        removed a file that this one removes; or has the same application id.
+        """
+        mine = {id(file) for _, file in removed}
+        for winner in self.changes[base + 1 :]:
+            if transaction and winner.transaction and winner.transaction[0] == transaction[0]:
+                raise Conflict(f"transaction {transaction[0]} was committed at version {winner.version}")
+            if any(id(file) in mine for _, file in winner.removed):
+                raise Conflict(f"version {winner.version} removed a file that this commit removes")
+            if reads is None:
+                continue
+            counts = winner.data and data and (blind_appends_matter or not winner.blind)
+            if counts and any(reads(partition) for partition, _ in winner.added):
+                raise Conflict(f"version {winner.version} added files that this commit should have read")
+            if any(reads(partition) for partition, _ in winner.removed):
+                raise Conflict(f"version {winner.version} removed files that this commit read")
+        state = dict(self.changes[-1].state)
+        for partition, file in removed:
+            left = tuple(one for one in state[partition] if one is not file)
+            if left:
+                state[partition] = left
+            else:
+                del state[partition]
+        for partition, file in added:
+            state[partition] = (*state.get(partition, ()), file)
+        version = self.version + 1
+        blind = reads is None and not removed
+        change = Change(version, timestamp, metadata, removed, added, transaction, state, blind, data, actor)
+        self.changes.append(change)
+        if transaction:
+            self.transactions.setdefault(transaction[0], []).append((version, transaction[1]))
+        return version
+
+
+class Storage:
+    """What all engines of one ledger share: its tables, the output tables, the storage's clock, and who listens."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self.tables = {name: Table(known.schema, known.partitions, known.key) for name, known in TABLES.items()}
+        self.outputs: dict[str, Table] = {}
+
+    def copy(self, clock: Callable[[], int]) -> Storage:
+        """The same tables, to be carried on apart."""
+        other = Storage(clock)
+        other.tables = {name: table.copy() for name, table in self.tables.items()}
+        other.outputs = {name: table.copy() for name, table in self.outputs.items()}
+        return other
+
+
+def keys_of(rows: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Some columns of each row as tuples."""
+    return list(zip(*(rows[name].to_pylist() for name in columns)))
+
+
+def split(rows: pa.Table, partitions: Sequence[str]) -> list[tuple[Partition, pa.Table]]:
+    """Rows by the partition that they belong to."""
+    if not partitions:
+        return [((), rows)] if rows.num_rows else []
+    places: dict[Partition, list[int]] = {}
+    for at, key in enumerate(keys_of(rows, partitions)):
+        places.setdefault(key, []).append(at)
+    if len(places) == 1:
+        return [(next(iter(places)), rows)]
+    return [(key, rows.take(pa.array(at))) for key, at in places.items()]
+
+
+def reading(where: Where, partitions: Sequence[str]) -> Callable[[Partition], bool]:
+    """Whether a partition is one that `where` names."""
+    asked = {"queue": where.queue, "lane": where.lanes, "segment": where.segments}
+    bounds = [
+        (at, {asked[name]} if name == "queue" else set(asked[name]))
+        for at, name in enumerate(partitions)
+        if asked.get(name) is not None
+    ]
+    also = reading(where.also, partitions) if where.also is not None else None
+
+    def named(partition: Partition) -> bool:
+        return all(partition[at] in wanted for at, wanted in bounds) or (also is not None and also(partition))
+
+    return named
+
+
+def rows_of(files: Iterable[File], schema: pa.Schema) -> pa.Table:
+    """The rows of some files as one table."""
+    tables = [file.rows for file in files]
+    if len(tables) == 1:
+        return tables[0]
+    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -1,0 +1,157 @@
+"""Whether a commit may change what is recorded about messages, and remove messages, and change queues, as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ledger.rules.state import GONE, Record
+from tests.simulation.facts import Facts, Key, Message, Queue, Recorded
+from tests.simulation.log import Change
+
+#: Verbs through a receipt.
+OWN = ("act", "begin_write", "finish_write", "undo_write")
+
+
+def judge_records(
+    facts: Facts, differing: dict[tuple[str, Key], tuple[Recorded | None, Recorded | None]], change: Change
+) -> list[str]:
+    """Judges a commit to `visibility`; `facts` are those after it."""
+    problems = []
+    verb, at = change.metadata.get("verb"), change.metadata.get("at", 0)
+    call = change.actor.call
+    receipt = call.about.get("receipt") if call is not None else None
+    for (queue, key), (before, after) in differing.items():
+        if queue not in facts.queues and verb == "upkeep":
+            continue
+        where = f"{key[0][:8]}/{key[1]} of {queue}"
+        old, new = before and before.record, after and after.record
+        if before is not None and after is not None and before.lane != after.lane:
+            problems.append(f"{where} went from lane {before.lane} to {after.lane}")
+        if new is None:
+            if key in facts.messages:
+                problems.append(f"what is recorded about {where} vanished, and the message is still there")
+            continue
+        old = old or Record()
+        problems += [f"{where}: {what}" for what in _transition(verb, at, receipt, old, new)]
+        if verb == "receive" and new.receipt_id != old.receipt_id and new.receipt_id and key in facts.messages:
+            message = facts.messages[key]
+            if before is None and message.queue != queue:
+                problems.append(f"{where}: received, and it never came to that queue")
+            if message.available_at > at:
+                problems.append(f"{where}: received {message.available_at - at} ms before its delay is over")
+    for key in {key for _, key in differing}:
+        there = facts.counts_in(key)
+        if len(there) > 1:
+            problems.append(f"{key[0][:8]}/{key[1]} is in {len(there)} queues at once: {', '.join(sorted(there))}")
+        if not there and key in facts.messages and not _rightly_gone(facts, key):
+            problems.append(f"{key[0][:8]}/{key[1]} is in no queue any more, and nobody deleted it")
+    return problems
+
+
+def _transition(verb: str | None, at: int, receipt: str | None, old: Record, new: Record) -> Iterable[str]:
+    held = _held(old, at)
+    if old.deleted_at is not None and new.deleted_at is None:
+        if verb != "restore":
+            yield f"deleted under {_short(old.receipt_id)}, and came back by {verb}"
+        elif old.receipt_id != receipt:
+            yield f"deleted under {_short(old.receipt_id)}, and restored through {_short(receipt)}"
+    elif old.deleted_at is not None:
+        if verb not in ("upkeep",) and new != old:
+            yield f"changed by {verb} after it was deleted"
+        return
+    if verb == "receive" and new.receipt_id != old.receipt_id and held:
+        yield f"given to {_short(new.receipt_id)} while {_short(old.receipt_id)} holds it {old.visible_at - at} ms more"
+    if new.moved_to is not None and old.moved_to is None and held:
+        yield f"moved by {verb} while {_short(old.receipt_id)} holds it {old.visible_at - at} ms more"
+    if (
+        verb in ("restore", "lock", "upkeep")
+        and held
+        and (old.receipt_id, old.visible_at)
+        != (
+            new.receipt_id,
+            new.visible_at,
+        )
+    ):
+        yield f"taken by {verb} from {_short(old.receipt_id)}, which holds it"
+    if verb in OWN and old.receipt_id != receipt:
+        yield f"changed by {verb} through {_short(receipt)}, and it is {_short(old.receipt_id)}'s"
+    if verb == "act" and new.deleted_at is None and new.receipt_id == receipt and not held:
+        yield f"a hold that was over changed by {verb}"
+    if old.moved_to is not None and new.moved_to is None and new.enqueued_at is None and new.origin_queue is None:
+        yield f"moved away, and back by {verb} without a move"
+
+
+def _held(record: Record, at: int) -> bool:
+    gone = record.deleted_at is not None or record.moved_to is not None
+    return not gone and record.receipt_id is not None and record.visible_at is not None and record.visible_at > at
+
+
+def _rightly_gone(facts: Facts, key: Key) -> bool:
+    """Whether its way, from the queue that it was sent to and as its records tell, ends deleted or in a dead queue."""
+    queue, seen = facts.messages[key].queue, set()
+    while queue not in seen:
+        seen.add(queue)
+        if queue not in facts.queues:
+            return True
+        recorded = facts.records[queue].get(key)
+        if recorded is None:
+            return False
+        if recorded.record.deleted_at is not None:
+            return True
+        if recorded.record.moved_to is None:
+            return True
+        queue = recorded.record.moved_to
+    return False
+
+
+def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message], change: Change) -> list[str]:
+    """Judges a commit to `messages`; `facts` are those after it."""
+    problems = []
+    for key, message in new.items():
+        if key in old and old[key] != message:
+            problems.append(f"{key[0][:8]}/{key[1]} changed")
+    for key, message in old.items():
+        if key in new:
+            continue
+        facts.messages[key] = message
+        now = change.actor.clock + 60_000
+        for queue in facts.counts_in(key):
+            state = facts.status(queue, key, now)
+            if state not in GONE:
+                problems.append(
+                    f"{key[0][:8]}/{key[1]} was dropped, and is {state.value if state else state} in {queue}"
+                )
+        del facts.messages[key]
+    return problems
+
+
+def judge_queues(old: dict[str, Queue], new: dict[str, Queue], change: Change) -> list[str]:
+    """Judges a commit to `queues`."""
+    call, problems = change.actor.call, []
+    if change.metadata.get("verb") == "create_queue":
+        names = [queue.name for queue in new.values()]
+        problems += [f"there are two queues {name}" for name in set(names) if names.count(name) > 1]
+    if call is None or call.verb != "settings":
+        return problems
+    for identifier in {**old, **new}:
+        before, after = old.get(identifier), new.get(identifier)
+        if before == after or (before and after and before[:3] == after[:3]):
+            continue
+        if identifier != call.about["id"] or before is None or after is None:
+            problems.append(f"settings of {call.about['id']} changed {identifier}")
+            continue
+        names = {n for n in {**before.attributes, **after.attributes} if _of(before, n) != _of(after, n)}
+        for name in sorted(names - set(call.about["attributes"])):
+            problems.append(f"{name} of {identifier} changed from {_of(before, name)} to {_of(after, name)} unasked")
+        if before.tags != after.tags and not call.about.get("tags"):
+            problems.append(f"the tags of {identifier} changed from {before.tags} to {after.tags} unasked")
+    return problems
+
+
+def _of(queue: Queue, name: str) -> Any:
+    return queue.attributes.get(name)
+
+
+def _short(receipt: str | None) -> str:
+    return "nobody" if receipt is None else f"receipt {receipt[:6]}"

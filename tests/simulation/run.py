@@ -1,0 +1,132 @@
+"""One simulation: a schedule played on a copy of its world, and everything that is worth judging afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.ledger import Ledger
+from ledger.store.delta.tables import TABLES
+from tests.simulation import patching
+from tests.simulation.locks import SimulatedLock
+from tests.simulation.log import Storage
+from tests.simulation.plan import Plan
+from tests.simulation.programs import Schedule
+from tests.simulation.scheduler import Client, Process, Scheduler
+from tests.simulation.worlds import WORLDS, beginnings, open_ledger
+
+
+@dataclass
+class Call:
+    """A verb that a client called. `ended` is None while it has no answer, which may be for ever."""
+
+    client: str
+    verb: str
+    queue: str
+    began: int
+    #: What it is about, by name: receipt, attempt, attributes, bodies, ...
+    about: dict[str, Any] = field(default_factory=dict)
+    ended: int | None = None
+    answer: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who made a commit, for the judge: the call, the point it was made at, and the clock of its process, then and when
+    this try of the verb had its turn."""
+
+    call: Call | None
+    at_point: int
+    clock: int
+    since: int
+
+
+@dataclass
+class Held:
+    """A claim that some client was answered."""
+
+    queue: str
+    receipt: str
+    slot: int
+    claim: Any
+    ledger: Ledger
+    messages: list[Any] = field(default_factory=list)
+    attempt: str | None = None
+
+
+class Slot:
+    """A process, and after its end the next one in its place, each with a ledger object of its own."""
+
+    def __init__(self, number: int, skew: int) -> None:
+        self.number, self._skew, self.lives = number, skew, 0
+        self.process = Process("", skew)
+        self.process.alive = False
+        self.ledger: Ledger | None = None
+
+
+_WORLDS: dict[str, Callable[[Callable[[], int]], Storage]] = {}
+
+
+class Run:
+    """Plays a schedule. Afterwards: `calls`, `storage` with all its changes, `before` (a copy from the beginning)."""
+
+    def __init__(self, schedule: Schedule, plan: Plan | None = None) -> None:
+        from tests.simulation.clients import Player
+
+        self.schedule = schedule
+        if schedule.world not in _WORLDS:
+            _WORLDS[schedule.world] = beginnings(WORLDS[schedule.world])
+        self.scheduler = Scheduler(plan or Plan(schedule.seed, schedule.rates))
+        patching.use(self.scheduler)
+        self.storage = _WORLDS[schedule.world](lambda: self.scheduler.now)
+        self.before = self.storage.copy(lambda: 0)
+        self.calls: list[Call] = []
+        self.claims: list[Held] = []
+        self.message_ids: list[tuple[str, str]] = []
+        rows = self.before.tables["queues"].changes[-1].state[()]
+        records = [row for file in rows for row in file.rows.to_pylist()]
+        self.attributes = {row["name"]: dict(row["attributes"]) for row in records}
+        self.names = sorted(self.attributes)
+        self.locks = {name: SimulatedLock(self.scheduler) for name in TABLES} if schedule.locked else None
+        self.slots = [Slot(number, skew) for number, skew in enumerate(schedule.skews)]
+        self.clients: list[Client] = []
+        for number, program in enumerate(schedule.programs):
+            slot = next(s for s, members in zip(self.slots, schedule.processes) if number in members)
+            self.live(slot)
+            player = Player(self, slot, program)
+            client = Client(f"client {number}", slot.process, player.play)
+            player.client = client
+            self.clients.append(client)
+
+    def play(self) -> None:
+        """Lets all clients run to their end. Raises what was no LedgerError, and Deadlock."""
+        try:
+            self.scheduler.run(self.clients)
+        finally:
+            self.scheduler.current = None
+
+    def live(self, slot: Slot) -> None:
+        """A process in the slot's place, if there is none (any more)."""
+        if slot.process.alive:
+            return
+        slot.lives += 1
+        slot.process = Process(f"process {slot.number}.{slot.lives}", slot._skew)
+        slot.ledger = open_ledger(
+            self.storage,
+            self.schedule.rules,
+            self.scheduler.clock(slot.process),
+            self.scheduler.point,
+            self._actor,
+            self.locks,
+            slot.process.name,
+        )
+
+    def _actor(self) -> Actor:
+        client = self.scheduler.current
+        if client is None:
+            return Actor(None, self.scheduler.steps, self.scheduler.now, 0)
+        clock = self.scheduler.now + client.process.skew
+        since = client.since + client.process.least_skew
+        return Actor(client.doing, self.scheduler.steps, clock, since)

@@ -1,0 +1,259 @@
+"""The judge catches each kind of violation, on histories made by hand; and finds nothing where nothing happened."""
+
+from dataclasses import replace
+
+import pytest
+
+from ledger.store.delta.tables import HEAD
+from tests.simulation import patching
+from tests.simulation.bad import Bad, instant
+from tests.simulation.worlds import OUTPUTS, WORLDS
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    with patching.installed():
+        yield
+
+
+def changed(bad, verb, which, call=None, at=None, **columns):
+    """One row of `visibility`, the first that `which` says, gets other values."""
+
+    def change(rows):
+        row = next(row for row in rows if row["segment"] != HEAD and which(row))
+        row.update(columns)
+        return rows
+
+    bad.visibility(verb, change, call, at)
+
+
+def held(row):
+    return row["receipt_id"] and row["visible_at"] and not row["deleted_at"] and not row["moved_to"]
+
+
+def given_twice(bad):
+    changed(bad, "receive", held, visible_at=instant(bad.now + 9_000))
+    changed(bad, "receive", held, receipt_id="b" * 32)
+    return "while receipt"
+
+
+def came_back(bad):
+    mine = bad.call("delete", error="LeaseLost", receipt="c" * 32)
+    changed(bad, "act", held, mine, receipt_id="c" * 32, deleted_at=instant(bad.now))
+    changed(bad, "receive", lambda row: row["deleted_at"], deleted_at=None)
+    return "came back by receive"
+
+
+def stale_worked(bad):
+    stale = bad.call("release", receipt="d" * 32)
+    changed(bad, "act", held, stale, visible_at=instant(bad.now), released_at=instant(bad.now))
+    return "changed by act through receipt dddddd"
+
+
+def forgotten(bad):
+    bad.visibility("act", lambda rows: [row for row in rows if row["segment"] == HEAD])
+    return "vanished, and the message is still there"
+
+
+def two_heads(bad):
+    bad.visibility("receive", lambda rows: rows + [row for row in rows if row["segment"] == HEAD][:1])
+    return "has 2 head rows"
+
+
+def overlapping(bad):
+    bad.visibility("receive", lambda rows: rows + [row for row in rows if row["segment"] != HEAD][:1])
+    return "is recorded twice"
+
+
+def two_lanes(bad):
+    def change(rows):
+        row = next(row for row in rows if row["segment"] != HEAD)
+        return [*rows, {**row, "lane": row["lane"] + 1, "first_seq": 77, "last_seq": 77}]
+
+    bad.visibility("redrive", change)
+    return "is in lanes"
+
+
+def two_queues(bad):
+    def change(rows):
+        row = next(row for row in rows if row["segment"] != HEAD and held(row))
+        other = bad.queue("third")
+        return [*rows, {**row, "queue": other, "receipt_id": None, "visible_at": None, "origin_queue": row["queue"]}]
+
+    bad.visibility("redrive", change)
+    return "is in 2 queues at once"
+
+
+def no_queue(bad):
+    changed(bad, "redrive", lambda row: not row["moved_to"], moved_to=bad.queue("third"))
+    return "in no queue any more"
+
+
+def dropped(bad):
+    bad.commit("messages", lambda rows: rows[1:], {"verb": "upkeep"})
+    return "was dropped, and is"
+
+
+def stored_twice(bad):
+    bad.commit("messages", lambda rows: rows + rows[:1], {"verb": "send"})
+    return "is stored twice"
+
+
+def altered(bad):
+    bad.commit("messages", lambda rows: [{**rows[0], "body": "another"}, *rows[1:]], {"verb": "upkeep"})
+    return "changed"
+
+
+def old_clock(bad):
+    changed(bad, "lock", lambda row: not row["moved_to"], at=bad.now - 5_000, receive_count=9)
+    return "decided by a clock read 5000 ms before"
+
+
+def no_such_message(bad):
+    bad.call("send", "left", ["0" * 36], bodies=["hello"])
+    return "not in the table"
+
+
+def wrong_count(bad):
+    bad.call("redrive", "left", 3, destination=None)
+    return "answered 3 moved, and 0 were"
+
+
+def wrong_clock(bad):
+    bad.run.schedule = bad.run.schedule._replace(skews=(0,))
+    bad.call("receive", "left", error="ClocksDisagree")
+    return "no two clocks are further apart"
+
+
+def bare_error(bad):
+    bad.call("receive", "left", error="bare KeyError: 'x'")
+    return "ended in bare KeyError"
+
+
+FEEDING = [given_twice, came_back, stale_worked, forgotten, two_heads, overlapping, two_lanes, two_queues, no_queue]
+FEEDING += [dropped, stored_twice, altered, old_clock, no_such_message, wrong_count, wrong_clock, bare_error]
+
+
+@pytest.mark.parametrize("spoil", FEEDING)
+def test_what_breaks_a_rule_of_standard_queues_is_caught(spoil):
+    bad = Bad("feeding")
+    expected = spoil(bad)
+    assert any(expected in problem for problem in bad.violations()), bad.violations()
+
+
+def receive_rows(bad, name, count, numbers):
+    """Rows of a receive of the messages with these places in the order of all messages of a FIFO queue."""
+    queue = bad.queue(name)
+    mine = sorted(bad.rows("messages", queue=queue), key=lambda row: row["sequence_number"])
+    common = dict.fromkeys(bad.run.storage.tables["visibility"].schema.names)
+    common |= {"queue": queue, "receipt_id": "e" * 32, "receive_count": count, "visible_at": instant(bad.now + 9_000)}
+    return [
+        {**common, "lane": row["lane"], "segment": row["segment"], "first_seq": row["seq"], "last_seq": row["seq"]}
+        for row in (mine[number] for number in numbers)
+    ]
+
+
+def test_a_group_received_out_of_order_is_caught():
+    bad = Bad("fifo")
+    bad.visibility("receive", lambda rows: rows + receive_rows(bad, "first.fifo", 1, [4]))
+    assert any("is received past" in problem for problem in bad.violations())
+
+
+def test_a_group_in_two_lanes_is_caught():
+    bad = Bad("fifo")
+    (row,) = receive_rows(bad, "first.fifo", 1, [1])
+    bad.visibility("receive", lambda rows: [*rows, {**row, "lane": 1 - row["lane"]}])
+    assert any("is in lanes [0, 1]" in problem and "group" in problem for problem in bad.violations())
+
+
+def test_more_in_flight_than_the_quota_is_caught():
+    bad = Bad("quota")
+    bad.now += 1
+    queue = bad.queue("small")
+    common = dict.fromkeys(bad.run.storage.tables["visibility"].schema.names)
+    common |= {"queue": queue, "receipt_id": "e" * 32, "receive_count": 1, "visible_at": instant(bad.now + 9_000)}
+    new = [
+        {**common, "lane": row["lane"], "segment": row["segment"], "first_seq": row["seq"], "last_seq": row["seq"]}
+        for row in bad.rows("messages", queue=queue)[:4]
+    ]
+    bad.visibility("receive", lambda rows: rows + new)
+    assert any("4 messages of small" in problem and "quota is 3" in problem for problem in bad.violations())
+
+
+def test_what_is_sent_twice_within_the_interval_is_caught():
+    bad = Bad("fifo")
+
+    def again(rows):
+        row = rows[0]
+        return [*rows, {**row, "seq": 500, "sequence_number": 1 << 50}]
+
+    known = bad.run.storage.tables["messages"]
+    before = len(known.changes)
+    bad.commit("messages", again, {"verb": "send"})
+    # As an append: nothing was removed.
+    known.changes[before] = replace(known.changes[before], removed=())
+    assert any("less than 5 minutes apart" in problem for problem in bad.violations())
+
+
+def test_settings_that_nobody_asked_for_and_those_of_a_namesake_are_caught():
+    for identifier, expected in (
+        (None, "VisibilityTimeout of"),
+        ("once-00000000", "settings of once-00000000 changed"),
+    ):
+        bad = Bad("anew")
+        call = bad.call("settings", "once", id=identifier or bad.queue("once"), attributes={"DelaySeconds": "5"})
+
+        def change(rows, bad=bad):
+            row = next(row for row in rows if row["queue"] == bad.queue("once"))
+            row["attributes"] = list({**dict(row["attributes"]), "VisibilityTimeout": "7"}.items())
+            return rows
+
+        bad.commit("queues", change, {"verb": "set_attributes"}, call)
+        assert any(expected in problem for problem in bad.violations()), bad.violations()
+
+
+def writing(bad, write="f" * 32, **more):
+    """Some message of `work` is in flight, and its output being written."""
+    message = bad.rows("messages", queue=bad.queue("work"))[0]
+    row = dict.fromkeys(bad.run.storage.tables["visibility"].schema.names)
+    row |= {name: message[name] for name in ("queue", "lane", "segment")}
+    row |= {"first_seq": message["seq"], "last_seq": message["seq"], "receive_count": 1, "receipt_id": "e" * 32}
+    row |= {"visible_at": instant(bad.now + 9_000), "writing_to": OUTPUTS[0], "write_id": write, **more}
+    bad.visibility("receive", lambda rows: [*rows, row])
+    return f"{message['segment']}{message['seq']:08x}"
+
+
+def test_output_twice_is_caught():
+    bad = Bad("outputs")
+    identifier = writing(bad)
+    bad.output(OUTPUTS[0], "f" * 32, 1, [identifier])
+    bad.output(OUTPUTS[1], "a" * 32, 1, [identifier])
+    assert any("is in 2 times" in problem for problem in bad.violations())
+
+
+def test_an_acknowledgement_without_its_output_is_caught():
+    bad = Bad("outputs")
+    writing(bad)
+    call = bad.call("write", error="LeaseLost", receipt="e" * 32)
+    changed(bad, "finish_write", held, call, deleted_at=instant(bad.now))
+    assert any("its output is not in" in problem for problem in bad.violations())
+
+
+def test_output_that_nothing_tells_of_is_caught():
+    bad = Bad("outputs")
+    identifier = writing(bad)
+    bad.output(OUTPUTS[0], "f" * 32, 1, [identifier])
+    changed(bad, "receive", held, writing_to=None, write_id=None)
+    assert any("says so" in problem for problem in bad.violations())
+
+
+def test_a_write_that_a_stale_receipt_ends_is_caught():
+    bad = Bad("outputs")
+    writing(bad)
+    bad.output(OUTPUTS[0], "f" * 32, 2, [], bad.call("write", error="LeaseLost", receipt="a" * 32))
+    assert any("is fenced off 9000 ms before its lease ends" in problem for problem in bad.violations())
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_where_nothing_happened_nothing_is_wrong(world):
+    assert Bad(world).violations() == []

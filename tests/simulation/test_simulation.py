@@ -1,0 +1,52 @@
+"""Random concurrent programs on the simulated log: no promise is broken, and what is found plays again."""
+
+import pytest
+
+from tests.simulation import patching
+from tests.simulation.broken import without
+from tests.simulation.programs import generate
+from tests.simulation.searching import play, search, smaller
+from tests.simulation.worlds import WORLDS
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    with patching.installed():
+        yield
+
+
+def told(found):
+    """A run as text: every call and every commit."""
+    calls = [str((call.client, call.verb, call.queue, call.began, call.ended, call.error)) for call in found.run.calls]
+    for name, table in sorted(found.run.storage.tables.items()):
+        for change in table.changes[1:]:
+            calls.append(f"{name} {change.version} {change.metadata} {[file.rows for _, file in change.added]}")
+    return "\n".join(calls)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_seed_tells_all_of_a_run(world):
+    first, again, another = (play(generate(f"{seed}@{world}")) for seed in ("x", "x", "y"))
+    assert told(first) == told(again) != told(another)
+
+
+def test_what_is_found_is_made_small_and_is_still_there():
+    with without("a lane has one head row") as expected:
+        found = next(found for found in search("small", 2_000, "quota") if any(expected in p for p in found.problems))
+        small = smaller(found)
+    steps = sum(map(len, small.schedule.programs))
+    assert steps <= 3 and len(small.events) <= 3
+    assert any(expected in problem for problem in small.problems)
+    assert play(small.schedule).problems == []
+
+
+def test_no_schedule_breaks_a_promise():
+    for found in search("suite", 300):
+        assert not found.problems, str(found)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_no_schedule_of_many_breaks_a_promise():
+    for found in search("soak", 100_000):
+        assert not found.problems, str(found)
