@@ -78,11 +78,17 @@ def _deleted_twice(facts: Facts) -> Iterable[str]:
     for message, ends in facts.ends.items():
         # A write that is tried again says what the first one did.
         written = {one.receipt: one for one in ends if one.verb == "write"}
-        ends = [*written.values(), *(one for one in ends if one.verb == "delete")]
+        # Of a write and a delete through one receipt, at once, both say what is so.
+        deleted = [one for one in ends if one.verb == "delete" and not _beside(one, written.get(one.receipt))]
+        ends = [*written.values(), *deleted]
         receipts = {one.receipt for one in ends}
         restored = sum(len(facts.restores(receipt)) for receipt in receipts)
         if len(ends) > 1 + restored or len(ends) > len(receipts):
             yield f"{message} was deleted {len(ends)} times: by {', '.join(end.worker for end in ends)}"
+
+
+def _beside(delete: Operation, write: Operation | None) -> bool:
+    return write is not None and write.began <= delete.ended and delete.began <= write.ended
 
 
 def _stale_worked(facts: Facts) -> Iterable[str]:

@@ -54,7 +54,12 @@ def order_broken(facts: Facts, places: Whereabouts) -> Iterable[str]:
         for message, (group, number, came, moved) in zip(grant.ids, grant.places):
             stays[grant.queue, group].setdefault((came, number, message, moved), []).append(grant)
 
+    first: dict[str | None, int] = {}
     for grant in facts.by_verb["receive"]:
+        if grant.ids:
+            first[grant.receipt] = min(grant.version, first.get(grant.receipt, grant.version))
+    # What an attempt holds it is given again, whatever of it was given back meanwhile.
+    for grant in (one for one in facts.by_verb["receive"] if one.ids and one.version == first[one.receipt]):
         mine: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for group, number, came, _ in grant.places:
             mine[group].append((came, number))

@@ -82,6 +82,22 @@ GOOD = {
     "written without an answer": ([SENT, FIRST, write("r1", 30, None, "a")], [], [ROW]),
     "not written by one that died": ([SENT, FIRST, write("r1", 30, None, "a"), AGAIN], ["a"], []),
     "written again under the same receipt": ([SENT, FIRST, WRITTEN, write("r1", 50, 60, "a")], [], [ROW]),
+    "written and deleted at once through one receipt": (
+        [SENT, FIRST, WRITTEN, act("delete", "r1", 35, 38, "a")],
+        [],
+        [ROW],
+    ),
+    "given again to its attempt, less what it gave back": (
+        [
+            at("q.fifo", send("a", "b")),
+            ordered("r1", 1, 10, 20, "a", "b", numbers=[1, 2]),
+            act("release", "r1", 30, 40, "a"),
+            ordered("r1", 2, 50, 60, "b", numbers=[2]),
+            ordered("r2", 3, 2_000, 2_010, "a", "b", numbers=[1, 2]),
+        ],
+        ["a", "b"],
+        [],
+    ),
     "written, restored and written again": (
         [SENT, FIRST, WRITTEN, RESTORED, AGAIN, write("r2", 1_090, 1_100, "a")],
         [],

@@ -90,9 +90,11 @@ class Wanderer(Worker):
     def step_work(self, queue: Queue) -> None:
         """Claims some; deletes, releases, extends, writes or forgets them, at once or when the lease is about over."""
         process = self.name.partition(".")[0]
-        attempt = f"{process}-{self.dice.randrange(2)}" if self.dice.random() < 0.3 else None
+        most = self.dice.choice(self.habits.most)
+        # A retry asks for as many as before.
+        attempt = f"{process}-{most}" if self.dice.random() < 0.3 else None
         wait = 0.5 if self.dice.random() < 0.2 else None
-        claim, handles = self.receive(self.dice.choice(self.habits.most), attempt, queue, wait)
+        claim, handles = self.receive(most, attempt, queue, wait)
         if not claim:
             return
         if self.dice.random() < self.habits.oversleeping:
