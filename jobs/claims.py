@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 
 from jobs.results import append_once
 from ledger.errors import LeaseLost
+from ledger.rules.attempts import LONGEST, shortened
 from ledger.store.delta.evaluated import evaluated_once
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.queue import Queue
 
+#: An attempt's claims have numbers behind it.
+LONGEST_ATTEMPT = LONGEST - len("/1000000000")
 NO_RESULT = "the function answered neither a result nor a reason"
 
 
@@ -40,10 +44,26 @@ class Worker:
         """A line in the log."""
         print(f"{datetime.now():%H:%M:%S} {self._name} {what}", flush=True)
 
-    def receive(self, attempt_id: str | None) -> Claim:
+    def attempts(self) -> Iterator[tuple[str | None, int | None]]:
+        """For each receive, the attempt id and the most messages: first what a failed run of this attempt still holds,
+        then new work under numbers that no earlier claim has."""
+        if not self._options.attempt_id:
+            yield from itertools.repeat((None, self._options.claim))
+        attempt, most = shortened(self._options.attempt_id, LONGEST_ATTEMPT), self._options.claim
+        held = self._held(attempt)
+        soon = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
+        for number, (messages, deadline) in sorted(held.items()):
+            # A run beats within its timeout: what is hidden for longer it had parked, and was done with.
+            if deadline <= soon:
+                self.say(f"carries on with {messages:,} messages that a failed run of {attempt} holds")
+                yield f"{attempt}/{number}", None if most is None else max(most, messages)
+        for number in itertools.count(max(held, default=-1) + 1):
+            yield f"{attempt}/{number}", most
+
+    def receive(self, attempt_id: str | None, most: int | None) -> Claim:
         """The next claim; an empty one after a few seconds without messages."""
         wait = 0 if self._options.once else 2
-        return self._queue.receive(self._options.claim, self._timeout, wait=wait, attempt_id=attempt_id)
+        return self._queue.receive(most, self._timeout, wait=wait, attempt_id=attempt_id)
 
     def may_get_more(self) -> bool:
         """Whether a lease ends within the visibility timeout: its holder beats in time, or is dead and leaves work."""
@@ -53,6 +73,22 @@ class Worker:
         )
         counts = self._queue.counts()
         return counts.visible + counts.delayed + counts.locked > 0 or not held.isEmpty()
+
+    def _held(self, attempt: str) -> dict[int, tuple[int, datetime]]:
+        """By the number of their claims: how many messages are in flight under an attempt, and their first deadline."""
+        prefix = f"{attempt}/"
+        in_flight = self._ledger.view("in_flight").where(
+            (F.col("queue") == self._queue.name) & F.col("attempt_id").startswith(prefix)
+        )
+        seconds = F.unix_micros("earliest_deadline") / 1_000_000
+        rows = in_flight.select("attempt_id", "messages", seconds.alias("deadline")).collect()
+        return {
+            int(row.attempt_id.removeprefix(prefix)): (
+                row.messages, datetime.fromtimestamp(row.deadline, timezone.utc),
+            )
+            for row in rows
+            if row.attempt_id.removeprefix(prefix).isdecimal()
+        }  # fmt: skip
 
     def work(self, claim: Claim) -> None:
         """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+#: In the help of those jobs that take an attempt id. The same as ledger.rules.attempts.RECIPE.
+ATTEMPT_ID = (
+    "Every task needs one of its own, in Airflow {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}; "
+    "one of more than 128 characters is shortened by its SHA-256"
+)
 NEEDED = ("pyspark", "delta", "deltalake")
 
 

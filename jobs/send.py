@@ -32,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--attempt-id",
-        help="makes a retry safe: what was sent under this id is not sent again (in Airflow: {{ run_id }})",
+        metavar="ID",
+        help="makes a retry safe: what was sent under this id is not sent again, and anything else under it is an "
+        f"error. {common.ATTEMPT_ID}",
     )
     return arguments
 
@@ -43,8 +45,11 @@ def main(options: argparse.Namespace) -> None:
     queue = ledger.queue(options.queue)
     from pyspark.sql import SparkSession
 
+    from ledger.rules.attempts import shortened
+
     rows = read(SparkSession.active(), options.input, options.format)
-    sent = queue.send(rows, body=options.body, attempt_id=options.attempt_id)
+    attempt_id = shortened(options.attempt_id) if options.attempt_id else None
+    sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
     print(f"sent {sent.count:,} messages to {queue.name} in {time.monotonic() - started:.1f} s")
 
 

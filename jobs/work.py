@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--attempt-id",
         metavar="ID",
-        help="makes a retry get back what the failed run still holds (in Airflow: {{ run_id }})",
+        help=f"makes a retry get back what the failed run still holds, before new work. {common.ATTEMPT_ID}",
     )
     until = arguments.add_mutually_exclusive_group()
     until.add_argument(
@@ -76,9 +76,8 @@ def main(options: argparse.Namespace) -> None:
 
     worker = Worker(ledger, ledger.queue(options.queue), function, options)
     claims = 0
-    while True:
-        # A claim of its own per number: what the failed run held under it is answered again, and nothing else.
-        claim = worker.receive(options.attempt_id and f"{options.attempt_id}/{claims}")
+    for attempt_id, most in worker.attempts():
+        claim = worker.receive(attempt_id, most)
         if claim:
             claims += 1
             worker.work(claim)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobs import common
 from ledger.errors import InvalidParameterValue
 from ledger.rules import attempts
 from ledger.rules.message import Entry
@@ -62,3 +63,7 @@ def test_a_claim_larger_than_what_is_asked_for_is_no_retry(held, maximum, fits):
     else:
         with pytest.raises(InvalidParameterValue, match=r"claim of 3 messages, and 2 are asked for.*ti\.map_index"):
             attempts.require_asked("job", held, maximum)
+
+
+def test_the_jobs_help_has_the_recipe_that_the_errors_have():
+    assert attempts.RECIPE in common.ATTEMPT_ID

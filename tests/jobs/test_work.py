@@ -1,0 +1,104 @@
+"""A worker that is tried again first has back what the failed run held, and waits for no lease of its own."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import time
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.claims import Worker
+from ledger import Ledger
+from ledger.runtime.session import submit_command, submit_environment
+
+WORK = Path(__file__).resolve().parents[2] / "jobs" / "work.py"
+FUNCTION = """
+import time
+from pathlib import Path
+
+def work(messages):
+    if Path("first").exists() and Path("hang").exists():
+        Path("hanging").touch()
+        time.sleep(600)
+    Path("first").touch()
+    return messages.select("message_id", "body")
+"""
+
+
+def options(**given):
+    defaults = {"owner": None, "visibility_timeout": 600, "output": "out", "failed": None, "claim": 5, "once": False}
+    return argparse.Namespace(**{**defaults, **given})
+
+
+def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_numbers_of_its_own(tmp_path, spark):
+    ledger = Ledger.open(str(tmp_path / "ledger"), spark, "delta-rs")
+    queue, other = ledger.create_queue("jobs"), ledger.create_queue("other")
+    queue.send([str(n) for n in range(40)])
+    other.send("x")
+    for attempt, most, timeout in (
+        ("task/0", 1, 7_200),  # parked: hidden for longer than a lease
+        ("task/4", 7, 600),  # more than a claim of now would take
+        ("task/2", 2, 600),
+        ("task/old", 1, 600),
+        ("task", 1, 600),
+        ("other task/9", 1, 600),
+    ):
+        queue.receive(most, timeout, attempt_id=attempt)
+    other.receive(1, 600, attempt_id="task/30")
+    worker = Worker(ledger, queue, None, options(attempt_id="task"))
+    asked = list(islice(worker.attempts(), 4))
+    assert asked == [("task/2", 5), ("task/4", 7), ("task/5", 5), ("task/6", 5)]
+    assert [worker.receive(*one).count for one in asked] == [2, 7, 5, 5]
+    unlimited = Worker(ledger, queue, None, options(attempt_id="x" * 500, claim=None))
+    (first, most), (second, _) = islice(unlimited.attempts(), 2)
+    assert most is None and first.endswith("/0") and second.endswith("/1") and len(first) < 128
+    assert list(islice(Worker(ledger, queue, None, options(attempt_id=None)).attempts(), 2)) == [(None, 5)] * 2
+
+
+@pytest.mark.soak
+def test_a_retry_carries_on_with_the_claim_of_a_killed_worker_and_waits_for_no_lease(tmp_path):
+    """Killed with its second claim in hand: the retry has that claim, and not the messages that nobody held."""
+    (tmp_path / "function.py").write_text(FUNCTION)
+    (tmp_path / "hang").touch()
+    root, log = tmp_path / "ledger", tmp_path / "log"
+    queue = Ledger.open(str(root)).create_queue("jobs")
+    for n in range(6):
+        queue.send(str(n))
+    command = submit_command(
+        WORK, str(root), "jobs", "--function", "function:work", "--output", str(tmp_path / "out"), "--claim", "2",
+        "--visibility-timeout", "3600", "--attempt-id", "dag.run.task.-1",
+    )  # fmt: skip
+
+    def start():
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=submit_environment(),
+                start_new_session=True,
+            )
+
+    def receipts():
+        return re.findall(r"claimed 2 messages \(receipt (\w+)", log.read_text())
+
+    killed = start()
+    give_up = time.monotonic() + 300
+    while not (tmp_path / "hanging").exists():
+        assert killed.poll() is None and time.monotonic() < give_up, log.read_text()
+        time.sleep(0.2)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    held = receipts()[1]
+    (tmp_path / "hang").unlink()
+    assert start().wait(300) == 0, log.read_text()
+    assert receipts()[0] == held and len(receipts()) == 2, log.read_text()
+    rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
+    assert sorted(rows["body"].to_pylist()) == [str(n) for n in range(6)]
+    assert queue.counts().deleted == 6
