@@ -85,6 +85,6 @@ def test_of_no_runs_nothing_is_taken():
 
 def test_of_what_has_one_place_in_the_order_the_first_by_place_is_taken():
     """Parts of one run share its place: so many that a sort could mix them up."""
-    place = np.arange(0, 4_000, 2)
-    given = Runs(place, place, place)
-    assert first_in_order(given, np.zeros(2_000, dtype=np.int64), 700).first.tolist() == place[:700].tolist()
+    place = np.arange(0, 6_000, 2)
+    given, order = Runs(place, place, place), np.arange(3_000) % 3
+    assert first_in_order(given, order, 700).first.tolist() == place[order == 0][:700].tolist()
