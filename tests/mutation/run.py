@@ -71,7 +71,7 @@ GROUPS = {
         tuple(
             f"store/delta/{name}.py" for name in ("deciding", "groups", "moving", "outputs", "receivable", "receiving")
         ),
-        ("tests/store", "tests/delta", "tests/conformance", "tests/output"),
+        ("tests/store", "tests/delta", "tests/conformance", "tests/interleavings", "tests/output"),
         "forkserver",
         (),
     ),

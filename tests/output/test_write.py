@@ -46,6 +46,18 @@ def test_after_a_crash_at_any_step_others_do_exactly_what_is_missing(place, at_s
     assert place.written() == dict.fromkeys(ids, 1) and queue.counts().deleted == 3
 
 
+def test_who_receives_at_the_very_instant_of_the_deadline_asks_the_table_first(place, at_step):
+    """A deadline that equals now has passed: the messages are free, and still in doubt."""
+    ids = place.queue.send(["a", "b", "c"])
+    claim = place.queue.receive(None)
+    at_step("written", crash)
+    with pytest.raises(Crash):
+        claim.write(rows_of(claim), place.table)
+    place.clock.advance(30)
+    assert place.another().queue("work").receive(None).count == 0
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 3
+
+
 @pytest.mark.parametrize(("step", "times", "rows_are_in"), STEPS)
 def test_a_retry_with_the_same_attempt_does_exactly_what_is_missing(place, at_step, step, times, rows_are_in):
     ids = place.queue.send(["a", "b", "c"])
