@@ -225,6 +225,9 @@ def unreadable(location: str) -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """An error of a library's, in a line."""
     lines = str(error).strip().splitlines()
+    if lines[1:] and lines[0].startswith("An error occurred while calling"):
+        # Py4J tells what happened in the line behind.
+        return lines[1].removeprefix(": ")[:400]
     return f"{type(error).__name__}: {lines[0]}"[:400] if lines else type(error).__name__
 
 

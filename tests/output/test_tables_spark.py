@@ -1,0 +1,111 @@
+"""Output tables of Spark's: what is computed once, names of the catalog, what tables refuse, and fences."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from ledger.errors import InvalidParameterValue, OutputNotWritten
+from tests.clock import FrozenClock
+from tests.output.conftest import Place
+
+
+@pytest.fixture
+def place(tmp_path, spark):
+    return Place(tmp_path, FrozenClock(), spark=spark)
+
+
+def rows_of(claim):
+    return claim.dataframe.select("message_id", F.length("body").alias("length"), F.lit(claim.receipt_id).alias("by"))
+
+
+@pytest.fixture
+def catalog(spark, tmp_path):
+    """A schema of the catalog, which is the session's current one."""
+    spark.sql(f"CREATE SCHEMA written LOCATION '{tmp_path}/schema'")
+    spark.sql("USE written")
+    yield "written"
+    spark.sql("USE default")
+    spark.sql("DROP SCHEMA written CASCADE")
+
+
+def test_a_name_is_a_table_of_the_catalog_and_no_folder(place, spark, catalog, tmp_path, monkeypatch):
+    """An unqualified name was taken for a folder here, and the catalog's table stayed as it was."""
+    monkeypatch.chdir(tmp_path)
+    spark.sql("CREATE TABLE results (message_id STRING, length INT, by STRING) USING delta")
+    place.queue.send(["a", "b"])
+    for table in ("results", f"{catalog}.made"):
+        claim = place.queue.receive()
+        claim.write(rows_of(claim), table, messages="message_id")
+        assert spark.table(table).count() == 1
+    assert place.queue.counts().deleted == 2 and {e.name for e in tmp_path.iterdir()} == {"ledger", "schema"}
+
+
+def test_what_is_no_delta_table_is_refused_and_left_alone(place, spark, catalog, tmp_path):
+    spark.sql("CREATE TABLE plain (message_id STRING) USING parquet")
+    spark.sql("CREATE VIEW seen AS SELECT 'x' AS message_id")
+    spark.range(1).createOrReplaceTempView("passing")
+    place.queue.send("a")
+    claim = place.queue.receive()
+    folder = tmp_path / "schema" / "plain"
+    spark.sql("INSERT INTO plain VALUES ('x')")
+    for table, why in (
+        ("plain", "format parquet"), ("seen", "It is a view"), ("passing", "It is a view"),
+        (str(folder), "no Delta table"), ("no-name", "Must be a path"), ("no name", "Must be a path"),
+        ("delta.`/x`", "cannot use"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidParameterValue, match=why) as refused:
+            claim.write(claim.dataframe.select("message_id"), table)
+        assert refused.value.field == "table"
+    assert not (folder / "_delta_log").exists() and place.queue.counts().in_flight == 1
+    spark.catalog.dropTempView("passing")
+
+
+def test_what_the_table_refuses_is_said_and_the_claim_stays_as_it_was(place, spark, catalog):
+    spark.sql("CREATE TABLE checked (message_id STRING, length INT, by STRING) USING delta")
+    spark.sql("ALTER TABLE checked ADD CONSTRAINT short CHECK (length < 2)")
+    spark.sql("CREATE TABLE numbered (n BIGINT GENERATED ALWAYS AS IDENTITY, message_id STRING) USING delta")
+    place.queue.send(["too long", "a"])
+    claim = place.queue.receive(None)
+    for rows, table, why in (
+        (rows_of(claim), "checked", "short"),
+        (rows_of(claim).drop("length").withColumn("other", F.lit(1)), "checked", "(?i)schema|mismatch"),
+        (claim.dataframe.selectExpr("message_id", "1L AS n"), "numbered", "(?i)identity|generated"),
+    ):
+        with pytest.raises(OutputNotWritten, match=why):
+            claim.write(rows, table)
+    assert claim.write(rows_of(claim).where("length < 2"), "checked", messages="message_id").messages == 1
+    left = place.queue.claim(claim.receipt_id)
+    assert left.write(left.dataframe.select("message_id"), "numbered").messages == 1
+    assert spark.table("checked").count() == spark.table("numbered").count() == 1
+    assert place.queue.counts().stored == 0
+
+
+def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached(place, spark, tmp_path):
+    """The first round's rows were served from Spark's cache to all that came after, and acknowledged for them."""
+    staging = str(tmp_path / "staging")
+    kept = spark.range(3).cache()
+    kept.count()
+    for number in range(3):
+        place.queue.send([f"{number}"])
+        claim = place.queue.receive()
+        rows_of(claim).write.mode("overwrite").parquet(staging)
+        claim.write(spark.read.parquet(staging), place.table, messages="message_id")
+        assert spark.read.parquet(staging).first().message_id == claim.messages()[0].message_id
+    assert len(place.written()) == 3 and set(place.written().values()) == {1} and place.queue.counts().deleted == 3
+    assert kept.storageLevel.useMemory
+    kept.unpersist()
+
+
+def test_one_evaluation_decides_what_is_written_and_what_is_acknowledged(place):
+    """A work that comes to other results each time: handles that were computed apart acknowledged what had no row."""
+    place.queue.send([f"{n}" for n in range(60)])
+    claim = place.queue.receive(None)
+    mostly = claim.dataframe.where("CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.7")
+    done = mostly.select("message_id", F.lit("x").alias("result"))
+    with pytest.raises(InvalidParameterValue, match=r"have no row|not in messages"):
+        claim.write(done, place.table, messages=mostly)
+    assert not place.written() and place.queue.counts().in_flight == 60
+    count = claim.write(done, place.table, messages="message_id").messages
+    held = {message.message_id for message in place.queue.claim(claim.receipt_id)}
+    assert 0 < count == len(place.written()) < 60 and held.isdisjoint(place.written()) and len(held) == 60 - count
+    rest = place.queue.claim(claim.receipt_id)
+    assert rest.write(rest.dataframe.select("receipt_handle"), f"{place.table}-2", messages="receipt_handle").messages
