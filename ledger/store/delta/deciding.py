@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +43,13 @@ class Loaded:
     lanes: Lanes
     others: dict[str, Lanes]
     now: int
+    #: The versions of the other tables that the decision looked at.
+    read: dict[str, int] = field(default_factory=dict)
 
     def look(self, stocks: Stocks) -> Seen:
         """Every message of the queue."""
         expired, listing = self.queue.retention.expired(self.now), stocks.newest()
+        self.read["messages"] = listing.version
         stock, pieces = existing(self.lanes, listing, self.now, expired)
         state = states(self.lanes, stock, pieces, self.now, expired)
         # As if locked: not to be received, and on FIFO queues nothing behind it.
@@ -77,7 +80,7 @@ class Loaded:
             if there.num_rows:
                 edits = pa.concat_tables([edits, there])
                 where = Where(queue, tuple_of(there["lane"].unique().to_pylist()), also=where)
-        return Plan(self.snapshot, where, edits, events.entries, answer, self.now)
+        return Plan(self.snapshot, where, edits, events.entries, answer, self.now, self.read)
 
 
 def load(

@@ -95,7 +95,7 @@ class Redriver:
         def decide(losses: int) -> Plan[int]:
             known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
             loaded = load(self._engine, self._settings, source, clock, others=self._destinations(source, target, known))
-            self._queues.require(source)
+            loaded.read["queues"] = self._queues.require(source)
             lanes, events = loaded.lanes, Events()
             self._outputs.decide_doubts(loaded, events)
             seen = loaded.look(self._stocks)

@@ -48,15 +48,16 @@ class Queues:
             raise QueueDoesNotExist(name, known)
         return known[name]
 
-    def require(self, queue: QueueRecord) -> None:
-        """Raises QueueDoesNotExist unless this very queue is still there.
+    def require(self, queue: QueueRecord) -> int:
+        """The version of the table in which this very queue is still there; raises QueueDoesNotExist.
 
         A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
         upkeep makes it decide again before it drops a message of the queue.
         """
-        known = self._all()
+        version, known = self._newest()
         if queue.name not in known or known[queue.name].id != queue.id:
             raise QueueDoesNotExist(queue.name, known)
+        return version
 
     def all(self) -> list[QueueRecord]:
         """All queues, by name."""
@@ -117,11 +118,14 @@ class Queues:
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
     def _all(self) -> dict[str, QueueRecord]:
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, dict[str, QueueRecord]]:
         kept = self._kept
         if kept is None or kept[0] != self._engine.version("queues"):
             snapshot = self._engine.load("queues", Where())
             kept = self._kept = snapshot.version, _records(snapshot.rows)
-        return kept[1]
+        return kept
 
 
 def _records(rows: pa.Table) -> dict[str, QueueRecord]:

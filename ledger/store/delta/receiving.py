@@ -63,7 +63,7 @@ class Receiver:
         def decide(losses: int) -> Plan[Grant | None]:
             policy, target = self._redrive(queue)
             loaded = load(self._engine, self._settings, queue, clock, others=[target] if target else [])
-            self._queues.require(queue)
+            loaded.read["queues"] = self._queues.require(queue)
             lanes, events = loaded.lanes, Events()
             undecided = self._outputs.decide_doubts(loaded, events, attempt_id)
             if attempt_id is not None:

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -34,6 +34,8 @@ class Plan(Generic[Answer]):
     answer: Callable[[int], Answer]
     #: The time of the decision, in milliseconds.
     at: int
+    #: The versions of other tables that it was made on, as far as it read them: what a view of the past goes by.
+    read: Mapping[str, int] = field(default_factory=dict)
 
 
 class Attempts:
@@ -83,7 +85,7 @@ class Transactions:
                 if not plan.edits.num_rows:
                     return plan.answer(plan.snapshot.version)
                 self.step("chosen")
-                metadata = self.metadata(operation, verb, queue, plan.at, plan.events)
+                metadata = {**self.metadata(operation, verb, queue, plan.at, plan.events), "read": dict(plan.read)}
                 version = self.commit(
                     table,
                     metadata,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue
 from ledger.store.delta.columns import BLOCK_SHIFT, EXPIRES_AT, STATUS, instant_literal
-from ledger.store.delta.engine import Engine
+from ledger.store.delta.engine import Commit, Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,22 +38,36 @@ def open_view(
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     if version is None:
         return spark.sql(view_statement(name, tables, instant_literal(now)))
-    known = engine.history("visibility", version - 1) if isinstance(version, int) else []
-    commits = {commit.version: commit for commit in known}
-    if version not in commits:
+    commits = engine.history("visibility", -1) if isinstance(version, int) else []
+    (then,) = [commit for commit in commits if commit.version == version] or [None]
+    if then is None:
         raise InvalidParameterValue(
             "version",
             version,
             f"The history of the visibility table runs to version {engine.version('visibility')}",
             "Versions leave the history after 30 days.",
         )
-    then = commits[version]
-    before = [commit.version for commit in engine.history("messages", -1) if commit.timestamp <= then.timestamp]
     tables["visibility"] += f" VERSION AS OF {version}"
-    tables["messages"] += f" VERSION AS OF {max(before)}"
+    for table in ("messages", "queues"):
+        tables[table] += f" VERSION AS OF {_version_then(engine, table, then, commits)}"
     # Filled later than the commits that it tells of: its own versions say nothing.
     tables["receipts"] = f"(SELECT * FROM {tables['receipts']} WHERE version <= {version})"
     return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
+
+
+def _version_then(engine: Engine, table: str, then: Commit, commits: Sequence[Commit]) -> int:
+    """Which version of a table a commit to `visibility` goes with: the one that its decision read, if it says so.
+
+    If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none
+    older than what an earlier decision read.
+    """
+    noted = then.metadata.get("read", {}).get(table)
+    if noted is not None:
+        return noted
+    earlier = [commit.metadata.get("read", {}).get(table) for commit in commits if commit.version < then.version]
+    history = engine.history(table, -1)
+    by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
+    return max([*by_time, *(version for version in earlier if version is not None)], default=history[0].version)
 
 
 def deploy_views(spark: SparkSession, locations: Mapping[str, str], schema: str, prefix: str = "") -> list[str]:

@@ -1,0 +1,62 @@
+"""A view as of a version is as it was then: whatever was deleted, changed or tidied since, and whatever clocks said."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ledger import Ledger
+from ledger.settings import Settings
+
+
+def rows(frame):
+    return frame.toArrow().to_pylist()
+
+
+def held(ledger, version):
+    return [(row["queue"], row["receipt_id"], row["messages"]) for row in rows(ledger.view("in_flight", version))]
+
+
+def states(ledger, version):
+    return sorted((row["queue"], row["body"], row["status"]) for row in rows(ledger.view("messages", version)))
+
+
+def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
+    ledger = open_ledger(frames=True, keep_deleted_receipts=1)
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send(["a"], attempt_id="one")
+    sent_later = ledger._opened.engine.version("messages")
+    # The sender's clock is an hour ahead of everybody's: by the timestamps its message came after the claim.
+    log = Path(root) / "messages" / "_delta_log" / f"{sent_later:020d}.json"
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for entry in entries:
+        if "commitInfo" in entry:
+            entry["commitInfo"]["timestamp"] += 3_600_000
+    log.write_text("\n".join(json.dumps(entry) for entry in entries))
+    settings = Settings(keep_deleted_receipts=1)
+    ledger = Ledger.open(root, spark, "delta-rs", settings=settings, clock=clock, owner="tester")
+    queue = ledger.queue("jobs")
+    claim = queue.receive(1, 3_600)
+    seen = [("jobs", claim.receipt_id, 1)]
+    assert held(ledger, claim.version) == seen, "right after the verb: exactly that claim"
+    assert states(ledger, claim.version) == [("jobs", "a", "in flight")]
+    claim.extend(3_600)
+    extended = ledger._opened.engine.version("visibility")
+    assert held(ledger, extended) == seen, "it read no messages; an earlier decision did"
+    other = ledger.create_queue("other", {"Lanes": 1})
+    other.send(["x", "y"], attempt_id="two")
+    done = other.receive(1, 60)
+    done.delete()
+    clock.advance(7_200)
+    ledger.upkeep(vacuum=False)
+    tidied = ledger._opened.engine.version("visibility")
+    assert tidied > done.version + 1 and held(ledger, tidied) == [], "a lease that is over is not in flight then"
+    queue.set_attributes({"MessageRetentionPeriod": 60})
+    assert states(ledger, claim.version) == [("jobs", "a", "in flight")]
+    ledger.delete_queue("jobs")
+    assert held(ledger, claim.version) == seen, "what a queue held is there in its past"
+    assert held(ledger, done.version) == [*seen, ("other", done.receipt_id, 1)] or held(ledger, done.version) == [
+        ("other", done.receipt_id, 1), *seen
+    ]  # fmt: skip
+    with pytest.raises(Exception, match="runs to version"):
+        ledger.view("in_flight", tidied + 1)
