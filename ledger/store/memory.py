@@ -92,7 +92,7 @@ class MemoryStore(MemoryQueues):
                     require_asked(attempt_id, len(same), maximum)
                     for place in same:
                         stored[place].record = visibility.restart(stored[place].record, timeout, now)
-                    return self._grant(stored, same, now)
+                    return self._grant(stored, same)
             states = {place: self._status(queue, m, now) for place, m in stored.items()}
             in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
             maximum = admit(maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes))
@@ -101,7 +101,7 @@ class MemoryStore(MemoryQueues):
             receipt_id = new_receipt_id()
             for place in chosen:
                 stored[place].record = visibility.receive(stored[place].record, receipt_id, attempt_id, timeout, now)
-            return self._grant(stored, chosen, now) if chosen else None
+            return self._grant(stored, chosen) if chosen else None
 
     @staticmethod
     def _receivable(queue: QueueRecord, stored: dict[Place, Stored], states: dict[Place, Status]) -> list[Place]:
@@ -213,7 +213,7 @@ class MemoryStore(MemoryQueues):
         with self._lock:
             stored, now = self._stored(queue), None if clock is None else clock()
             places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
-            return self._grant(stored, places, stored[places[0]].record.received_at) if places else None
+            return self._grant(stored, places) if places else None
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         with self._lock:
@@ -268,9 +268,9 @@ class MemoryStore(MemoryQueues):
             message.sequence_number if entry.message_deduplication_id else None, entry.trace_header,
         )  # fmt: skip
 
-    def _grant(self, stored: dict[Place, Stored], places: list[Place], received_at: int) -> Grant:
+    def _grant(self, stored: dict[Place, Stored], places: list[Place]) -> Grant:
         version = self._commit()
-        record = stored[places[0]].record
+        newest = max((stored[place].record for place in places), key=lambda record: record.visible_at)
         rows = [
             {
                 "lane": LANE,
@@ -284,9 +284,8 @@ class MemoryStore(MemoryQueues):
             }
             for place in places
         ]
-        return Grant(
-            record.receipt_id, record.visible_at, received_at, version, pa.Table.from_pylist(rows, GRANTED_RUNS)
-        )
+        runs = pa.Table.from_pylist(rows, GRANTED_RUNS)
+        return Grant(newest.receipt_id, newest.visible_at, newest.received_at, version, runs)
 
 
 def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:

@@ -163,6 +163,16 @@ def test_a_receipt_that_nobody_has_is_an_empty_claim(queue, receipt_id):
     assert not queue.claim(receipt_id)
 
 
+def test_a_claim_that_another_process_carries_on_ends_with_the_last_of_its_messages(queue, clock):
+    queue.send("received before")
+    queue.receive(None).release()
+    queue.send("new")
+    claim = queue.receive(None)
+    (new,) = [message for message in claim if message.body == "new"]
+    queue.change_visibility([new.receipt_handle], 100)
+    assert seconds_until(queue.claim(claim.receipt_id), clock) == 100
+
+
 def test_a_claim_of_hundreds_splits_and_joins_again(queue):
     queue.send([f"{n}" for n in range(300)])
     claim = queue.receive(None)
