@@ -46,6 +46,19 @@ def test_after_a_crash_at_any_step_others_do_exactly_what_is_missing(place, at_s
     assert place.written() == dict.fromkeys(ids, 1) and queue.counts().deleted == 3
 
 
+@pytest.mark.parametrize("theirs", [None, "their job"])
+@pytest.mark.parametrize("own", [None, "own job"])
+def test_a_write_under_way_is_nobody_elses_business_while_its_messages_are_held(place, at_step, own, theirs):
+    """Who receives meanwhile, as an attempt or not, neither asks the table nor fences the write off."""
+    ids = place.queue.send(["a", "b"])
+    claim = place.queue.receive(2, attempt_id=own)
+    others = []
+    at_step("begun", lambda: others.append(place.another().queue("work").receive(None, attempt_id=theirs)))
+    assert claim.write(rows_of(claim), place.table).messages == 2
+    assert [other.count for other in others] == [0]
+    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+
+
 def test_who_receives_at_the_very_instant_of_the_deadline_asks_the_table_first(place, at_step):
     """A deadline that equals now has passed: the messages are free, and still in doubt."""
     ids = place.queue.send(["a", "b", "c"])
