@@ -237,10 +237,12 @@ class Player:
         self._call("redrive", queue.name, call, destination=destination)
 
     def _gather(self, step: Step) -> None:
-        """Moves all that some queue has to the third one."""
-        queue = self._queue(step.which)
-        if queue is not None:
-            call = lambda: queue.redrive(destination="third")  # noqa: E731
+        """Moves what is left of a segment in its own queue, or in the dead-letter queue, to the third one."""
+        queue = self._call("look up", "dead", lambda: self._slot.ledger.queue(("left", "dead")[step.detail % 2]))
+        segments = self._run.segments
+        if queue is not None and segments:
+            where = segments[step.which % min(3, len(segments))]
+            call = lambda: queue.redrive(where=where, destination="third")  # noqa: E731
             self._call("redrive", queue.name, call, destination="third")
 
     def _upkeep(self, step: Step) -> None:
@@ -256,6 +258,7 @@ class Player:
         name = self._run.names[step.which % len(self._run.names)]
         attributes = {**self._run.attributes[name], "Lanes": 1 + step.detail % 5}
         self._call("create_queue", name, lambda: self._slot.ledger.create_queue(name, attributes))
+        self._send(step)
 
     def _rehouse(self, step: Step) -> None:
         """Makes a queue that never was, and moves there what another one has."""

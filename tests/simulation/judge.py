@@ -32,7 +32,7 @@ def violations(run: Run) -> list[str]:
             problems.append(f"{table} at version {change.version} ({_who(change)}): {problem}")
     problems += outputs.end(facts)
     problems += judge_answers(run, changed)
-    return problems
+    return problems + run.problems
 
 
 def _judge(facts: Facts, outputs: OutputJudge, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:

@@ -29,6 +29,10 @@ class Schedule(NamedTuple):
     skews: tuple[int, ...]
     programs: tuple[tuple[Step, ...], ...]
     rates: Rates
+    #: Whether the threads of a process take turns, as they do; nothing may rely on it.
+    turns: bool
+    #: Whether in the end every process receives all that is left.
+    drained: bool
 
 
 def generate(seed: str) -> Schedule:
@@ -66,4 +70,6 @@ def generate(seed: str) -> Schedule:
         tuple(dice.choice((0, 0, -8_000, 8_000, 3_000)) for _ in processes),
         tuple(map(tuple, programs)),
         rates,
+        turns=dice.random() < 0.5,
+        drained=dice.random() < 0.5,
     )

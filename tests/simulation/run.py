@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.errors import LedgerError
 from ledger.ledger import Ledger
+from ledger.rules.message_id import message_id
 from ledger.store.delta.tables import TABLES
 from tests.simulation import patching
 from tests.simulation.locks import SimulatedLock
@@ -14,7 +17,7 @@ from tests.simulation.log import Storage
 from tests.simulation.plan import Plan
 from tests.simulation.programs import Schedule
 from tests.simulation.scheduler import Client, Process, Scheduler
-from tests.simulation.worlds import WORLDS, beginnings, open_ledger
+from tests.simulation.worlds import WORLDS, NoTurns, beginnings, open_ledger
 
 
 @dataclass
@@ -83,12 +86,20 @@ class Run:
         self.storage = _WORLDS[schedule.world](lambda: self.scheduler.now)
         self.before = self.storage.copy(lambda: 0)
         self.calls: list[Call] = []
+        self.problems: list[str] = []
         self.claims: list[Held] = []
         self.message_ids: list[tuple[str, str]] = []
         rows = self.before.tables["queues"].changes[-1].state[()]
         records = [row for file in rows for row in file.rows.to_pylist()]
         self.attributes = {row["name"]: dict(row["attributes"]) for row in records}
         self.names = sorted(self.attributes)
+        files = (one for files in self.before.tables["messages"].changes[-1].state.values() for one in files)
+        #: The message ids of each segment of the queue `left`, from the highest lane down.
+        self.segments = [
+            [message_id(segment, seq) for segment, seq in file.keys(("segment", "seq"))]
+            for file in sorted(files, key=lambda one: -one.bounds("lane")[0])
+            if file.bounds("queue")[0].startswith("left-")
+        ]
         self.locks = {name: SimulatedLock(self.scheduler) for name in TABLES} if schedule.locked else None
         self.slots = [Slot(number, skew) for number, skew in enumerate(schedule.skews)]
         self.clients: list[Client] = []
@@ -106,6 +117,23 @@ class Run:
             self.scheduler.run(self.clients)
         finally:
             self.scheduler.current = None
+        if self.schedule.drained:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Once every lease is over, each process in turn receives all that FIFO queues have, by what it remembers of
+        their groups; nothing visible may be left."""
+        fresh = open_ledger(self.storage, "delta-rs", lambda: self.scheduler.now)
+        for slot in self.slots:
+            self.scheduler.now += 120_000
+            slot.process.skew = 0
+            for queue in fresh.list_queues():
+                if queue.name.endswith(".fifo") and slot.process.alive:
+                    with contextlib.suppress(LedgerError):
+                        slot.ledger.queue(queue.name).receive(None, 60)
+                        left = queue.counts().visible
+                        if left:
+                            self.problems.append(f"{slot.process.name} cannot receive {left} messages of {queue.name}")
 
     def live(self, slot: Slot) -> None:
         """A process in the slot's place, if there is none (any more)."""
@@ -121,6 +149,7 @@ class Run:
             self._actor,
             self.locks,
             slot.process.name,
+            None if self.schedule.turns else NoTurns(),
         )
 
     def _actor(self) -> Actor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,15 +31,25 @@ def open_ledger(
     actor: Any = None,
     locks: dict[str, Any] | None = None,
     owner: str = "setup",
+    turns: Any = None,
 ) -> Ledger:
     """A ledger object of one process on simulated tables."""
     engine = SimulatedEngine(storage, rules, at, actor)
     locks = locks or dict.fromkeys(TABLES, NoLock())
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = rules == "spark" and not isinstance(locks["visibility"], NoLock)
-    transactions = Transactions(engine, locks, alone, SETTINGS, owner)
+    transactions = Transactions(engine, locks, alone, SETTINGS, owner, turns=turns)
     store = DeltaStore(engine, transactions, SETTINGS)
     return Ledger(store, clock, SETTINGS, Opened(store, engine, {}, transactions, None, None))
+
+
+class NoTurns:
+    """Threads of one process do not wait for each other: nothing relies on that they do."""
+
+    @staticmethod
+    def of(key: object) -> contextlib.AbstractContextManager[None]:
+        """Everybody's turn."""
+        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -58,14 +69,12 @@ def _feeding(ledger: Ledger, advance: Callable[[float], None]) -> None:
     """Two queues with different Lanes, whose dead letters meet in a third one; some went there before."""
     ledger.create_queue("dead", {"Lanes": 2})
     ledger.create_queue("third", {"Lanes": 3})
-    for name, lanes in (("left", 5), ("right", 7)):
+    for name, lanes in (("left", 5), ("right", 4)):
         queue = ledger.create_queue(name, {"Lanes": lanes, "RedrivePolicy": _policy("dead", 1)})
-        for n in range(4):
-            queue.send([f"{name} {n} {m}" for m in range(2)], attempt_id=f"begin {name} {n}")
-        queue.receive(3).release()
+        # A segment in each lane; one of its two messages goes to the dead-letter queue.
+        sent = [queue.send([f"{name} {n} {m}" for m in range(2)]) for n in range(lanes)]
+        queue.redrive(where=[first for first, _ in sent], destination="dead")
         queue.receive(1)
-    ledger.queue("left").redrive(destination="right", max_messages=1)
-    ledger.queue("right").redrive(destination="left", max_messages=1)
 
 
 def _moving(ledger: Ledger, advance: Callable[[float], None]) -> None:
@@ -132,7 +141,7 @@ WORLDS = {
         World(
             "feeding",
             _feeding,
-            {**RECEIVING, "redrive": 10, "rehouse": 1, "send": 3, "upkeep": 2, "purge": 1, "restore": 1},
+            {**RECEIVING, "gather": 24, "redrive": 6, "rehouse": 1, "send": 3, "upkeep": 2, "purge": 1, "restore": 1},
         ),
         World(
             "moving", _moving, {**RECEIVING, "receive": 5, "rehouse": 10, "redrive": 6, "upkeep": 12, "delete_queue": 1}
