@@ -3,9 +3,12 @@
 import pytest
 from pyspark.sql import functions as F
 
-from ledger.errors import InvalidParameterValue, OutputNotWritten
+from ledger.errors import InvalidParameterValue, OutputNotWritten, OutputUnreadable
+from ledger.rules import output
+from ledger.store.delta.engine import Conflict
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
+from tests.output.test_write import Crash, crash
 
 
 @pytest.fixture
@@ -82,8 +85,15 @@ def test_what_the_table_refuses_is_said_and_the_claim_stays_as_it_was(place, spa
 def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached(place, spark, tmp_path):
     """The first round's rows were served from Spark's cache to all that came after, and acknowledged for them."""
     staging = str(tmp_path / "staging")
+
+    def stored():
+        there = spark.sparkContext._jsc.getPersistentRDDs()
+        # Delta keeps the state of the tables that it met.
+        return {number for number in there if not str(there[number].name()).startswith("Delta Table State")}
+
     kept = spark.range(3).cache()
     kept.count()
+    before = stored()
     for number in range(3):
         place.queue.send([f"{number}"])
         claim = place.queue.receive()
@@ -91,7 +101,7 @@ def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached
         claim.write(spark.read.parquet(staging), place.table, messages="message_id")
         assert spark.read.parquet(staging).first().message_id == claim.messages()[0].message_id
     assert len(place.written()) == 3 and set(place.written().values()) == {1} and place.queue.counts().deleted == 3
-    assert kept.storageLevel.useMemory
+    assert stored() == before and kept.storageLevel.useMemory
     kept.unpersist()
 
 
@@ -109,3 +119,30 @@ def test_one_evaluation_decides_what_is_written_and_what_is_acknowledged(place):
     assert 0 < count == len(place.written()) < 60 and held.isdisjoint(place.written()) and len(held) == 60 - count
     rest = place.queue.claim(claim.receipt_id)
     assert rest.write(rest.dataframe.select("receipt_handle"), f"{place.table}-2", messages="receipt_handle").messages
+
+
+@pytest.mark.parametrize("fencer", ["delta-rs", "spark"])
+def test_no_fence_is_laid_over_a_write_that_landed(place, spark, fencer):
+    """Between the look and the fence the write may land; Delta lets a DataFrame's later version pass."""
+    engine, rows = place.another(engine=fencer).store.engine, spark.range(1)
+    rows.write.format("delta").save(place.table)
+    assert engine.output_log(place.table, "ledger/x").committed is None
+    writer = rows.write.format("delta").mode("append").option("txnAppId", "ledger/x")
+    writer.option("txnVersion", output.WRITTEN).save(place.table)
+    with pytest.raises(Conflict):
+        engine.fence_output(place.table, "ledger/x", output.FENCED)
+    assert engine.output_log(place.table, "ledger/x").committed == output.WRITTEN
+
+
+def test_spark_decides_where_delta_rs_cannot_commit(place, spark, catalog, at_step):
+    """A table with a feature that delta-rs does not write: without Spark its messages are left alone."""
+    spark.sql("CREATE TABLE numbered (n BIGINT GENERATED ALWAYS AS IDENTITY, message_id STRING) USING delta")
+    place.queue.send("a")
+    claim = place.queue.receive()
+    at_step("begun", crash)
+    with pytest.raises(Crash):
+        claim.write(claim.dataframe.select("message_id"), "numbered")
+    place.clock.advance(31)
+    with pytest.raises(OutputUnreadable, match="IdentityColumns"):
+        place.another(spark=None).queue("work").receive()
+    assert place.another().queue("work").receive().count == 1

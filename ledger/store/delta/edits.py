@@ -15,6 +15,8 @@ from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Conflict, Sn
 from ledger.store.delta.tables import TABLES
 
 _THERE = "is there"
+#: Up to so many edits Arrow's threads take longer to start than the work takes without them.
+FEW = 10_000
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
@@ -24,17 +26,17 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
     Raises LedgerDamaged for an edit of a row that is there twice; ValueError for two edits of one row, which no commit
     may have.
     """
-    known = TABLES[table]
+    known, threads = TABLES[table], edits.num_rows > FEW
     keys, first = [*known.partitions, *known.key], known.key[0]
-    if edits.num_rows != edits.group_by(keys).aggregate([]).num_rows:
+    if edits.num_rows != edits.group_by(keys, use_threads=threads).aggregate([]).num_rows:
         raise ValueError(f"two edits of {table} are about one row")
-    touched = edits.group_by([*known.partitions]).aggregate([]).to_pylist() if known.partitions else []
-    if not all(snapshot.where.covers(**partition) for partition in touched):
+    touched = edits.group_by([*known.partitions], use_threads=threads).aggregate([]) if known.partitions else None
+    if touched is not None and not all(snapshot.where.covers(**partition) for partition in touched.to_pylist()):
         raise Conflict(f"of {table} more is changed than was read")
     rows = snapshot.rows.filter(pc.is_in(snapshot.rows[first], edits[first].unique()))
     rows = rows.select([*keys, "revision"]).append_column(_THERE, pa.repeat(True, rows.num_rows))
     asked = edits.select([*keys, OPERATION, EXPECTED_REVISION])
-    found = asked.join(rows, keys, join_type="left outer")
+    found = asked.join(rows, keys, join_type="left outer", use_threads=threads)
     if found.num_rows != edits.num_rows:
         raise LedgerDamaged(
             f"A row of the table {table} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which repairs it"
