@@ -15,7 +15,7 @@ from ledger.rules import limits as bounds
 from ledger.rules import visibility
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.tabular import arrow_table, is_spark
+from ledger.tabular import arrow_table, is_spark, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,10 @@ class Acting(DeadLetters):
         if not named:
             bounds.visibility_timeout(visibility_timeout, limits)
         if any(is_spark(handles) for _, handles, _ in parts):
-            asked = self._spark().wishes(record, parts, limits)
+            plain = [
+                (verb, h if is_spark(h) or isinstance(h, list) else typed(h), timeout) for verb, h, timeout in parts
+            ]
+            asked = self._spark().wishes(record, plain, limits)
             return asked.outcomes(self._act(asked.actions))
         wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
         outcomes = self._act_on_list(wishes)

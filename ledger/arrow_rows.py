@@ -29,7 +29,10 @@ MEANINGFUL = {
 
 @dataclass(frozen=True)
 class SentTable:
-    """What sending an Arrow table stored: how many messages, and which."""
+    """What sending an Arrow table stored: how many messages were accepted, and which they are.
+
+    On FIFO queues one that repeats a deduplication id is accepted, and not stored again (F1).
+    """
 
     count: int
     _ids: pa.Table

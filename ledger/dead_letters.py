@@ -25,7 +25,7 @@ class DeadLetters(QueueSettings):
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
         `destination`, in one commit; answers how many. There they are new: never received, kept from now on.
 
-        `where` chooses: a SQL predicate on the view `messages` (such as "receive_count > 3 AND body LIKE '%late%'";
+        `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
         """
         record = self._record()

@@ -42,10 +42,13 @@ def write_output(
     outputs, record = queue._outputs(), queue._record()
     writer = _SparkWriter(rows) if is_spark(rows) else _ArrowWriter(outputs, rows)
     place = place_of(table, writer.spark)
+    if place is not None:
+        outputs.require_foreign(place.text)
     with writer.evaluated():
         runs = messages_of(record, grant, writer, messages)
         if runs.num_rows:
             location = writer.make(table, place).text
+            outputs.require_foreign(location)
             with not_written(table):
                 table_id = outputs.tables.table_id(location)
             with ending(runs):

@@ -18,7 +18,7 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.store import QueueRecord, Store
-from ledger.tabular import arrow_table, is_spark, listed
+from ledger.tabular import arrow_table, is_spark, listed, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,8 +180,8 @@ class Queue(Acting):
         if is_spark(table):
             return self._spark().send(record, table, body, self._clock, attempt_id)
         if self._frames is not None:
-            sent = self._frames.send(record, self._frames.of(table), body, self._clock, attempt_id)
-            return SentTable(sent.count, sent.ids().toArrow())
+            sent = self._frames.send(record, self._frames.of(typed(table)), body, self._clock, attempt_id)
+            return SentTable(table.num_rows, sent.ids().toArrow())
         entries = entries_of(table, record.attributes, body)
         return sent_table(entries, self._store.send(record, entries, self._clock, attempt_id))
 

@@ -69,9 +69,19 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
             "column", name, f"The table has no such column; it has {there}", "Rename or name another one."
         )
     kind = table.schema.field(name).type
+    if pa.types.is_null(kind):
+        # As pandas says of a selection without rows: a column of nothing is of any type.
+        return table[name].cast(pa.string())
     if not right(kind):
         raise InvalidParameterValue("column", name, f"It is {kind} and must be {kinds}", "Cast it.")
     return table[name]
+
+
+def typed(table: pa.Table) -> pa.Table:
+    """The table for Spark, which has no type for a column of nothing: texts, or left out where it would be no text."""
+    empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
+    table = table.drop_columns([name for name in empty if name in ("delay_seconds", "message_attributes")])
+    return pa.table({n: table[n].cast(pa.string()) if n in empty else table[n] for n in table.column_names})
 
 
 def is_text(kind: pa.DataType) -> bool:

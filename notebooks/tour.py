@@ -234,8 +234,8 @@ assert queue.counts().deleted == 20_000 and queue.counts().stored == 0
 #
 # What happened under each receipt, in the order of the commits. It is filled from the commits themselves, so it can
 # neither miss anything nor tell of anything that did not happen. Read it from above: the first claim with its
-# extension and its settling; A's grant, which expired the moment that B was granted its own (B's retry was no second
-# one); B's end. Of A's attempts to use its stale receipt there is no trace: they changed nothing.
+# extension and its settling; A's grant, which expired the moment that B was granted its own, and B's retry, which was
+# granted the same again; B's end. Of A's attempts to use its stale receipt there is no trace: they changed nothing.
 
 # %%
 receipts = ledger.view("receipts").orderBy("version", "event").toPandas()
@@ -246,7 +246,7 @@ assert receipts.event.iloc[0] == "granted" and receipts.event.iloc[-1] == "delet
 of_a = receipts[receipts.receipt_id == worker_a.receipt_id].groupby("event").messages.sum()
 assert of_a.to_dict() == {"granted": 2_000, "expired": 2_000}
 of_b = receipts[receipts.attempt_id == "nightly run 7"].groupby("event").messages.sum()
-assert of_b.to_dict() == {"granted": 15_050, "deleted": 15_050}
+assert of_b.to_dict() == {"granted": 15_050, "granted again": 15_050, "deleted": 15_050}
 
 # %% [markdown]
 # ## Upkeep

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue
 from ledger.rules.message import Entry
 from ledger.rules.message_id import send_key
+from ledger.rules.text import storable
 
 LONGEST = 128
 #: What an Airflow task is told from all others by: other runs, other DAGs of the same schedule, mapped tasks.
@@ -57,6 +58,7 @@ class Attempt(NamedTuple):
 def attempt_id(value: object, field: str) -> str | None:
     """`value` if it can be an attempt id: 1 to 128 characters; raises InvalidParameterValue."""
     if value is None or (isinstance(value, str) and 1 <= len(value) <= LONGEST):
+        storable(field, value or "")
         return value
     fix = f"{OWN_ID}; of what is longer its hashlib.sha256(text.encode()).hexdigest()."
     raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)

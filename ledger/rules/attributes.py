@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from ledger.rules import limits, redrive
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
+from ledger.rules.text import storable
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FIFO_SUFFIX = ".fifo"
@@ -159,6 +160,7 @@ def tags(given: Mapping[str, str]) -> dict[str, str]:
             raise InvalidParameterValue("Tags", {key: value}, "Must be strings by strings")
         if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
             raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
+        storable("Tags", key + value)
     if len(given) > limits.MAXIMUM_TAGS:
         raise InvalidParameterValue("Tags", len(given), f"Too many tags: a queue has at most {limits.MAXIMUM_TAGS}")
     return dict(given)
@@ -229,6 +231,7 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document, lifted:
 
 
 def _document(name: str, value: str) -> None:
+    storable(name, value)
     try:
         parsed = json.loads(value)
     except ValueError:

@@ -11,6 +11,7 @@ from ledger.errors import InvalidParameterValue, MissingParameter
 from ledger.rules import limits
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute, message_attributes, size_of
+from ledger.rules.text import storable
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
@@ -82,6 +83,7 @@ def entry(
         deduplication = content_digest(checked)
     if trace_header is not None and not isinstance(trace_header, str):
         raise InvalidParameterValue("AWSTraceHeader", trace_header, "Must be a string")
+    storable("AWSTraceHeader", trace_header or "")
     return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, trace_header)
 
 
@@ -97,10 +99,7 @@ def body(text: object, maximum_bytes: int) -> str:
         raise InvalidParameterValue(
             "MessageBody", text, "Must be a string", "Encode other values, for example as JSON."
         )
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise InvalidParameterValue("MessageBody", text, "It holds half a character (a lone surrogate)") from None
+    size = len(storable("MessageBody", text))
     if not 1 <= size <= maximum_bytes:
         raise InvalidParameterValue(
             "MessageBody",

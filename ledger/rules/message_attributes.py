@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
+from ledger.rules.text import storable
 
 #: Of whole texts. Spark's engine, Java's, reads them alike.
 NAME = r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
@@ -119,6 +120,8 @@ def _attribute(name: str, given: object) -> Attribute:
             given,
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'",
         )
+    if isinstance(value, str):
+        storable(f"MessageAttributes.{name}", value)
     if match[1] == "Number" and not re.fullmatch(NUMBER, value):
         raise InvalidParameterValue(
             f"MessageAttributes.{name}", given, f"Can't cast the value of message (user) attribute '{name}' to a number"

@@ -125,3 +125,21 @@ def test_a_queue_name_that_is_none_is_refused_and_no_queue_made(ledger, name):
     with pytest.raises((InvalidParameterValue, QueueDoesNotExist)):
         ledger.queue(name)
     assert [queue.name for queue in ledger.list_queues()] == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: queue.send("a", attempt_id="\ud800"),
+        lambda queue: queue.receive(1, attempt_id="\ud800"),
+        lambda queue: queue.send("a", message_attributes={"k": "\udc00"}),
+        lambda queue: queue.send([{"MessageBody": "a", "AWSTraceHeader": "\udc00"}]),
+        lambda queue: queue.set_tags({"k": "\udc00"}),
+        lambda queue: queue.set_attributes({"Policy": '{"a": "\udc00"}'}),
+    ],
+    ids=["send's attempt", "receive's attempt", "attribute", "trace header", "tag", "policy"],
+)
+def test_half_a_character_is_refused_wherever_it_stands(queue, call):
+    with pytest.raises(InvalidParameterValue, match="half a character"):
+        call(queue)
+    assert queue.counts().stored == 0

@@ -219,3 +219,22 @@ def test_what_is_not_understood_is_refused_and_nothing_is_sent_or_settled(refuse
     assert isinstance(raised.value, LedgerError) and len(str(raised.value)) < 500
     assert statuses(queue, [held]) == ["in flight"]
     assert set(sent_bodies(queue)) <= {"y"}
+
+
+def test_a_selection_without_rows_does_nothing_and_is_no_error(queue):
+    """pandas says of a column without rows that it holds nothing at all: "nothing failed" is the usual case."""
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    judged = pd.DataFrame([{"receipt_handle": m.receipt_handle, "ok": True} for m in claim])
+    outcomes = claim.settle(delete=judged[judged.ok], release=judged[~judged.ok])
+    assert outcomes["outcome"].to_pylist() == ["deleted", "deleted"]
+    assert queue.send(pd.DataFrame({"body": ["x"]}).query("body == 'y'")).count == 0
+
+
+def test_one_handle_in_two_actions_is_refused_in_tables_too(queue):
+    queue.send("a")
+    claim = queue.receive()
+    handles = pd.DataFrame({"receipt_handle": [m.receipt_handle for m in claim]})
+    with pytest.raises(InvalidParameterValue, match="two different actions"):
+        claim.settle(delete=handles, release=handles)
+    assert queue.counts().in_flight == 1

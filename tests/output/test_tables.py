@@ -120,3 +120,12 @@ def test_what_the_table_refuses_leaves_nothing_in_doubt(place):
     assert place.queue.receive(None).count == 2 and not place.written()
     with pytest.raises(LeaseLost):
         claim.write(rows_of(claim).select(["message_id"]), place.table)
+
+
+def test_the_ledgers_own_tables_take_no_output(place):
+    place.queue.send("a")
+    claim = place.queue.receive()
+    for table in ("messages", "visibility", "receipts/below"):
+        with pytest.raises(InvalidParameterValue, match="ledger's own"):
+            claim.write(rows_of(claim), f"{place.root}/{table}")
+    assert claim.write(rows_of(claim), f"{place.root}/results").messages == 1

@@ -23,14 +23,24 @@ class Programs(Moves):
         count=st.sampled_from([1, 1, 2, 3, 10, 150]),
         attempt=st.sampled_from([None, None, "send-1", "send-2"]),
         delay=st.sampled_from([None, None, None, 0, 5, 900]),
+        retry=st.booleans(),
     )
-    def send(self, count: int, attempt: str | None, delay: int | None) -> None:
+    def send(self, count: int, attempt: str | None, delay: int | None, retry: bool) -> None:
+        """Under an attempt id that was used before: the same again, or other messages, which are refused."""
         if self.fifo:
             return
-        bodies = [str(self.bodies + n) for n in range(count)]
-        known = dict.fromkeys(self.ids)
-        self._sent(self._send(bodies, attempt_id=attempt, delay_seconds=delay))
-        assert attempt is None or len(self.ids) == len(known) or len(self.ids) == len(known) + count
+        bodies, more = [str(self.bodies + n) for n in range(count)], {"attempt_id": attempt, "delay_seconds": delay}
+        before = self.attempts.get(attempt)
+        if before is not None and not retry:
+            tested = answered(lambda: self.tested["main"].send(bodies, **more))
+            assert tested == answered(lambda: self.expected["main"].send(bodies, **more)) == "InvalidParameterValue"
+            return
+        bodies, more = before or (bodies, more)
+        known = len(self.ids)
+        self._sent(self._send(bodies, **more))
+        assert len(self.ids) == known + (0 if before else count)
+        if attempt is not None:
+            self.attempts[attempt] = bodies, more
         self.bodies += count
 
     @rule(entries=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, None, "1", "2"])), max_size=5))

@@ -105,6 +105,7 @@ class World(RuleBasedStateMachine):
             self.expected[key] = self.oracle.ledger.create_queue(self.names[key], {**attributes, **more})
         self.bodies = 0
         self.ids: list[tuple[str, str]] = []
+        self.attempts: dict[str, tuple[list[str], dict[str, Any]]] = {}
         self.pairs: list[Pair] = []
         self.steps = 0
 

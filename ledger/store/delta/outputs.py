@@ -22,6 +22,7 @@ from ledger.store.delta.deciding import Loaded, in_order, load
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.output_tables import OutputTables
+from ledger.store.delta.tables import TABLES
 from ledger.store.delta.transaction import Plan, Transactions
 
 
@@ -40,6 +41,14 @@ class Outputs:
     def owner(self) -> str:
         """Who writes."""
         return self._transactions.owner
+
+    def require_foreign(self, location: str) -> None:
+        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+        for table in TABLES:
+            if f"{location}/".startswith(f"{self._engine.place(table)}/"):
+                raise InvalidParameterValue(
+                    "table", location, "It is a table of the ledger's own", "Name another place."
+                )
 
     def without_spark(self) -> Any:
         """The engine, when it can write an Arrow table to any Delta table. Raises InvalidParameterValue."""
