@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.store.delta.axis import SEGMENT_SHIFT
 from ledger.store.delta.engine import Engine, Where, tuple_of
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
@@ -128,28 +129,52 @@ class Listing:
         runs = pa.table([files[named.get(name, name)] for name in COLUMNS], names=COLUMNS)
         if inside:
             outside = pc.invert(pc.is_in(runs["segment"], pa.array(inside)))
-            runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside)])
+            runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside, files)])
         return Stock(
             runs["lane"].to_numpy().astype(np.int64),
             runs["segment"].combine_chunks(),
             *(runs[name].to_numpy() for name in COLUMNS[2:]),
         )
 
-    def _inside(self, queue: str, segments: tuple[str, ...]) -> pa.Table:
-        """The runs of segments whose files do not tell enough: ordinals and instants have to be read."""
+    def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
+        """The runs of segments whose files do not tell enough: ordinals and instants have to be read.
+
+        They are read at the newest version, which may be a later one than the listing's. Messages never change, so
+        there may only be more or fewer then. What came to an open segment behind or between the listed files is cut
+        off. A send that stood still may fill a gap inside a file that upkeep made of several: such a message is seen
+        early, which is as good as a listing made a moment later. Fewer are left where upkeep dropped some, down to
+        none at all: those are final in every queue, and no decision is about them any more.
+        """
         rows = self._engine.messages(
             Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
         )
+        rows = rows.filter(pa.array(_listed(rows, files)))
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
         seq, segment = rows["seq"].to_numpy(), rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
         sent_at, available_at = _milliseconds(rows["sent_at"]), _milliseconds(rows["available_at"])
-        border = (np.diff(seq) != 1) | (np.diff(segment) != 0)
-        border |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
-        starts = np.flatnonzero(np.concatenate([[True], border]))
-        ends = np.concatenate([starts[1:] - 1, [len(seq) - 1]])
+        border = np.ones(len(seq), dtype=bool)
+        border[1:] = (np.diff(seq) != 1) | (np.diff(segment) != 0)
+        border[1:] |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
+        starts = np.flatnonzero(border)
+        ends = np.append(starts, len(seq))[1:] - 1
         first = rows.take(pa.array(starts))
         numbers = map(pa.array, (seq[starts], seq[ends], sent_at[starts], available_at[starts]))
         return pa.table([first["lane"], first["segment"], *numbers], names=COLUMNS)
+
+
+def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
+    """Which of the messages lie between the first and the last ordinal of a file. A file of which the log does not
+    tell the ordinals may have any of its segment."""
+    names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
+    first, last, at = (
+        (pc.index_in(table["segment"], names).to_numpy().astype(np.int64) << SEGMENT_SHIFT)
+        + pc.fill_null(table[name], otherwise).to_numpy()
+        for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
+    )
+    sort = np.argsort(first, kind="stable")
+    # Files of one segment may lie across each other: what counts is the furthest end of those that begin before.
+    before = np.searchsorted(first[sort], at, "right") - 1
+    return (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
 
 
 def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str, ...]:

@@ -1,0 +1,58 @@
+"""A listing is of one version, also where the log does not tell enough and messages are read later than it was made."""
+
+import pytest
+
+from ledger.store.delta.engine import Where
+
+
+@pytest.fixture
+def ledger(open_ledger):
+    return open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+
+
+@pytest.fixture
+def queue(ledger):
+    """A queue with a file of messages of which one is delayed: to tell which, it has to be read."""
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send([{"MessageBody": "now"}, {"MessageBody": "later", "DelaySeconds": 2}])
+    return queue
+
+
+def ordinals(stock):
+    return sorted(zip(stock.first_seq.tolist(), stock.last_seq.tolist()))
+
+
+def test_segments_that_upkeep_dropped_since_the_listing_was_made_have_no_messages(ledger, queue, open_ledger, clock):
+    store, now = ledger.store, clock()
+    listing, other = store.stocks.newest(), open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+    other.queue("jobs").purge()
+    clock.advance(2.5)
+    assert other.upkeep().segments_dropped == 1
+    assert ordinals(listing.of(queue._made.id, now, -1)) == []
+
+
+def test_a_receive_whose_listing_upkeep_overtook_finds_nothing(ledger, queue, open_ledger, clock, monkeypatch):
+    stocks, other = ledger.store.stocks, open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+    made, left = stocks.newest, [True]
+
+    def overtaken():
+        listing = made()
+        if left:
+            left.pop()
+            other.queue("jobs").purge()
+            clock.advance(1.5)
+            other.upkeep()
+        return listing
+
+    monkeypatch.setattr(stocks, "newest", overtaken)
+    assert queue.receive(None).count == 0 and not left
+
+
+def test_messages_appended_to_an_open_segment_since_are_not_in_the_listing(ledger, queue, clock):
+    store, now = ledger.store, clock()
+    listing = store.stocks.newest()
+    queue.send(["one", "two"])
+    rows = store.engine.messages(Where(queue._made.id), ["segment", "seq"])
+    assert rows["segment"].unique().to_pylist() == [rows["segment"][0].as_py()] and rows.num_rows == 4
+    assert ordinals(listing.of(queue._made.id, now, -1)) == [(0, 0), (1, 1)]
+    assert ordinals(store.stocks.newest().of(queue._made.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]
