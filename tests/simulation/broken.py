@@ -90,11 +90,10 @@ def dead_letters_to_any_lanes(stack: contextlib.ExitStack) -> None:
 
     def broken(self: Any, queue: Any) -> Any:
         policy = redrive.policy_of(queue.attributes)
-        known = {record.name: record for record in self._queues.all()} if policy else {}
-        target = known.get(policy.target) if policy else None
-        return (policy, target) if target is not None and target.id != queue.id else (None, None)
+        named = [record for record in self._queues.all() if policy and record.name == policy.target]
+        return [record for record in named if record.id != queue.id]
 
-    _patch(stack, receiving.Receiver, "_redrive", broken)
+    _patch(stack, receiving.Receiver, "_targets", broken)
 
 
 def lane_met_twice(stack: contextlib.ExitStack) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,27 @@ def move(
     return Move(Runs(runs.first, runs.last, away), in_order(Runs(first, first + runs.last - runs.first, arrived)))
 
 
+def load_beside(
+    engine: Engine,
+    settings: Settings,
+    queues: Queues,
+    queue: QueueRecord,
+    clock: Clock,
+    others: Callable[[], Sequence[QueueRecord]],
+) -> tuple[Loaded, Sequence[QueueRecord]]:
+    """The lanes of a queue and of those that its messages may move to, which `others` looks up; and these queues.
+
+    All of them were there once the lanes had been read: where one was deleted in between, they are looked up again. A
+    message that moved to a queue that is gone would be in none. Raises QueueDoesNotExist for the queue itself.
+    """
+    while True:
+        asked = others()
+        loaded = load(engine, settings, queue, clock, others=asked)
+        loaded.read["queues"], there = queues.require(queue, asked)
+        if there:
+            return loaded, asked
+
+
 class Redriver:
     """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
 
@@ -93,36 +114,34 @@ class Redriver:
         """See Store.redrive."""
 
         def decide(losses: int) -> Plan[int]:
-            known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
-            loaded = load(self._engine, self._settings, source, clock, others=self._destinations(source, target, known))
-            loaded.read["queues"] = self._queues.require(source)
+            others = lambda: self._destinations(source, target)  # noqa: E731
+            loaded, known = load_beside(self._engine, self._settings, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
             self._outputs.decide_doubts(loaded, events)
             seen = loaded.look(self._stocks)
             runs, order = receivable(loaded, seen, self._groups)
             if chosen is not None:
                 runs, order = _only(loaded.lanes, runs, order, chosen)
-            to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
+            to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             runs, order = Runs(*(column[to >= 0] for column in runs)), order[to >= 0]
             runs = first_in_order(runs, order, maximum)
-            to = lanes.per_code(runs.code, lambda r: _index(r, target, known, loaded), np.int64)
+            to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [axis.empty_runs()], {}
-            for index, queue in enumerate(loaded.others):
+            for index, queue in enumerate(known):
                 mine = Runs(*(column[to == index] for column in runs))
                 if len(mine.first):
                     arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
-                    sides = move(loaded, seen.listing, known[queue], mine, arrives, events)
+                    sides = move(loaded, seen.listing, queue, mine, arrives, events)
                     leaving.append(sides.leaving)
-                    arriving[queue] = sides.arriving
+                    arriving[queue.id] = sides.arriving
             count = int(axis.lengths(runs.first, runs.last).sum())
             over = in_order(Runs(*(np.concatenate(column) for column in zip(*leaving))))
             return loaded.plan(over, events, lambda version: count, arriving=arriving)
 
         return self._transactions.run("redrive", "visibility", source.id, decide)
 
-    def _destinations(
-        self, source: QueueRecord, target: QueueRecord | None, known: dict[str, QueueRecord]
-    ) -> list[QueueRecord]:
+    def _destinations(self, source: QueueRecord, target: QueueRecord | None) -> list[QueueRecord]:
+        known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
         if target is not None:
             redrive.require_destination(source, target)
             if target.id not in known:
@@ -133,7 +152,7 @@ class Redriver:
         return [queue for queue in there if redrive.broken_bound(source, queue) is None]
 
 
-def _index(record: Record, target: QueueRecord | None, known: dict[str, QueueRecord], loaded: Loaded) -> int:
+def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
     """Which of the other queues a message goes to; -1: nowhere."""
     queue = target.id if target is not None else record.origin_queue
     return list(loaded.others).index(queue) if queue in loaded.others else -1

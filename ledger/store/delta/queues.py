@@ -48,16 +48,18 @@ class Queues:
             raise QueueDoesNotExist(name, known)
         return known[name]
 
-    def require(self, queue: QueueRecord) -> int:
-        """The version of the table in which this very queue is still there; raises QueueDoesNotExist.
+    def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
+        """The version of the table in which this very queue is still there, and whether all the `others` are, too;
+        raises QueueDoesNotExist for the queue itself.
 
         A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
         upkeep makes it decide again before it drops a message of the queue.
         """
         version, known = self._newest()
-        if queue.name not in known or known[queue.name].id != queue.id:
+        is_there = lambda one: one.name in known and known[one.name].id == one.id  # noqa: E731
+        if not is_there(queue):
             raise QueueDoesNotExist(queue.name, known)
-        return version
+        return version, all(map(is_there, others))
 
     def all(self) -> list[QueueRecord]:
         """All queues, by name."""

@@ -15,20 +15,19 @@ from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.redrive import RedrivePolicy
 from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
 from ledger.store.delta.choose import choose_lanes, first_in_order
-from ledger.store.delta.deciding import Loaded, in_order, load
+from ledger.store.delta.deciding import Loaded, in_order
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.existing import INDEX
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.moving import Move, move
+from ledger.store.delta.moving import Move, load_beside, move
 from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.receivable import receivable
@@ -61,9 +60,10 @@ class Receiver:
         meeting = _meeting(queue, attempt_id)
 
         def decide(losses: int) -> Plan[Grant | None]:
-            policy, target = self._redrive(queue)
-            loaded = load(self._engine, self._settings, queue, clock, others=[target] if target else [])
-            loaded.read["queues"] = self._queues.require(queue)
+            others = lambda: self._targets(queue)  # noqa: E731
+            loaded, targets = load_beside(self._engine, self._settings, self._queues, queue, clock, others)
+            target = targets[0] if targets else None
+            policy = redrive.policy_of(queue.attributes) if targets else None
             lanes, events = loaded.lanes, Events()
             undecided = self._outputs.decide_doubts(loaded, events, attempt_id)
             if attempt_id is not None:
@@ -97,13 +97,12 @@ class Receiver:
 
         return self._transactions.run("receive", "visibility", queue.id, decide)
 
-    def _redrive(self, queue: QueueRecord) -> tuple[RedrivePolicy | None, QueueRecord | None]:
-        """The queue's redrive policy, if the queue that it names can take dead letters: that may be another one by now
-        than the one that the policy was set for."""
+    def _targets(self, queue: QueueRecord) -> list[QueueRecord]:
+        """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the
+        one that the policy was set for. Else none."""
         policy = redrive.policy_of(queue.attributes)
-        known = {record.name: record for record in self._queues.all()} if policy else {}
-        target = known.get(policy.target) if policy else None
-        return (policy, target) if target is not None and redrive.broken_bound(queue, target) is None else (None, None)
+        named = [record for record in self._queues.all() if record.name == policy.target] if policy else []
+        return [record for record in named if redrive.broken_bound(queue, record) is None]
 
     def _bury(self, loaded: Loaded, listing: Listing, target: QueueRecord | None, dead: Runs, events: Events) -> Move:
         if target is None or not len(dead.first):
