@@ -116,7 +116,7 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
     ledger = open_ledger()
     queue = ledger.create_queue("jobs.fifo", {**FIFO, "Lanes": 1})
     store, record = ledger.store, queue._record()
-    groups = Groups(store.engine)
+    groups = Groups(store.engine, store.queues)
 
     def receivable(listing):
         loaded = load(store.engine, store.settings, record, clock)
@@ -130,3 +130,17 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
         listings.append(store.stocks.newest())
     older, newer, newest = listings
     assert [receivable(listing) for listing in (newer, older, newest)] == [2, 1, 3]
+
+
+def test_of_queues_that_were_deleted_nothing_is_kept(open_ledger):
+    ledger = open_ledger()
+    store = ledger.store
+    groups = Groups(store.engine, store.queues)
+    for n in range(4):
+        queue = ledger.create_queue(f"{n}.fifo", FIFO)
+        queue.send("body", message_group_id="g")
+        loaded = load(store.engine, store.settings, queue._record(), None)
+        groups.receivable(loaded, loaded.look(store.stocks))
+        if n < 3:
+            ledger.delete_queue(f"{n}.fifo")
+    assert set(groups._own) == set(groups._kept) == {queue._record().id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.rules.state import Status
+from ledger.store import QueueRecord
 from ledger.store.delta.axis import Runs
 from ledger.store.delta.deciding import Loaded, Seen
 from ledger.store.delta.engine import Engine, Where, tuple_of
@@ -43,8 +45,8 @@ class Groups:
     may look at any that has all messages of its own listing, and passes over those that its listing does not have.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, queues: Callable[[], Sequence[QueueRecord]]) -> None:
+        self._engine, self._queues = engine, queues
         #: By queue, with the version that it has all messages of. Threads may put theirs in the place of another's.
         self._own: dict[str, tuple[int, pa.Table]] = {}
         self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
@@ -80,10 +82,19 @@ class Groups:
         kept = self._kept.get(queue)
         if kept is None or kept[0] < version or kept[1] != foreign:
             rows = self._read(queue, seen.listing)
+            if kept is None:
+                self._let_go()
             if foreign:
                 rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
             kept = self._kept[queue] = version, foreign, _members_of(rows)
         return kept[2]
+
+    def _let_go(self) -> None:
+        """Forgets the queues that were deleted: asked for when one more is read for the first time."""
+        there = {queue.id for queue in self._queues()}
+        for known in (self._own, self._kept):
+            for queue in set(known) - there:
+                known.pop(queue, None)
 
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """The messages sent to a queue, in order: at least all of the listing. What is known is not read again, unless

@@ -24,6 +24,8 @@ from ledger.store.delta.rows import message_rows
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.transaction import Transactions
 
+#: So many open segments are known before it is looked through which of them are appended to no more.
+FEW_OPEN = 64
 _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id"]
 
 
@@ -34,6 +36,7 @@ class Sender:
         self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
         self._lock = threading.Lock()
         self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
+        self._most_open = FEW_OPEN
         self._turn = secrets.randbelow(1 << 16)
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
@@ -122,7 +125,17 @@ class Sender:
         """The open segment of a lane and the first of `count` ordinals in it, never given out again."""
         with self._lock:
             segment, following, opened_at = self._open.get((queue.id, lane), ("", 0, 0))
-            if not segment or not 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS:
+            if not segment or not self._is_open(opened_at, now):
                 segment, following, opened_at = ids.segment(ids.new_send_key(), 0, is_open=True), 0, now
             self._open[queue.id, lane] = segment, following + count, opened_at
+            if len(self._open) > self._most_open:
+                self._let_go(now)
             return segment, following
+
+    def _let_go(self, now: int) -> None:
+        """Forgets what is appended to no more, as that of deleted queues. Next when there are twice as many as now."""
+        self._open = {key: known for key, known in self._open.items() if self._is_open(known[2], now)}
+        self._most_open = max(FEW_OPEN, 2 * len(self._open))
+
+    def _is_open(self, opened_at: int, now: int) -> bool:
+        return 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS

@@ -48,7 +48,8 @@ class DeltaStore:
     ) -> None:
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
-        queues, groups = Queues(engine, transactions), Groups(engine)
+        queues = Queues(engine, transactions)
+        groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         sender = Sender(engine, transactions, self.stocks, settings)
