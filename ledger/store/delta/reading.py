@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import message_id as ids
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.state import Record, came
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
-from ledger.store.delta.engine import Engine, Where
+from ledger.store.delta.axis import SEGMENT_SHIFT
+from ledger.store.delta.engine import Engine, Where, tuple_of
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.tables import MESSAGES
 
+#: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
+MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 
 
@@ -32,34 +38,70 @@ class Reader:
         return _stored(rows.to_pylist()[0], lane, record)
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant that are not dropped, oldest first, on FIFO queues in order: a read per segment,
-        of the span of ordinals that the grant has there."""
+        """The messages of a grant that are not dropped, oldest first, on FIFO queues in order. Many small segments are
+        read at once; of one alone no more than the span of ordinals that the grant has there."""
         found: list[StoredMessage] = []
-        runs = grant.runs
-        for segment in runs["segment"].unique().to_pylist():
-            mine = runs.filter(pa.compute.equal(runs["segment"], segment)).sort_by("first_seq")
-            first, last = mine["first_seq"].to_numpy(), mine["last_seq"].to_numpy()
-            rows = self._rows(segment, int(first[0]), int(last[-1]))
-            seq = rows["seq"].to_numpy()
-            at = np.searchsorted(first, seq, "right") - 1
-            inside = seq <= last[at]
-            recorded = mine.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
-            lane = mine["lane"][0].as_py()
-            for row, run in zip(rows.filter(pa.array(inside)).to_pylist(), at[inside].tolist()):
-                record = Record(
-                    **recorded[run],
-                    receipt_id=grant.receipt_id,
-                    received_at=grant.received_at,
-                    visible_at=grant.visible_at,
-                )
-                found.append(_stored(row, lane, record))
+        names = grant.runs["segment"].unique()
+        runs = _sorted(grant.runs, names)
+        first = _places(runs, names, "first_seq")
+        last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
+        lanes = runs["lane"].to_pylist()
+        recorded = [
+            Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
+            for row in runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
+        ]
+        for where, lowest, highest in self._reads(runs):
+            rows = self._engine.messages(where, COLUMNS, lowest, highest)
+            place = _places(rows, names, "seq")
+            run = np.searchsorted(first, place, "right") - 1
+            granted = (run >= 0) & (place <= last[run])
+            for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), run[granted].tolist()):
+                found.append(_stored(row, lanes[at], recorded[at]))
         return sorted(found, key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
+
+    def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
+        """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
+        cannot have more than MOST_MESSAGES there, or a single one."""
+        listing, spans = self._stocks.newest(), {}
+        for row in runs.group_by("segment").aggregate([("first_seq", "min"), ("last_seq", "max")]).to_pylist():
+            spans[row["segment"]] = row["first_seq_min"], row["last_seq_max"]
+        lanes = listing.lanes_sent_to(list(spans))
+        for queue, segments in listing.homes(list(spans)).items():
+            for some, lowest, highest in _batches(sorted((spans[name], name) for name in segments)):
+                yield Where(queue, tuple_of(lanes[name] for name in some), tuple_of(some)), lowest, highest
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
         home = self._stocks.newest().home(segment)
         if home is None:
             return MESSAGES.empty_table().select(COLUMNS)
         return self._engine.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
+
+
+def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
+    """Segments with their spans of ordinals, sorted, as batches: the segments, and the span that covers them."""
+    some: list[str] = []
+    lowest = highest = -1
+    for (first, last), name in spans:
+        covering = max(highest, last)
+        if some and (len(some) == MOST_SEGMENTS or (len(some) + 1) * (covering - lowest + 1) > MOST_MESSAGES):
+            yield some, lowest, highest
+            some, covering = [], last
+        if not some:
+            lowest = first
+        some.append(name)
+        highest = covering
+    if some:
+        yield some, lowest, highest
+
+
+def _places(rows: pa.Table, names: pa.Array, ordinal: str) -> np.ndarray:
+    """A number for each row that counts up by segment, in the order of `names`, and then by ordinal."""
+    segment = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
+    return (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
+
+
+def _sorted(runs: pa.Table, names: pa.Array) -> pa.Table:
+    return runs.take(pa.array(np.argsort(_places(runs, names, "first_seq"), kind="stable")))
 
 
 def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
