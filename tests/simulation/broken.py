@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 from zlib import crc32
@@ -11,9 +13,11 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules import redrive
+from ledger.errors import OutputUnreadable
+from ledger.rules import output, redrive
 from ledger.rules.attributes import limits_of
-from ledger.store.delta import groups, moving, queues, receiving, store
+from ledger.store.delta import groups, moving, output_tables, queues, receiving, store, upkeep
+from ledger.store.delta.upkeep import Upkeep
 from tests.simulation import engine
 
 Patches = Callable[[contextlib.ExitStack], None]
@@ -107,6 +111,62 @@ def lane_met_twice(stack: contextlib.ExitStack) -> None:
     _patch(stack, engine, "require_expected", lambda snapshot, table, edits: None)
 
 
+def upkeep_by_an_old_list(stack: contextlib.ExitStack) -> None:
+    """Upkeep asked the queues that it had listed before it read what is recorded, and no other one. What was moved into
+    a queue made in between counted for nobody."""
+    right = Upkeep._finished
+
+    class Engine:
+        """An engine whose `visibility` tells of those queues only."""
+
+        def __init__(self, engine: Any, queues: Any) -> None:
+            self._engine, self._queues = engine, pa.array(list(queues), pa.string())
+
+        def load(self, table: str, where: Any) -> Any:
+            found = self._engine.load(table, where)
+            return replace(found, rows=found.rows.filter(pc.is_in(found.rows["queue"], self._queues)))
+
+    def broken(self: Any, droppable: Any, queues: Any, before: int) -> Any:
+        blind = copy(self)
+        blind._engine = Engine(self._engine, queues)
+        return right(blind, droppable, queues, before)
+
+    _patch(stack, Upkeep, "_finished", broken)
+
+
+def drops_what_looks_finished(stack: contextlib.ExitStack) -> None:
+    """Upkeep dropped what was deleted, although its receipt could restore it yet."""
+
+    def broken(record: Any, before: int) -> bool:
+        return record.deleted_at is not None or record.moved_to is not None
+
+    _patch(stack, upkeep, "is_final", broken)
+
+
+def asks_for_any_receipt(stack: contextlib.ExitStack) -> None:
+    """Whoever began to write asked about every write in doubt, also the holder's when its own receipt was stale."""
+    right = output.part
+
+    def part(record: Any, receipt_id: str, now: int, *, written: bool) -> Any:
+        return right(record, receipt_id, now, written=written and record.receipt_id == receipt_id)
+
+    _patch(stack, output, "to_ask", lambda record, receipt_id: output.in_doubt(record))
+    _patch(stack, output, "part", part)
+
+
+def unseen_is_absent(stack: contextlib.ExitStack) -> None:
+    """A table that whoever took over could not see counted as one that was never written to."""
+    right = output_tables.OutputTables.written_by_others
+
+    def broken(self: Any, table: str, write_id: str) -> bool:
+        try:
+            return right(self, table, write_id)
+        except OutputUnreadable:
+            return False
+
+    _patch(stack, output_tables.OutputTables, "written_by_others", broken)
+
+
 #: What a repair is for: how it is taken out, and what the judge then says.
 REPAIRS: dict[str, tuple[Patches, str]] = {
     "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes"),
@@ -115,6 +175,10 @@ REPAIRS: dict[str, tuple[Patches, str]] = {
     "changes of a queue are not lost": (settings_read_before, "unasked"),
     "a group has one lane in a dead-letter queue made anew": (dead_letters_to_any_lanes, "is in lanes"),
     "a lane has one head row": (lane_met_twice, "head rows"),
+    "upkeep knows the queues that are made meanwhile": (upkeep_by_an_old_list, "was dropped, and is"),
+    "upkeep drops what is final": (drops_what_looks_finished, "can restore it"),
+    "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off"),
+    "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times"),
 }
 
 

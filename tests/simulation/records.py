@@ -108,12 +108,20 @@ def _rightly_gone(facts: Facts, key: Key) -> bool:
 def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message], change: Change) -> list[str]:
     """Judges a commit to `messages`; `facts` are those after it."""
     problems = []
+    restorable = {
+        key: queue
+        for queue in facts.queues
+        for key, (_, record) in facts.records[queue].items()
+        if key in old and record.deleted_at is not None and record.receipt_id is not None
+    }
     for key, message in new.items():
         if key in old and old[key] != message:
             problems.append(f"{key[0][:8]}/{key[1]} changed")
     for key, message in old.items():
         if key in new:
             continue
+        if key in restorable:
+            problems.append(f"{key[0][:8]}/{key[1]} was dropped, and its receipt in {restorable[key]} can restore it")
         facts.messages[key] = message
         now = change.actor.clock + 60_000
         for queue in facts.counts_in(key):

@@ -94,6 +94,14 @@ def dropped(bad):
     return "was dropped, and is"
 
 
+def dropped_too_early(bad):
+    message = bad.rows("messages")[0]
+    is_about = lambda row: (row["segment"], row["first_seq"]) == (message["segment"], message["seq"])  # noqa: E731
+    changed(bad, "act", is_about, receipt_id="e" * 32, deleted_at=instant(bad.now))
+    bad.commit("messages", lambda rows: [row for row in rows if row != message], {"verb": "upkeep"})
+    return "can restore it"
+
+
 def stored_twice(bad):
     bad.commit("messages", lambda rows: rows + rows[:1], {"verb": "send"})
     return "is stored twice"
@@ -131,7 +139,17 @@ def bare_error(bad):
 
 
 FEEDING = [given_twice, came_back, stale_worked, forgotten, two_heads, overlapping, two_lanes, two_queues, no_queue]
-FEEDING += [dropped, stored_twice, altered, old_clock, no_such_message, wrong_count, wrong_clock, bare_error]
+FEEDING += [
+    dropped,
+    dropped_too_early,
+    stored_twice,
+    altered,
+    old_clock,
+    no_such_message,
+    wrong_count,
+    wrong_clock,
+    bare_error,
+]
 
 
 @pytest.mark.parametrize("spoil", FEEDING)
