@@ -113,6 +113,16 @@ def pause(losses: int) -> None:
     Time.sleep(dice().uniform(0.001, 0.005 * 2 ** min(losses, 6)))
 
 
+def pause_within(losses: int) -> None:
+    """Stands for the pause of output_tables: between two commits to another table, within a decision that goes on with
+    the clock that it has read."""
+    client = None if _now[0] is None else _now[0].current
+    since = client and client.since
+    pause(losses)
+    if client is not None:
+        client.since = since
+
+
 #: What the product imports only when it is needed.
 _LOADED_LATE = ("ledger.store.delta.opening", "ledger.store.delta.upkeep", "ledger.store.delta.receipts")
 _THREADING = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
@@ -132,7 +142,7 @@ def installed() -> Iterator[None]:
         for attribute, value in list(vars(module).items()):
             other = _STANDS_FOR.get(id(value))
             if attribute == "pause" and isinstance(value, types.FunctionType):
-                other = pause
+                other = pause_within if name == "ledger.store.delta.output_tables" else pause
             if other is not None:
                 undo.append((module, attribute, value))
                 setattr(module, attribute, other)
