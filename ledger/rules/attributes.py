@@ -60,7 +60,8 @@ ATTRIBUTES: dict[str, WholeNumber | Choice | Document] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V9: the documented error, or the recorded service's 200.
+    # V9: the documented error, or the recorded service's 200 on standard queues. On FIFO queues it has no effect: a
+    # late change is MessageNotInflight there, as others of the group may be held by another receiver by then.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),

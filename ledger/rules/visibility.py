@@ -59,12 +59,26 @@ TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
 }
-#: V10: where FIFO queues differ. Recorded: "Reason: The receipt handle has expired."
+#: V9: where queues with LateChange=accept differ. Recorded: "The recorded service says 200 on standard queues".
+LATE_TABLE = {
+    **TABLE,
+    (Standing.LATE, Verb.CHANGE): Outcome.CHANGED,
+    (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
+}
+#: V10: where FIFO queues differ. Recorded: "Reason: The receipt handle has expired." No late change is ever accepted
+#: there: others of its group may be in flight under another receipt by then, and a group has one receiver.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
     (Standing.RELEASED, Verb.DELETE): Outcome.EXPIRED,
 }
+
+
+def table(*, fifo: bool, accept_late: bool = False) -> dict[tuple[Standing, Verb], Outcome]:
+    """The table of a queue. `accept_late` is its LateChange, which has no effect on FIFO queues."""
+    if fifo:
+        return FIFO_TABLE
+    return LATE_TABLE if accept_late else TABLE
 
 
 def standing(record: Record, receipt_id: str, now: int) -> Standing:
@@ -104,10 +118,11 @@ def change(
     *,
     ceiling: int | None,
     accept_late: bool,
+    fifo: bool = False,
     whole_claim: bool = False,
     only_later: bool = False,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases.
+    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases. `accept_late`, `fifo`: see `table`.
 
     V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
     returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
@@ -118,9 +133,7 @@ def change(
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
-    outcome = TABLE[stands, Verb.CHANGE]
-    if outcome is Outcome.NOT_IN_FLIGHT and accept_late:
-        outcome = Outcome.CHANGED
+    outcome = table(fifo=fifo, accept_late=accept_late)[stands, Verb.CHANGE]
     if outcome is not Outcome.CHANGED:
         return outcome, record
     visible_at = now + timeout * MILLISECONDS
@@ -138,11 +151,10 @@ def delete(
     record: Record, receipt_id: str, now: int, *, whole_claim: bool = False, fifo: bool = False
 ) -> tuple[Outcome, Record]:
     """V8, V10, V13: deletes what this receipt was the last to get; through any other receipt nothing changes."""
-    table = FIFO_TABLE if fifo else TABLE
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table[stands, Verb.DELETE]
+    outcome = table(fifo=fifo)[stands, Verb.DELETE]
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
 
 

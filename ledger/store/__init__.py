@@ -241,8 +241,8 @@ def decide(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, accept_late: bool, now: int
 ) -> tuple[Outcome, Record]:
     """What an action does to one message, by the rules."""
+    fifo = is_fifo(queue.attributes)
     if action.verb is Verb.DELETE:
-        fifo = is_fifo(queue.attributes)
         return visibility.delete(record, action.receipt_id, now, whole_claim=action.whole_claim, fifo=fifo)
     return visibility.change(
         record,
@@ -251,6 +251,7 @@ def decide(
         now,
         ceiling=limits.maximum_visibility_timeout,
         accept_late=accept_late,
+        fifo=fifo,
         whole_claim=action.whole_claim,
         only_later=action.only_later,
     )

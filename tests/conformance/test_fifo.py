@@ -235,3 +235,31 @@ def test_f2_a_message_needs_a_group_and_nothing_is_sent_without(fifo):
             fifo.send(["x"], message_group_id="g", delay_seconds=1)
         with pytest.raises(InvalidParameterValue, match=r"attempt_id.*deduplication id"):
             fifo.send(["x"], message_group_id="g", attempt_id="run-1")
+
+
+def test_v9_a_late_change_never_gives_a_group_a_second_receiver(make_fifo, clock):
+    """With LateChange=accept it took back "a2" while "a1" was another receiver's: on FIFO queues it has no effect."""
+    fifo = make_fifo(LateChange="accept", VisibilityTimeout=30)
+    ids = send(fifo, "a1", "a2")
+    first = fifo.receive(2)
+    handle = next(message.receipt_handle for message in first if message.body == "a2")
+    clock.advance(30)
+    second = fifo.receive(1)
+    assert bodies(second) == ["a1"]
+    with changing_nothing(fifo, ids):
+        with pytest.raises(LeaseLost):
+            first.extend(60)
+        with pytest.raises(MessageNotInflight, match="run out"):
+            fifo.change_visibility(handle, 60)
+    assert fifo.counts().in_flight == 1 and not fifo.receive(None)
+    second.delete()
+    assert bodies(fifo.receive(None)) == ["a2"]
+
+
+def test_v9_a_late_change_on_a_fifo_queue_is_not_in_flight_whoever_else_received(make_fifo, clock):
+    fifo = make_fifo(LateChange="accept", VisibilityTimeout=30)
+    ids = send(fifo, "a1")
+    handle = fifo.receive(1).messages()[0].receipt_handle
+    clock.advance(30)
+    with changing_nothing(fifo, ids), pytest.raises(MessageNotInflight, match="run out"):
+        fifo.change_visibility(handle, 60)

@@ -7,7 +7,7 @@ import pytest
 from ledger.errors import InvalidParameterValue, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules import visibility
 from ledger.rules.state import UNTOUCHED
-from ledger.rules.visibility import ERRORS, TABLE, Outcome, Standing, Verb, error, standing
+from ledger.rules.visibility import ERRORS, Outcome, Standing, Verb, error, standing, table
 
 NOW = 1_000_000
 HELD = visibility.receive(UNTOUCHED, "mine", None, 30, NOW - 10_000)
@@ -20,15 +20,25 @@ RECORDS = {
     Standing.HELD: HELD,
 }
 CHANGING = {Standing.HELD, Standing.LATE, Standing.RELEASED}
+TABLES = [table(fifo=fifo, accept_late=late) for fifo in (False, True) for late in (False, True)]
 
 
-def test_every_standing_has_an_outcome_for_every_verb():
-    assert set(TABLE) == set(itertools.product(Standing, Verb))
+@pytest.mark.parametrize("outcomes", TABLES)
+def test_every_standing_has_an_outcome_for_every_verb(outcomes):
+    assert set(outcomes) == set(itertools.product(Standing, Verb))
 
 
-def test_only_held_late_and_released_ever_change_anything():
-    changing = {stands for (stands, _), outcome in TABLE.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
+@pytest.mark.parametrize("outcomes", TABLES)
+def test_only_held_late_and_released_ever_change_anything(outcomes):
+    changing = {stands for (stands, _), outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
     assert changing <= CHANGING
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_v9_v10_on_fifo_queues_only_what_is_held_ever_changes(late):
+    outcomes = table(fifo=True, accept_late=late)
+    changing = {stands for (stands, _), outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
+    assert changing == {Standing.HELD}
 
 
 @pytest.mark.parametrize("stands", Standing)

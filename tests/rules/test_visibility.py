@@ -15,10 +15,8 @@ def received(timeout=30, at=NOW, receipt="r1", before=UNTOUCHED, attempt=None):
     return visibility.receive(before, receipt, attempt, timeout, at)
 
 
-def change(record, timeout, now, receipt="r1", ceiling=TWELVE_HOURS, accept_late=False, whole_claim=False):
-    return visibility.change(
-        record, receipt, timeout, now, ceiling=ceiling, accept_late=accept_late, whole_claim=whole_claim
-    )
+def change(record, timeout, now, receipt="r1", ceiling=TWELVE_HOURS, **how):
+    return visibility.change(record, receipt, timeout, now, ceiling=ceiling, **{"accept_late": False, **how})
 
 
 @pytest.mark.parametrize("timeout", [0, 1, 30, TWELVE_HOURS])
@@ -144,6 +142,17 @@ def test_v9_a_queue_that_accepts_late_changes_extends_what_nobody_else_received(
     outcome, record = change(received(30), 60, NOW + 31 * SECOND, accept_late=True)
     assert outcome is Outcome.CHANGED
     assert record.visible_at == NOW + 91 * SECOND
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_v9_on_a_fifo_queue_no_late_change_is_accepted(timeout):
+    """Another receiver may hold others of its group by then, and a group has one receiver."""
+    held = received(30)
+    _, released = change(held, 0, NOW + SECOND)
+    for gone, now in ((held, NOW + 31 * SECOND), (released, NOW + 2 * SECOND)):
+        assert change(gone, timeout, now, accept_late=True, fifo=True) == (Outcome.NOT_IN_FLIGHT, gone)
+        assert change(gone, timeout, now, accept_late=True)[0] is Outcome.CHANGED
+    assert change(held, 60, NOW + 29 * SECOND, accept_late=True, fifo=True)[0] is Outcome.CHANGED
 
 
 def test_v9_a_late_change_still_has_the_ceiling_of_its_receive():
