@@ -125,12 +125,15 @@ class OutputNotWritten(LedgerError):
 
 
 class OutputUnreadable(LedgerError):
-    """An output table cannot say whether the rows of some messages are in it. Those messages are left alone."""
+    """An output table cannot say whether the rows of some messages are in it. Those messages are left alone.
+
+    `gone`: the table is not there, or another one is in its place; not: it is there and cannot be read or written to.
+    """
 
     code = "OutputUnreadable"
 
-    def __init__(self, table: object, reason: str) -> None:
-        self.table, self.reason = table, reason
+    def __init__(self, table: object, reason: str, gone: bool = False) -> None:
+        self.table, self.reason, self.gone = table, reason, gone
         super().__init__(
             f"The output table {table} cannot say whether the rows of some messages are in it: {reason}. These "
             "messages are left alone, neither lost nor received again, until it can be read and written to. If it is "

@@ -151,7 +151,8 @@ class Queue(Acting):
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
         """V12: hides a message that nobody holds for so many seconds. Raises LedgerError when it is in flight or
-        deleted, MessageDoesNotExist when there is none."""
+        deleted, MessageDoesNotExist when there is none, OutputUnreadable when a `claim.write` left it in doubt and the
+        output table cannot say whether its row is in."""
         record = self._record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
         if not self._store.lock(record, message_id, visibility_timeout, self._clock):
@@ -167,8 +168,12 @@ class Queue(Acting):
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
         messages. Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring.
 
-        What a `claim.write` under it left in doubt is given back as well, once its deadline has passed: for an output
-        table that is gone for good, as the owner says that its rows are.
+        What a `claim.write` under it left in doubt is given back as well, once its deadline has passed, whether its
+        rows are in or not. The output table is asked first: a write that is not in is fenced off, so that a writer that
+        stands still somewhere cannot write its rows later. Raises OutputUnreadable, and restores nothing, when the
+        table is there and cannot be read or written to. One that is gone (there is none, or another one in its place)
+        cannot be fenced off: restore then takes the owner's word that it is gone for good. Should it come back, or be
+        made anew, a writer that still stands somewhere could write its rows beside those of the next receiver.
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """

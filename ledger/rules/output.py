@@ -7,8 +7,9 @@ wrote, the receiver deletes the messages (`finish`). Whoever meets such messages
 between or lost its lease, asks the table first (`decided`): written ones are deleted instead of received again; else it
 commits FENCED under the same id, after which the first receiver can no longer write, and receives them. Of the two
 versions exactly one is committed, so every message's rows are written by exactly one receipt, and every message is
-either deleted with its rows written, or received again without. A table that cannot be asked, be it gone, replaced by
-another one, out of sight or broken, decides nothing: its messages stay in doubt, and nobody receives them.
+either deleted with its rows written, or received again without. A lock and a restore ask as a receive does. A table
+that cannot be asked, be it gone, replaced by another one, out of sight or broken, decides nothing: its messages stay in
+doubt, and nobody receives them, until the owner restores them as those of a table that is gone for good.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import secrets
 from enum import Enum
 
-from ledger.rules.state import Record
-from ledger.rules.visibility import Standing, standing
+from ledger.rules.state import Record, in_doubt
+from ledger.rules.visibility import Standing, restore, standing
 
 #: The versions of a write's transaction id in the output table.
 WRITTEN, FENCED = 1, 2
@@ -54,6 +55,13 @@ def to_ask(record: Record, receipt_id: str) -> bool:
     return record.receipt_id == receipt_id and record.write_id is not None and record.moved_to is None
 
 
+def to_fence(record: Record, receipt_id: str, now: int) -> bool:
+    """Whether a restore under `receipt_id` gives back a message of which a write was begun: then its table has to be
+    asked first, which fences the write off if it is not in. Its writer may still stand somewhere, whether the message
+    is in doubt or was acknowledged beside it, and would write a row that the next receiver writes, too."""
+    return record.write_id is not None and restore(record, receipt_id, now) is not None
+
+
 def part(record: Record, receipt_id: str, now: int, *, written: bool) -> Part:
     """How a message stands to a write under `receipt_id`. `written`: what the table said, when it was to be asked."""
     if written:
@@ -81,11 +89,6 @@ def undo(record: Record, identifier: str) -> Record | None:
     if not in_doubt(record) or record.write_id != identifier:
         return None
     return record._replace(writing_to=None, write_id=None)
-
-
-def in_doubt(record: Record) -> bool:
-    """Whether a write was begun, of which nothing says how it ended."""
-    return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
 
 def decided(record: Record, *, written: bool, now: int) -> Record:

@@ -23,7 +23,7 @@ class Record(NamedTuple):
     moved_to: str | None = None
     #: Instead of `sent_at`, for what was moved here in a way that restarts its retention.
     enqueued_at: int | None = None
-    #: The Delta table that its receiver began to write its output to, and under which transaction.
+    #: The Delta table that its receiver began to write its output to, and under which transaction. See `in_doubt`.
     writing_to: str | None = None
     write_id: str | None = None
 
@@ -63,6 +63,15 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
     if available_at > now:
         return Status.DELAYED
     return Status.VISIBLE
+
+
+def in_doubt(record: Record) -> bool:
+    """Whether a write was begun, of which nothing says how it ended.
+
+    An invariant of the rules: while a message is in doubt, the receipt that it is written under stays on record. By it
+    the owner ends the doubt where the table is gone; without it, nobody could ever have the message again.
+    """
+    return record.write_id is not None and record.deleted_at is None and record.moved_to is None
 
 
 class Retention(NamedTuple):

@@ -9,7 +9,7 @@ from enum import Enum
 
 from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.state import Record, Status, status
+from ledger.rules.state import Record, Status, in_doubt, status
 
 
 class Standing(Enum):
@@ -169,9 +169,12 @@ def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
 def lock(record: Record, timeout: int, now: int) -> Record | None:
     """V12: hides a message that nobody holds; it keeps its receive count and no receipt works on it. None: refused.
 
-    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout".
+    S0: "the message immediately becomes invisible (it is locked) for the duration of the timeout". What is in doubt is
+    refused, as it keeps its receipt (see `in_doubt`): its output table is to be asked first.
     """
     if status(record, 0, now) in (Status.IN_FLIGHT, Status.DELETED, Status.MOVED):
+        return None
+    if in_doubt(record):
         return None
     return record._replace(receipt_id=None, attempt_id=None, released_at=None, visible_at=now + timeout * MILLISECONDS)
 
@@ -205,12 +208,12 @@ def purge(record: Record, now: int) -> Record:
 
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it; and
-    so is what nobody holds any more and is in doubt, its output table being gone.
+    so is what nobody holds any more and is in doubt. Its output table is to be asked before, see `output.to_fence`.
 
     None: neither, or not under this receipt. The counts stay; a message that another queue has is not touched.
     """
-    in_doubt = record.write_id is not None and record.moved_to is None and record.visible_at <= now
-    if record.receipt_id != receipt_id or (record.deleted_at is None and not in_doubt):
+    doubtful = in_doubt(record) and record.visible_at <= now
+    if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
         return None
     return record._replace(
         receipt_id=None,

@@ -206,10 +206,12 @@ class Store(Protocol):
         to where each came from; answers how many. Messages whose origin is gone stay."""
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Makes what was deleted under a receipt visible again; answers how many messages."""
+        """Makes what was deleted under a receipt visible again, and what is in doubt under it; answers how many
+        messages. Raises OutputUnreadable when the output table of some is there and cannot be fenced off."""
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
-        """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist."""
+        """V12; False when the message is in flight or deleted. Raises MessageDoesNotExist, and OutputUnreadable when it
+        is in doubt and its output table cannot say whether it is written."""
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """V11; raises MessageDoesNotExist."""

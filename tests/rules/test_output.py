@@ -6,7 +6,7 @@ import pytest
 
 from ledger.rules import output, visibility
 from ledger.rules.output import Part
-from ledger.rules.state import UNTOUCHED, Record
+from ledger.rules.state import UNTOUCHED, Record, in_doubt
 
 NOW = 1_000_000
 LATER = NOW + 60_000
@@ -29,11 +29,11 @@ def test_a_transaction_id_of_delta_is_of_one_write():
 
 def test_what_is_begun_is_in_doubt_until_it_is_written_undone_deleted_or_moved():
     assert output.begin(HELD, "s3://out", "w@t") == BEGUN
-    assert output.in_doubt(BEGUN) and not output.in_doubt(HELD)
-    assert not output.in_doubt(output.finish(BEGUN, "w@t", NOW))
-    assert not output.in_doubt(output.undo(BEGUN, "w@t"))
-    assert not output.in_doubt(BEGUN._replace(deleted_at=NOW))
-    assert not output.in_doubt(BEGUN._replace(moved_to="dead-0"))
+    assert in_doubt(BEGUN) and not in_doubt(HELD)
+    assert not in_doubt(output.finish(BEGUN, "w@t", NOW))
+    assert not in_doubt(output.undo(BEGUN, "w@t"))
+    assert not in_doubt(BEGUN._replace(deleted_at=NOW))
+    assert not in_doubt(BEGUN._replace(moved_to="dead-0"))
 
 
 def test_a_write_that_is_in_deletes_its_messages_even_after_their_deadline():
@@ -104,3 +104,19 @@ def test_of_two_receipts_exactly_one_writes_whatever_the_table_says_and_when():
             assert second.write_id is None and output.finish(second, "w@t", back) is None
             assert output.part(second, "mine", back, written=False) is Part.LOST
             assert output.part(second, "theirs", LATER, written=False) is Part.HELD
+
+
+@pytest.mark.parametrize(
+    ("record", "receipt", "now", "asked"),
+    [
+        (BEGUN, "mine", LATER, True),
+        (BEGUN._replace(deleted_at=NOW), "mine", NOW, True),
+        (BEGUN, "mine", NOW, False),
+        (BEGUN, "other", LATER, False),
+        (BEGUN._replace(moved_to="dead-0"), "mine", LATER, False),
+        (HELD._replace(deleted_at=NOW), "mine", LATER, False),
+    ],
+)
+def test_the_table_is_asked_about_each_write_whose_message_a_restore_gives_back(record, receipt, now, asked):
+    """Of what was acknowledged beside its write, too: the writer may still stand before its commit."""
+    assert output.to_fence(record, receipt, now) is asked

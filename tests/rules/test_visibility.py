@@ -206,6 +206,13 @@ def test_v12_a_lock_replaces_a_receipt_that_ran_out():
     assert locked.receive_count == 1 and locked.first_received_at == NOW
 
 
+def test_v12_what_is_in_doubt_cannot_be_locked():
+    """The lock dropped the receipt, by which alone its owner gets the message back when the output table is gone."""
+    doubtful = received(30)._replace(writing_to="out", write_id="w")
+    assert visibility.lock(doubtful, 60, NOW + 31 * SECOND) is None
+    assert visibility.lock(doubtful._replace(writing_to=None, write_id=None), 60, NOW + 31 * SECOND) is not None
+
+
 def test_v12_a_lock_ends_what_was_released_or_attempted_before():
     _, released = change(received(30, attempt="job-7"), 0, NOW + SECOND)
     locked = visibility.lock(released, 60, NOW + 2 * SECOND)

@@ -227,7 +227,7 @@ class SimulatedEngine:
     def _output(self, location: str, fault: Fault | None) -> Table:
         known = self.storage.outputs.get(location)
         if known is None or fault is Fault.UNSEEN:
-            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
         return known
 
     def compact(self, table: str, where: Where) -> None:

@@ -210,7 +210,7 @@ class DeltaRsEngine:
 
     def _output(self, location: str) -> DeltaTable:
         if not DeltaTable.is_deltatable(location, self._storage_options):
-            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
         return DeltaTable(location, storage_options=self._storage_options)
 
     def compact(self, table: str, where: Where) -> None:

@@ -96,7 +96,9 @@ def _written(engine: Engine, table: str, write_id: str) -> bool:
             return found.committed == output.WRITTEN
         if output.table_of(write_id) not in (None, found.table_id):
             # The rows may be in the table that was here, which may come back: a disk that is not mounted now.
-            raise OutputUnreadable(table, "another table lies there than the one that the write was begun for")
+            raise OutputUnreadable(
+                table, "another table lies there than the one that the write was begun for", gone=True
+            )
         if before is not None and before[0] == found.version:
             # Nobody else committed, so this was no race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")

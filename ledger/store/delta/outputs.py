@@ -12,7 +12,7 @@ from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.rules import output
 from ledger.rules.output import Part
-from ledger.rules.state import Record
+from ledger.rules.state import Record, in_doubt
 from ledger.rules.visibility import same_attempt
 from ledger.settings import Settings
 from ledger.store import QueueRecord
@@ -126,17 +126,19 @@ class Outputs:
         last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
         return loaded, axis.cut(loaded.lanes.runs, first, last)
 
-    def decide_doubts(self, loaded: Loaded, events: Events, attempt_id: str | None = None) -> OutputUnreadable | None:
+    def decide_doubts(
+        self, loaded: Loaded, events: Events, attempt_id: str | None = None, only: Record | None = None
+    ) -> OutputUnreadable | None:
         """Asks the tables about what is free, or held by an earlier run of this attempt, and in doubt; from then on
         `loaded` has it as deleted, or as never written. What a table cannot say stays in doubt, for nobody to receive
-        (`Lanes.undecided`); then the error that says so is answered."""
+        (`Lanes.undecided`); then the error that says so is answered. `only`: about messages with this very record."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
             mine = attempt_id is not None and same_attempt(record, attempt_id, loaded.now)
             free = record.visible_at is None or record.visible_at <= loaded.now
-            return output.in_doubt(record) and (mine or free)
+            return in_doubt(record) and (mine or free) and only in (None, record)
 
         def answered(code: int) -> int:
             record = lanes.record(code)
@@ -162,6 +164,18 @@ class Outputs:
         if len(silent) > 1:
             return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
         return next(iter(silent.values()), None)
+
+    def end_writes(self, loaded: Loaded, receipt_id: str) -> None:
+        """Asks the tables of what a restore under a receipt gives back, so that no write of it gets in any more.
+        About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
+        """
+        records = [r for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)]
+        for table, write_id in sorted({(record.writing_to, record.write_id) for record in records}):
+            try:
+                self.tables.written(table, write_id)
+            except OutputUnreadable as problem:
+                if not problem.gone:
+                    raise
 
 
 def _recording(

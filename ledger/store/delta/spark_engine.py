@@ -184,7 +184,7 @@ class SparkEngine:
         with unreadable(location):
             state = self._state_at(location)
             if state.version() < 0:
-                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             found = state.transactions().get(application)
             committed = int(found.get()) if found.isDefined() else None
             return OutputLog(str(state.metadata().id()), int(state.version()), committed)
@@ -199,7 +199,7 @@ class SparkEngine:
             self._state_at(location)
             transaction = delta.DeltaLog.forTable(session._jsparkSession, location).startTransaction(none, none)
             if transaction.snapshot().version() < 0:
-                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it")
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
             mark = delta.actions.SetTransaction(application, version, none)

@@ -101,6 +101,7 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[int]:
             loaded = self._load(queue, clock)
+            self.outputs.end_writes(loaded, receipt_id)
             _, stock, pieces, _ = loaded.look(self.stocks)
             lanes = loaded.lanes
             back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
@@ -121,6 +122,10 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[bool]:
             loaded, events = self._load(queue, clock, lanes_with_it), Events()
+            _, code = self._find(queue, loaded, message_id)
+            undecided = self.outputs.decide_doubts(loaded, events, only=loaded.lanes.record(code))
+            if undecided is not None:
+                raise undecided
             at, code = self._find(queue, loaded, message_id)
             record = visibility.lock(loaded.lanes.record(code), timeout, loaded.now)
             over = axis.empty_runs() if record is None else Runs(at, at, np.array([loaded.lanes.code(record)]))

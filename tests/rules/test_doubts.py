@@ -1,0 +1,80 @@
+"""What is in doubt keeps its receipt, whatever the rules do: by it, its owner can always end the doubt."""
+
+import inspect
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.rules import output, redrive, visibility
+from ledger.rules.output import Part
+from ledger.rules.state import UNTOUCHED, Record, Status, in_doubt, status
+
+SECOND = 1_000
+RECEIPTS = ("r1", "r2", "r3")
+
+
+def on_a_free_message(rule):
+    """As stores do: they ask the table about a doubt before they receive or move a message."""
+    return lambda record, receipt, now: (
+        rule(record, receipt, now) if status(record, 0, now) is Status.VISIBLE and not in_doubt(record) else None
+    )
+
+
+def changing(timeout, **how):
+    return lambda record, receipt, now: visibility.change(record, receipt, timeout, now, ceiling=None, **how)[1]
+
+
+def begin(record, receipt, now):
+    held = output.part(record, receipt, now, written=False) is Part.HELD
+    return output.begin(record, "out", f"{receipt}@t") if held else None
+
+
+#: By the rule's name: the record after it; None where it does not apply.
+RULES = {
+    "receive": on_a_free_message(lambda record, receipt, now: visibility.receive(record, receipt, receipt, 30, now)),
+    "change": changing(30, accept_late=False),
+    "change late": changing(30, accept_late=True),
+    "change to 0": changing(0, accept_late=True),
+    "delete": lambda record, receipt, now: visibility.delete(record, receipt, now)[1],
+    "lock": lambda record, receipt, now: visibility.lock(record, 30, now),
+    "restart": lambda record, receipt, now: (
+        visibility.restart(record, 30, now) if visibility.same_attempt(record, receipt, now) else None
+    ),
+    "purge": lambda record, receipt, now: visibility.purge(record, now),
+    "restore": visibility.restore,
+    "begin": begin,
+    "finish": lambda record, receipt, now: output.finish(record, f"{receipt}@t", now),
+    "undo": lambda record, receipt, now: output.undo(record, f"{receipt}@t"),
+    "decided": lambda record, receipt, now: (
+        output.decided(record, written=receipt == "r1", now=now) if in_doubt(record) else None
+    ),
+    "moved_away": on_a_free_message(lambda record, receipt, now: redrive.moved_away(record, "dead-0")),
+    "dead_letter": on_a_free_message(lambda record, receipt, now: redrive.dead_letter(record, "q-0", now, fifo=False)),
+    "redriven": on_a_free_message(lambda record, receipt, now: redrive.redriven(now, "q-0")),
+}
+steps = st.lists(st.tuples(st.sampled_from(sorted(RULES)), st.sampled_from(RECEIPTS), st.integers(0, 40)), max_size=12)
+
+
+def test_every_rule_that_records_something_is_among_these():
+    known = {name.partition(" ")[0] for name in RULES}
+    for module in (visibility, output, redrive):
+        for name, rule in inspect.getmembers(module, inspect.isfunction):
+            records = "Record" in str(inspect.signature(rule).return_annotation)
+            assert not records or rule.__module__ != module.__name__ or name in known, f"{module.__name__}.{name}"
+
+
+@given(steps)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_what_is_in_doubt_has_its_receipt_which_restores_it(taken):
+    record, now = UNTOUCHED, SECOND
+    for name, receipt, wait in [("receive", "r1", 0), ("begin", "r1", 0), *taken]:
+        now += wait * SECOND
+        after = RULES[name](record, receipt, now)
+        record = record if after is None else after
+        assert isinstance(record, Record)
+        if in_doubt(record):
+            assert record.receipt_id is not None, (name, record)
+            free = max(now, record.visible_at)
+            assert output.to_fence(record, record.receipt_id, free)
+            back = visibility.restore(record, record.receipt_id, free)
+            assert not in_doubt(back) and status(back, 0, free) is Status.VISIBLE
