@@ -26,7 +26,11 @@ DEFAULT_ROOT = "ledger-data"
 
 
 class Ledger:
-    """Queues on Delta tables under one root. Threads may share it; processes open their own."""
+    """Queues on Delta tables under one root. Threads may share it; processes open their own.
+
+    A forked child cannot use its parent's ledger, nor open one where the parent did: delta-rs does not survive a fork.
+    Start workers that use a ledger with multiprocessing's `spawn` or `forkserver`; others may be forked at any time.
+    """
 
     def __init__(self, store: Store, clock: Clock, settings: Settings, opened: Opened | None = None) -> None:
         self.store, self._clock, self.settings, self._opened = store, clock, settings, opened

@@ -75,7 +75,8 @@ def _write(
     outputs.step("written")
     # Whatever the writer was told, the table knows: an error may hide a commit that landed.
     fenced = outputs.tables.committed(location, identifier) == output.FENCED
-    if outputs.tables.written(location, identifier):
+    # As long as it takes: it holds no turn, so nobody waits for it.
+    if outputs.tables.written(location, identifier, patience=None):
         outputs.finish(record, runs, identifier, clock)
         return
     outputs.undo(record, runs, identifier, clock)

@@ -1,5 +1,6 @@
 """The lock between the writers of one machine: shared or alone, between threads and between processes, and fair."""
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from ledger.store.delta.locks import TableLock
+from ledger.store.delta.locks import StillLocked, TableLock
 
 HOLDER = """
 import sys
@@ -17,6 +18,19 @@ lock = TableLock(Path(sys.argv[1]), "visibility")
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)
     sys.stdin.readline()
+"""
+FORKING = """
+import os, sys
+from pathlib import Path
+from ledger.store.delta.locks import TableLock
+lock = TableLock(Path(sys.argv[1]), "visibility")
+with lock.exclusive():
+    me = "child" if os.fork() == 0 else "parent"
+    if sys.argv[2] != me:
+        print(me, "stays", flush=True)
+        sys.stdin.read()
+print(me, "left", flush=True)
+sys.stdin.read()
 """
 #: Long enough for a thread to get a lock that is free, on a busy machine.
 SOON = 20.0
@@ -71,6 +85,53 @@ def test_a_process_that_dies_gives_its_lock_back(lock, tmp_path):
         holder.kill()
         holder.wait()
         assert entered(lock.exclusive).wait(SOON)
+
+
+@contextlib.contextmanager
+def forking(folder, leaves):
+    """A process that forks while it has the lock; `leaves`: which of the two gives it back then. Both end after this,
+    and what they say comes before it."""
+    command = [sys.executable, "-c", FORKING, str(folder / "_locks"), leaves]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        said = {parent.stdout.readline(), parent.stdout.readline()}
+        assert len(said) == 2 and all(said)
+        try:
+            yield parent
+        finally:
+            parent.stdin.close()
+            parent.stdout.read()
+
+
+def test_a_forked_child_does_not_keep_the_lock_that_its_parent_gives_back(lock, tmp_path):
+    """A pool of processes, forked beside a heartbeat, stopped the whole ledger for as long as it lived."""
+    with forking(tmp_path, leaves="parent"):
+        assert entered(lock.exclusive).wait(SOON)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_parent_that_dies(lock, tmp_path):
+    with forking(tmp_path, leaves="nobody") as parent:
+        parent.kill()
+        parent.wait()
+        assert entered(lock.exclusive).wait(SOON)
+
+
+def test_a_forked_child_does_not_give_back_the_lock_of_its_parent(lock, tmp_path):
+    with forking(tmp_path, leaves="child"):
+        inside = entered(lock.shared)
+        assert not inside.wait(0.3)
+    assert inside.wait(SOON)
+
+
+@pytest.mark.parametrize("held", ["shared", "exclusive"])
+def test_one_that_gives_up_waiting_raises_and_holds_up_nobody(lock, held):
+    with getattr(lock, held)():
+        for late in (0.0, 0.05):
+            with pytest.raises(StillLocked, match="visibility"), lock.exclusive(until=time.monotonic() + late):
+                pytest.fail("it is not alone")
+        assert held == "exclusive" or entered(lock.shared).wait(SOON)
+    with lock.exclusive(until=time.monotonic()):
+        pass
+    assert entered(lock.exclusive).wait(SOON)
 
 
 def test_locks_of_two_tables_do_not_meet(lock, tmp_path):

@@ -1,9 +1,12 @@
 """Opening a ledger: what is made, what is refused and with which advice, and that it costs no JVM without Spark."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta import opening
+from ledger.store.delta.locks import TableLock
 from ledger.store.delta.tables import DESCRIPTION, TABLES
 
 WITHOUT_SPARK = """
@@ -29,6 +33,8 @@ ledger.fill_receipts()
 ledger.upkeep()
 print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j", "delta")))
 """
+#: Long enough for a ledger to be opened, on a busy machine, in seconds.
+SOON = 20.0
 
 
 def versions(root):
@@ -73,6 +79,31 @@ def test_one_root_under_several_names_is_one_ledger_with_one_set_of_locks(tmp_pa
     assert len(Ledger.open(str(folder)).list_queues()) == len(names)
     assert [entry.name for entry in tmp_path.iterdir()] == ["with space"]
     assert {entry.name for entry in folder.iterdir()} == {*TABLES, "_locks"}
+
+
+def test_opening_an_existing_ledger_waits_for_nobody(root):
+    """One process that stood still inside a verb held up whoever opened the ledger; and who did, everybody else."""
+    locks, opened = [TableLock(Path(root) / "_locks", name) for name in TABLES], []
+    with contextlib.ExitStack() as held:
+        for lock in locks:
+            held.enter_context(lock.shared())
+        threading.Thread(target=lambda: opened.append(Ledger.open(root)), daemon=True).start()
+        deadline = time.monotonic() + SOON
+        while not opened and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert opened
+
+
+def test_a_table_that_is_missing_is_made_by_one_alone(root):
+    shutil.rmtree(f"{root}/queues")
+    opened = []
+    opening = threading.Thread(target=lambda: opened.append(Ledger.open(root)))
+    with TableLock(Path(root) / "_locks", "queues").shared():
+        opening.start()
+        opening.join(0.3)
+        assert not opened and not DeltaTable.is_deltatable(f"{root}/queues")
+    opening.join(SOON)
+    assert opened and opened[0].list_queues() == []
 
 
 @pytest.mark.parametrize("below", ["", "/ledger"])

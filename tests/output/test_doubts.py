@@ -3,13 +3,18 @@
 import logging
 import shutil
 import threading
+from concurrent.futures import Future
 
 import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputUnreadable
+from ledger.store.delta.locks import table_lock
 from tests.output.conftest import rows_of
 from tests.output.test_write import Crash, crash
+
+#: Long enough for any call, on a busy machine, in seconds.
+SOON = 20.0
 
 
 def doubt(place, at_step, bodies=("a", "b"), step="written", queue=None, **receiving):
@@ -92,6 +97,44 @@ def test_other_messages_are_received_beside_a_table_that_cannot_be_asked(place, 
     with pytest.raises(OutputUnreadable):
         queue.receive(10)
     assert queue.counts().stored == 2
+
+
+def answered(call):
+    """What a call answers or raises that nobody may hold up."""
+    answer = Future()
+
+    def run():
+        try:
+            answer.set_result(call())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer.result(SOON)
+
+
+def test_other_messages_are_received_beside_a_writer_that_stands_still(place, at_step, caplog):
+    """It has the table's lock, on a local path; receives waited for it with the queue's turn, however long it took."""
+    doubt(place, at_step, step="begun")
+    (other,) = place.queue.send("other")
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    with table_lock(place.table).exclusive():
+        claim = answered(lambda: queue.receive(None))
+        assert [m.message_id for m in claim] == [other] and "others are writing to it" in caplog.text
+        with pytest.raises(OutputUnreadable, match=place.table):
+            answered(lambda: queue.receive(None))
+    taken = place.another().queue("work").receive(None)
+    assert taken.count == 2 and taken.write(rows_of(taken), place.table).messages == 2
+
+
+def test_a_second_write_holds_up_nobody_behind_a_table_that_is_written_to(place, at_step):
+    """It asks whether the first is in, and that with the queue's turn."""
+    claim = doubt(place, at_step, step="begun")
+    other = f"{place.table}-other"
+    with table_lock(place.table).exclusive(), pytest.raises(OutputUnreadable, match="others are writing to it"):
+        answered(lambda: claim.write(rows_of(claim), other))
+    assert claim.write(rows_of(claim), other).messages == 2 and not place.written()
 
 
 def test_a_receive_that_waits_waits_for_others(place, at_step):

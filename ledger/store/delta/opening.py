@@ -6,6 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,9 @@ def open_tables(
         locks = _locks(root, folder.parent / "_locks")
         clocks.check()
         for name in TABLES:
-            with locks[name].exclusive():
+            # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and
+            # whoever waits to have a table alone holds up everybody else.
+            with nullcontext() if chosen.exists(name) else locks[name].exclusive():
                 chosen.create(name)
     else:
         clocks.check()

@@ -13,14 +13,15 @@ from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
 from ledger.store.delta.engine import Conflict, Engine, reason
-from ledger.store.delta.locks import table_lock
+from ledger.store.delta.locks import StillLocked, table_lock
 from ledger.store.delta.storage_safety import require_safe
 from ledger.store.delta.transaction import pause
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
 Answer = TypeVar("Answer")
-#: A table that took longer than this, in seconds, to say nothing is not asked again for PATIENCE times as long.
+#: How long whoever holds up others waits for a table that is being written to, in seconds. One that took longer to say
+#: nothing is not asked again for PATIENCE times as long.
 LONG, PATIENCE = 1.0, 10
 
 
@@ -41,12 +42,14 @@ class OutputTables:
         """Which version of a write is in its table, if one is. Raises OutputUnreadable."""
         return self._first(table, lambda engine: engine.output_log(table, output.application(write_id)).committed)
 
-    def written(self, table: str, write_id: str) -> bool:
+    def written(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
         """Whether a write is in. If not, it never will be from now on: it is fenced off.
 
-        Raises OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
+        Waits for others that write to the table now, for `patience` seconds (None: as long as it takes). Raises
+        OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
         """
-        return self._first(table, lambda engine: _written(engine, table, write_id))
+        until = None if patience is None else time.monotonic() + patience
+        return self._first(table, lambda engine: _written(engine, table, write_id, until))
 
     def written_by_others(self, table: str, write_id: str) -> bool:
         """As `written`, for a receive that has other messages to serve: a table that hangs is not asked each time."""
@@ -88,7 +91,7 @@ class OutputTables:
         return spark or [self._engine]
 
 
-def _written(engine: Engine, table: str, write_id: str) -> bool:
+def _written(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
     application, started, before = output.application(write_id), time.monotonic(), None
     for losses in range(ATTEMPTS):
         found = engine.output_log(table, application)
@@ -103,10 +106,12 @@ def _written(engine: Engine, table: str, write_id: str) -> bool:
             # Nobody else committed, so this was no race.
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
-            with table_lock(table).exclusive():
+            with table_lock(table).exclusive(until):
                 engine.fence_output(table, application, output.FENCED)
         except Conflict as conflict:
             before = found.version, reason(conflict)
+        except StillLocked as error:
+            raise OutputUnreadable(table, "others are writing to it, or stand still while they do") from error
         except (OSError, StorageFailed) as error:
             raise OutputUnreadable(table, reason(error)) from error
         pause(losses)

@@ -88,7 +88,8 @@ class SparkEngine:
         return self._locations[table]
 
     def create(self, table: str) -> None:
-        create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+        if not self.exists(table):
+            create_table(self._session(), f"delta.`{self._locations[table]}`", table)
         require_readable(table, self._state(table).metadata().description())
 
     def exists(self, table: str) -> bool:
