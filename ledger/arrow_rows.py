@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import Entry, entry
 from ledger.tabular import is_integer, is_text, require_column
@@ -73,13 +73,8 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
         given = {_KEYWORDS.get(name, name): values[number] for name, values in columns.items()}
         try:
             entries.append(entry(text, queue, **{**given, "attributes": _attributes(given.get("attributes"))}))
-        except InvalidParameterValue as error:
-            said = f"{error.bound.rstrip('.')} (row {number})"
-            raise InvalidParameterValue(
-                error.field, error.value, said, f"{error.fix} Nothing was sent.".lstrip()
-            ) from None
-        except MissingParameter as error:
-            raise InvalidParameterValue(error.field, None, f"A FIFO queue needs it (row {number})") from None
+        except LedgerError as error:
+            raise error.advised(f"It is row {number}. Nothing was sent.") from None
     return entries
 
 

@@ -1,30 +1,79 @@
 """Every error a user of the ledger can meet, under one root.
 
-Names are SQS's own where SQS has one; `code` is the name that SQS puts on the wire.
+Classes are named as SQS names its errors, where SQS has one; `code` is what SQS puts on the wire.
+
+An error has two parts. `message` is the service's own sentence, word for word where it is recorded or known, and
+nothing else: it is what goes over a wire. `advice` is ours: what the bound is, what to do. `str()` is the sentence,
+then the advice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+Error = TypeVar("Error", bound="LedgerError")
+#: How many characters of a value errors show.
+LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
 class LedgerError(Exception):
-    """Root of all errors raised by the ledger on purpose."""
+    """Root of all errors raised by the ledger on purpose: the service's sentence `message`, and our `advice`."""
 
     code = "LedgerError"
 
+    def __init__(self, message: str, advice: str = "") -> None:
+        self.message, self.advice = message, advice
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        if not self.advice:
+            return self.message
+        return f"{self.message}{'' if self.message.endswith('.') else '.'} {self.advice}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross processes; those that are made of a field and a bound cannot be made of their message again.
+        return _again, (type(self), self.args, self.__dict__)
+
+    def advised(self: Error, advice: str) -> Error:
+        """This error with more advice behind what it has."""
+        self.advice = f"{self.advice} {advice}".strip()
+        return self
+
+
+def _again(kind: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class InvalidParameterValue(LedgerError, ValueError):
-    """A value is outside what its field allows. Carries the field, the value, the bound and the fix."""
+    """A value is outside what its field allows. Carries the field, the value, the bound and the fix.
+
+    Its sentence is "Value V for parameter F is invalid. Reason: B.", but for those that the service words otherwise.
+    """
 
     code = "InvalidParameterValue"
 
-    def __init__(self, field: str, value: object, bound: str, fix: str = "") -> None:
+    def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
-        shown = repr(value)
-        shown = shown if len(shown) <= 120 else shown[:117] + "..."
+        # The service's parameters begin with a capital, and their values stand as they are; those of ours are quoted.
+        text = shown(value) if field[:1].isupper() else _cut(repr(value), LONGEST_OTHER)
+        sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
+        super().__init__(sentence if message is None else message, fix)
+
+
+class InvalidMessageContents(LedgerError, ValueError):
+    """A message's body has a character outside the service's set (M1), `character`: `#xFFFF`, say."""
+
+    code = "InvalidMessageContents"
+
+    def __init__(self, character: str) -> None:
+        self.character = character
         super().__init__(
-            f"Value {shown} for parameter {field} is invalid. Reason: {bound}." + (f" {fix}" if fix else "")
+            f"Invalid binary character '{character}' was found in the message body, the set of allowed characters is "
+            "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF].",
+            "Encode the body, for example as JSON or base64.",
         )
 
 
@@ -45,26 +94,46 @@ class InvalidAttributeName(LedgerError, ValueError):
 
 
 class InvalidAttributeValue(InvalidParameterValue):
-    """A queue attribute was given a value outside its range."""
+    """A queue attribute was given a value outside its range.
+
+    Its sentence is "Invalid value for the parameter F."; what the bound is, is advice, but for the bounds that the
+    service names: these stand behind "Reason: " in it.
+    """
 
     code = "InvalidAttributeValue"
+
+    def __init__(self, field: str, value: object, bound: str, fix: str = "", *, recorded: bool = False) -> None:
+        reason = f" Reason: {bound.rstrip('.')}." if recorded else ""
+        super().__init__(field, value, bound, fix, message=f"Invalid value for the parameter {field}.{reason}")
+        if not recorded:
+            self.advice = f"It is {shown(value)}. {bound.rstrip('.')}. {fix}".strip()
 
 
 class QueueDoesNotExist(LedgerError, LookupError):
     """No queue of this name stands in the ledger (any more)."""
 
-    code = "QueueDoesNotExist"
+    code = "AWS.SimpleQueueService.NonExistentQueue"
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         names = ", ".join(sorted(known)[:10]) or "none"
-        super().__init__(f"There is no queue {name!r} in this ledger (queues: {names}); create_queue makes one")
+        super().__init__(
+            "The specified queue does not exist.",
+            f"There is no queue {name!r} in this ledger (queues: {names}); create_queue makes one.",
+        )
 
 
 class QueueNameExists(LedgerError):
-    """A queue of this name exists with different attributes."""
+    """A queue of this name exists with another value of an attribute."""
 
-    code = "QueueNameExists"
+    code = "QueueAlreadyExists"
+
+    def __init__(self, name: str, attribute: str, there: str | None, asked: str | None) -> None:
+        self.name, self.attribute, self.there, self.asked = name, attribute, there, asked
+        super().__init__(
+            f"A queue already exists with the same name and a different value for attribute {attribute}",
+            f"{name} has {there}, asked was {asked}; use set_attributes.",
+        )
 
 
 class MessageDoesNotExist(LedgerError, LookupError):
@@ -74,9 +143,16 @@ class MessageDoesNotExist(LedgerError, LookupError):
 
 
 class ReceiptHandleIsInvalid(LedgerError, ValueError):
-    """The receipt handle is forged, cut off, of another queue, or was replaced by a later receive."""
+    """The receipt handle is forged, cut off, of another queue, or was replaced by a later receive.
+
+    `why` says which of them, in our words.
+    """
 
     code = "ReceiptHandleIsInvalid"
+
+    def __init__(self, handle: object, why: str) -> None:
+        self.handle, self.why = handle, why
+        super().__init__(f'The input receipt handle "{shown(handle)}" is not a valid receipt handle.', why)
 
 
 class OverLimit(LedgerError):
@@ -204,3 +280,15 @@ class SparkIsNeeded(LedgerError):
     """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
 
     code = "SparkIsNeeded"
+
+
+def shown(value: object) -> str:
+    """A value as the service shows it: a text as it is. What has no end is cut."""
+    if not isinstance(value, str):
+        return _cut(repr(value), LONGEST_OTHER)
+    # Half a character, which Python's strings may hold, cannot be printed or sent on.
+    return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

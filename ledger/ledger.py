@@ -83,11 +83,8 @@ class Ledger:
         record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)
         for attribute in attributes or {}:
             if record.attributes.get(attribute) != complete.get(attribute):
-                raise QueueNameExists(
-                    f"A queue already exists with the same name and a different value for attribute {attribute}: "
-                    f"{name} has {record.attributes.get(attribute)}, asked was {complete.get(attribute)}; use "
-                    "set_attributes"
-                )
+                there, asked = record.attributes.get(attribute), complete.get(attribute)
+                raise QueueNameExists(name, attribute, there, asked)
         return self._queue(record)
 
     def queue(self, name: str) -> Queue:

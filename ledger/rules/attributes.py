@@ -133,7 +133,7 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
     )
     for name, bound in FIXED_AT_CREATION.items():
         if known and values.get(name) != known.get(name):
-            raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.")
+            raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.", recorded=name == "FifoQueue")
     lifted = values["Limits"] == "UNBOUNDED"
     for name in [name for name, kind in kinds.items() if isinstance(kind, Document) and values.get(name) == ""]:
         del values[name]

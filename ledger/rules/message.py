@@ -67,9 +67,7 @@ def entry(
     checked = body(text, most)
     size = len(checked.encode()) + size_of(known)
     if size > most:
-        raise InvalidParameterValue(
-            "MessageBody", text, f"With its attributes it has {size} bytes; the queue takes {most} (MaximumMessageSize)"
-        )
+        raise too_long(text, size, most, "With its attributes it")
     fifo = is_fifo(queue)
     group = _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
@@ -79,7 +77,9 @@ def entry(
         raise InvalidParameterValue("MessageDeduplicationId", deduplication, _NOT_FOR_THIS_QUEUE)
     if fifo and deduplication is None:
         if queue["ContentBasedDeduplication"] != "true":
-            raise InvalidParameterValue("MessageDeduplicationId", None, NO_DEDUPLICATION_ID)
+            raise InvalidParameterValue(
+                "MessageDeduplicationId", None, NO_DEDUPLICATION_ID, message=NO_DEDUPLICATION_ID
+            )
         deduplication = content_digest(checked)
     if trace_header is not None and not isinstance(trace_header, str):
         raise InvalidParameterValue("AWSTraceHeader", trace_header, "Must be a string")
@@ -94,20 +94,31 @@ NO_DEDUPLICATION_ID = (
 
 
 def body(text: object, maximum_bytes: int) -> str:
-    """`text` if it can be a body: 1 byte to the queue's MaximumMessageSize in UTF-8."""
+    """`text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8. Raises MissingParameter for
+    the empty one (recorded), InvalidParameterValue."""
+    if text is None or text == "":
+        raise MissingParameter("MessageBody")
     if not isinstance(text, str):
         raise InvalidParameterValue(
             "MessageBody", text, "Must be a string", "Encode other values, for example as JSON."
         )
     size = len(storable("MessageBody", text))
-    if not 1 <= size <= maximum_bytes:
-        raise InvalidParameterValue(
-            "MessageBody",
-            text,
-            f"It has {size} bytes and must have 1 to {maximum_bytes} (MaximumMessageSize)",
-            "Raise the queue's MaximumMessageSize, or send a pointer to the data.",
-        )
+    if size > maximum_bytes:
+        raise too_long(text, size, maximum_bytes)
     return text
+
+
+def too_long(text: str, size: int, maximum_bytes: int, counted: str = "MessageBody") -> InvalidParameterValue:
+    """The error for a message over the queue's MaximumMessageSize, in the recorded words."""
+    bound = f"Message must be shorter than {maximum_bytes} bytes"
+    return InvalidParameterValue(
+        "MessageBody",
+        text,
+        bound,
+        f"{counted} has {size} bytes and must have 1 to {maximum_bytes} (MaximumMessageSize). Raise the queue's "
+        "MaximumMessageSize, or send a pointer to the data.",
+        message=f"One or more parameters are invalid. Reason: {bound}.",
+    )
 
 
 def delay(seconds: object, queue: Mapping[str, str]) -> int:

@@ -55,7 +55,7 @@ def decode(text: object, queue: str) -> ReceiptHandle:
     """The handle in `text`; raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
     match = _HANDLE.match(text) if isinstance(text, str) else None
     if match is None or f"{zlib.crc32(text[:-9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
-        raise ReceiptHandleIsInvalid(f"The receipt handle {str(text)[:80]!r} is not one that receive handed out")
+        raise ReceiptHandleIsInvalid(text, "It is not one that receive handed out.")
     if match[1] != queue:
-        raise ReceiptHandleIsInvalid(f"The receipt handle is of another queue ({match[1]}), not of {queue}")
+        raise ReceiptHandleIsInvalid(text, f"It is of another queue ({match[1]}), not of {queue}.")
     return ReceiptHandle(match[1], int(match[2]), match[3], int(match[4]), match[5])

@@ -250,13 +250,18 @@ def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int 
         return InvalidParameterValue(
             "VisibilityTimeout",
             timeout,
-            f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds] from its receive",
-            "Give at most the time that is left, or release the message and receive it anew.",
+            f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds]",
+            "It counts from the receive. Give at most the time that is left, or release it and receive it anew.",
+        )
+    if outcome is Outcome.NOT_IN_FLIGHT:
+        return MessageNotInflight(
+            # S4.
+            "The specified message isn't in flight.",
+            f"Nothing was changed: its visibility timeout has run out (receipt handle {handle}). Receive it again.",
         )
     why = {
         Outcome.STALE: "a later receive (or a lock) has replaced the receipt",
         Outcome.ALREADY_DELETED: "the message was deleted",
-        Outcome.NOT_IN_FLIGHT: "its visibility timeout has run out",
         Outcome.INVALID: "it was never handed out for this message",
     }[outcome]
-    return kind(f"Receipt handle {handle[:80]!r}: {why}; nothing was changed. Receive the message again")
+    return ReceiptHandleIsInvalid(handle, f"Nothing was changed: {why}. Receive the message again.")

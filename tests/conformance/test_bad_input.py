@@ -9,6 +9,7 @@ from ledger.errors import (
     InvalidParameterValue,
     LedgerError,
     MessageDoesNotExist,
+    MissingParameter,
     QueueDoesNotExist,
     ReceiptHandleIsInvalid,
 )
@@ -19,9 +20,9 @@ BODY, TIMEOUT, MOST = "MessageBody", "VisibilityTimeout", "MaxNumberOfMessages"
 WRONG = {
     "a body that is a number": (lambda q, h: q.send([7]), InvalidParameterValue, f"{BODY}.*Must be a string.*JSON"),
     "a body that is bytes": (lambda q, h: q.send([b"x"]), InvalidParameterValue, f"{BODY}.*Must be a string"),
-    "an empty body": (lambda q, h: q.send(""), InvalidParameterValue, f"{BODY}.*1 to 2048.*MaximumMessageSize"),
+    "an empty body": (lambda q, h: q.send(""), MissingParameter, BODY),
     "a body too large": (lambda q, h: q.send("x" * 2_049), InvalidParameterValue, f"{BODY}.*2049 bytes.*1 to 2048.*Raise"),
-    "one bad body of many": (lambda q, h: q.send(["x", "y", ""]), InvalidParameterValue, BODY),
+    "one bad body of many": (lambda q, h: q.send(["x", "y", ""]), MissingParameter, BODY),
     "messages that are a number": (lambda q, h: q.send(7), InvalidParameterValue, "[Mm]essage"),
     "messages that are nothing": (lambda q, h: q.send(None), InvalidParameterValue, "[Mm]essage"),
     "an attempt id of a send that is a number": (lambda q, h: q.send("x", attempt_id=7), InvalidParameterValue, "(?i)attempt.*1 to 128"),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.errors import InvalidParameterValue, LedgerError, MissingParameter
 from tests.clock import FrozenClock
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
@@ -105,7 +105,7 @@ def test_a_fifo_queue_takes_its_groups_from_a_table(ledger):
     assert len(set(queue.send(table).ids()["message_id"].to_pylist())) == 2, "a deduplication id is sent once"
     with pytest.raises(InvalidParameterValue, match=r"message_group_id.*FIFO queue needs it"):
         queue.send(table.drop_columns("message_group_id"))
-    with pytest.raises(InvalidParameterValue, match=r"MessageGroupId.*row 1"):
+    with pytest.raises(MissingParameter, match=r"MessageGroupId.*row 1"):
         queue.send(pa.table({"message_group_id": ["g", None], "body": ["8", "9"]}))
     assert queue.counts().stored == 2
 
@@ -182,18 +182,18 @@ REFUSED = {
     "no such body column": (lambda q, h: q.send(pa.table({"n": [1]}), body="text"), "'text'.*no such column; it has n"),
     "a table without columns": (lambda q, h: q.send(pa.table({})), "no columns"),
     "a body that is null": (lambda q, h: q.send(pa.table({"body": ["x", None]})), r"MessageBody.*row 1.*Nothing was sent"),
-    "a body that is empty": (lambda q, h: q.send(pa.table({"body": ["x", ""]})), r"MessageBody.*1 to 1048576.*row 1"),
+    "a body that is empty": (lambda q, h: q.send(pa.table({"body": ["x", ""]})), r"MessageBody.*row 1.*Nothing was sent"),
     "a delay of half seconds": (lambda q, h: q.send(pd.DataFrame({"body": ["x"], "delay_seconds": [.5]})), "double.*int8"),
     "a delay too long": (lambda q, h: q.send(pa.table({"body": ["x"], "delay_seconds": [901]})), "DelaySeconds.*<= 900.*row 0"),
     "a keyword beside a column": (lambda q, h: q.send(pa.table({"body": ["x"]}), delay_seconds=5), "as a column.*Add"),
     "an instant in JSON": (lambda q, h: q.send(pa.table({"at": pa.array([0], pa.timestamp("us"))})), "'at'.*timestamp.*Cast"),
     "a number that JSON has not": (lambda q, h: q.send(pa.table({"n": [float("inf")]})), "row 0.*JSON has no way"),
-    "a set of handles": (lambda q, h: q.delete({h}), "'set'.*ReceiptHandle.*list"),
-    "a dict of handles": (lambda q, h: q.delete({h: 1}), "'dict'.*ReceiptHandle.*Must be a list"),
-    "a generator of handles": (lambda q, h: q.settle(release=(x for x in [h])), "'generator'.*ReceiptHandle"),
-    "a Series of handles": (lambda q, h: q.delete(pd.Series([h])), "'Series'.*ReceiptHandle"),
-    "a list of messages": (lambda q, h: q.delete([q.peek(q.send("y")[0])]), "'Message'.*message.receipt_handle"),
-    "a claim": (lambda q, h: q.settle(extend=q.receive()), "'Claim'.*Must be a list"),
+    "a set of handles": (lambda q, h: q.delete({h}), "Value set .*ReceiptHandle.*list"),
+    "a dict of handles": (lambda q, h: q.delete({h: 1}), "Value dict .*ReceiptHandle.*Must be a list"),
+    "a generator of handles": (lambda q, h: q.settle(release=(x for x in [h])), "Value generator .*ReceiptHandle"),
+    "a Series of handles": (lambda q, h: q.delete(pd.Series([h])), "Value Series .*ReceiptHandle"),
+    "a list of messages": (lambda q, h: q.delete([q.peek(q.send("y")[0])]), "Value Message .*message.receipt_handle"),
+    "a claim": (lambda q, h: q.settle(extend=q.receive()), "Value Claim .*Must be a list"),
     "a table without handles": (lambda q, h: q.delete(pd.DataFrame({"handle": [h]})), "'receipt_handle'.*it has handle"),
     "handles that are numbers": (lambda q, h: q.delete(pa.table({"receipt_handle": [1]})), "'receipt_handle'.*int64.*string"),
     "no such timeouts": (lambda q, h: q.change_visibility(pa.table({"receipt_handle": [h]}), "s"), "'s'.*no such column"),
@@ -214,7 +214,7 @@ def test_what_is_not_understood_is_refused_and_nothing_is_sent_or_settled(refuse
     queue = Ledger.in_memory(FrozenClock()).create_queue("jobs")
     (held,) = queue.send("held")
     handle = queue.receive().messages()[0].receipt_handle
-    with pytest.raises(InvalidParameterValue, match=f"(?s){says}") as raised:
+    with pytest.raises((InvalidParameterValue, MissingParameter), match=f"(?s){says}") as raised:
         call(queue, handle)
     assert isinstance(raised.value, LedgerError) and len(str(raised.value)) < 500
     assert statuses(queue, [held]) == ["in flight"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, MissingParameter
 from ledger.rules import limits, message
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 
@@ -73,16 +73,24 @@ def test_a_body_has_1_byte_to_the_queues_maximum_in_utf_8(text):
     assert message.body(text, 1_024) == text
 
 
-@pytest.mark.parametrize("text", ["", "x" * 1_025, "é" * 513, "😀" * 257])
+@pytest.mark.parametrize("text", ["x" * 1_025, "é" * 513, "😀" * 257])
 def test_another_body_is_refused_with_field_bound_and_fix(text):
     with pytest.raises(InvalidParameterValue) as raised:
         message.body(text, 1_024)
-    assert raised.value.field == "MessageBody" and "1 to 1024" in raised.value.bound
-    assert "MaximumMessageSize" in raised.value.fix
+    assert raised.value.field == "MessageBody" and "1 to 1024 (MaximumMessageSize)" in raised.value.fix
+    # Recorded, but for the number of bytes.
+    said = "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
+    assert raised.value.message == said and str(raised.value) == f"{said} {raised.value.fix}"
     assert len(str(raised.value)) < 400
 
 
-@pytest.mark.parametrize("value", [None, 7, b"bytes", ["x"], {"a": 1}])
+def test_m1_an_empty_body_is_a_missing_one():
+    with pytest.raises(MissingParameter) as raised:
+        message.body("", 1_024)
+    assert raised.value.message == "The request must contain the parameter MessageBody."
+
+
+@pytest.mark.parametrize("value", [7, b"bytes", ["x"], {"a": 1}])
 def test_a_body_that_is_no_string_is_refused(value):
     with pytest.raises(InvalidParameterValue, match=r"MessageBody.*Must be a string"):
         message.body(value, 1_024)

@@ -84,7 +84,7 @@ def test_f1_every_letter_digit_and_punctuation_character_is_taken(value):
 
 def test_a_message_counts_with_its_attributes_against_the_largest_size():
     assert entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 1}).body == "x" * 1_014
-    with pytest.raises(InvalidParameterValue, match=r"With its attributes it has 1025 bytes; the queue takes 1024"):
+    with pytest.raises(InvalidParameterValue, match=r"With its attributes it has 1025 bytes and must have 1 to 1024"):
         entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 2})
     with pytest.raises(InvalidParameterValue, match=r"MessageBody.*1026 bytes"):
         entry("é" * 513, QUEUE)

@@ -56,13 +56,13 @@ def test_anything_else_is_no_handle(value):
 
 
 def test_the_error_shows_the_handle_that_is_none():
-    with pytest.raises(ReceiptHandleIsInvalid, match="'mistyped' is not one"):
+    with pytest.raises(ReceiptHandleIsInvalid, match=r'handle "mistyped" is not a valid receipt handle. It is not one'):
         decode("mistyped", "q-0123abcd")
 
 
 @pytest.mark.parametrize("queue", ["other-0123abcd", "q-0123abce", "q", ""])
 def test_a_handle_of_another_queue_is_invalid_and_says_so(queue):
-    with pytest.raises(ReceiptHandleIsInvalid, match=rf"of another queue \(q-0123abcd\), not of {queue}$"):
+    with pytest.raises(ReceiptHandleIsInvalid, match=rf"of another queue \(q-0123abcd\), not of {queue}\.$"):
         decode(encode(HANDLE), queue)
 
 
