@@ -40,7 +40,14 @@ def empty_runs() -> Runs:
 
 
 def cut(runs: Runs, first: np.ndarray, last: np.ndarray) -> Pieces:
-    """The queries [first, last] cut at the borders of `runs`; the pieces of a query cover it exactly, in order."""
+    """The queries [first, last] cut at the borders of `runs`; the pieces of a query cover it exactly, in order.
+
+    Why it holds: `runs` are sorted and disjoint, so those that overlap a query are neighbours, `start` to `stop`, and
+    their first and last positions both grow. Clipped to the query they are the covered pieces. What is left of the
+    query is before each of them, from the end of the one before it (or of nothing: from the query's beginning), and
+    behind the last one; of these gaps the empty ones, whose first is beyond their last, are dropped. The queries may
+    overlap one another, and be in any order.
+    """
     start = np.searchsorted(runs.last, first, "left")
     stop = np.maximum(np.searchsorted(runs.first, last, "right"), start)
     overlaps = stop - start
@@ -72,7 +79,12 @@ def cut(runs: Runs, first: np.ndarray, last: np.ndarray) -> Pieces:
 
 
 def paint(runs: Runs, over: Runs) -> Runs:
-    """`runs` with `over` laid on top, neighbours of the same code joined."""
+    """`runs` with `over` laid on top, neighbours of the same code joined.
+
+    Why it holds: cut at the borders of `over`, every piece of a run is either inside `over` or beside all of it. Those
+    beside stay and those inside are replaced, so the result is disjoint again. It is also canonical: the same state
+    is the same rows, whatever way led to it, as neighbours of one code are always one run.
+    """
     pieces = cut(over, runs.first, runs.last)
     kept = pieces.code == ABSENT
     first = np.concatenate([pieces.first[kept], over.first])

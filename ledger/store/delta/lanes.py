@@ -110,8 +110,7 @@ class Lanes:
         return self.replacing(axis.paint(self.runs, over), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """The edits that turn the recorded runs into `new`."""
-        old = self.recorded
+    XX = self.recorded
         at = np.searchsorted(old.first, new.first)
         inside = at < len(old.first)
         known = inside.copy()
