@@ -101,7 +101,7 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Deletes the queue that has this name now, and all its messages; a queue made anew under the name is another
         one, and stays. Raises QueueDoesNotExist, also when another delete of the same queue was first."""
-        self.store.delete_queue(self.store.queue(name))
+        self.store.delete_queue(self.store.queue(name), self._clock)
 
     def view(self, name: str, version: int | None = None) -> DataFrame:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.

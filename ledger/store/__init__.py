@@ -175,8 +175,9 @@ class Store(Protocol):
         what `change` raises.
         """
 
-    def delete_queue(self, queue: QueueRecord) -> None:
-        """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist."""
+    def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
+        """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist. No message is moved
+        there once this has answered."""
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
         """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same.

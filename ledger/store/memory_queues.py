@@ -69,7 +69,7 @@ class MemoryQueues:
                 self._queues[queue.name] = changed
             return changed
 
-    def delete_queue(self, queue: QueueRecord) -> None:
+    def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
         with self._lock:
             self._messages.pop(self._required(queue).id)
             self._queues.pop(queue.name)

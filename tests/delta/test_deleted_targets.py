@@ -93,3 +93,83 @@ def test_a_redrive_moves_nothing_to_a_queue_deleted_since_it_was_looked_up(one, 
     assert not left
     other.upkeep()
     assert visible(other, "dead") == 1
+
+
+def once_decided(ledger, deed):
+    """Does `deed` once, when the next decision is made and about to be committed."""
+    left = [deed]
+    ledger.store.transactions._on_step = lambda step: left.pop()() if step == "chosen" and left else None
+    return left
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["whose lanes were never used", "that has messages"])
+def test_a_message_is_not_buried_in_a_queue_deleted_before_the_commit(open_ledger, clock, engine, used):
+    """A lane that was never used has no head row that the commit could trip over, and gets one."""
+    one, other = open_ledger(engine, keep_deleted_receipts=1), open_ledger(engine, keep_deleted_receipts=1)
+    queue = dead_letter_to_be(one, clock)
+    if used:
+        other.queue("dead").send("before")
+        assert other.queue("dead").receive(1, 5).count == 1
+    left = once_decided(one, lambda: other.delete_queue("dead"))
+    assert [message.body for message in queue.receive(1, 10)] == ["tried"] and not left
+    clock.advance(10)
+    other.upkeep()
+    assert visible(other, "jobs") == 1
+
+
+@pytest.mark.parametrize("destination", ["beside", None])
+def test_a_redrive_moves_nothing_to_a_queue_deleted_before_the_commit(one, other, clock, destination):
+    queue = dead_letter_to_be(one, clock)
+    one.create_queue("beside", {"Lanes": 1})
+    assert queue.receive(1, 10).count == 0
+    left, dead = once_decided(one, lambda: other.delete_queue(destination or "jobs")), one.queue("dead")
+    if destination is None:
+        assert dead.redrive() == 0
+    else:
+        with pytest.raises(QueueDoesNotExist):
+            dead.redrive(destination=destination)
+    assert not left
+    other.upkeep()
+    assert visible(other, "dead") == 1
+
+
+def test_a_move_task_moves_nothing_to_a_queue_deleted_before_the_commit(one, other, clock):
+    queue = dead_letter_to_be(one, clock)
+    one.create_queue("beside", {"Lanes": 1})
+    assert queue.receive(1, 10).count == 0
+    dead = one.queue("dead")
+    moved_to = one.store.queue("beside")
+    task_stored = one.store.put_task
+    left = []
+
+    def stored(task):
+        left.append(once_decided(one, lambda: other.delete_queue("beside"))) if not left else None
+        return task_stored(task)
+
+    one.store.put_task = stored
+    dead.start_message_move_task("beside")
+    other.upkeep()
+    assert visible(other, "dead") == 1 and moved_to.id not in {queue.id for queue in other.store.queues()}
+
+
+def test_upkeep_closes_a_deleted_queue_whose_process_ended_in_between(one, other, clock, monkeypatch):
+    """Of which anything is recorded: of any other one upkeep does not know, and what comes there is deleted with it."""
+    queue = dead_letter_to_be(one, clock)
+    other.queue("dead").send("before")
+    other.queue("dead").receive(1, 5)
+    run, deleted = other.store.transactions.run, []
+
+    def ends_behind_the_first_commit(verb, table, *others):
+        if verb == "delete_queue" and table == "visibility":
+            raise KeyboardInterrupt
+        return run(verb, table, *others)
+
+    def deed():
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(other.store.transactions, "run", ends_behind_the_first_commit)
+            other.delete_queue("dead")
+        deleted.append(True)
+        other.upkeep()
+
+    once_decided(one, deed)
+    assert [message.body for message in queue.receive(1, 10)] == ["tried"] and deleted

@@ -11,8 +11,8 @@ from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
 from ledger.store import Change, QueueRecord
-from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where
-from ledger.store.delta.lanes import instants
+from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
+from ledger.store.delta.lanes import Lanes, instants
 from ledger.store.delta.tables import EXPIRED_BEFORE, QUEUES
 from ledger.store.delta.transaction import Plan, Transactions
 
@@ -84,19 +84,34 @@ class Queues:
         under way either, for it has to decide again."""
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
-    def delete(self, queue: QueueRecord) -> None:
-        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them."""
+    def delete(self, queue: QueueRecord, clock: Clock) -> None:
+        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Then counts up
+        all its lanes: whoever decided before that to move messages there, and did not commit yet, decides again.
+
+        In this order: whoever decides after the second commit finds no queue, whoever decided before it trips over it.
+        What comes there in between, while the queue is being deleted, goes with it. Should this process end in between,
+        upkeep does what is left of a queue of which anything is recorded, see `Tidying.forget`.
+        """
 
         def decide(losses: int) -> Plan[None]:
-            snapshot = self._engine.load("queues", Where())
+            snapshot, now = self._engine.load("queues", Where()), clock()
             names = _records(snapshot.rows)
             known = names.get(queue.name)
             if known is None or known.id != queue.id:
                 raise QueueDoesNotExist(queue.name, names)
             edits = _edits([("delete", known, known.revision)])
-            return Plan(snapshot, Where(), edits, [], lambda version: None, known.modified_at)
+            return Plan(snapshot, Where(), edits, [], lambda version: None, now)
+
+        def close(losses: int) -> Plan[None]:
+            snapshot, now = self._engine.load("visibility", Where(queue.id)), clock()
+            lanes = Lanes(queue.id, snapshot.rows)
+            # A lane that was never used has no head row yet: then there is one to be met.
+            all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.revisions})
+            at = max(now, lanes.latest)
+            return Plan(snapshot, Where(queue.id, all_lanes), lanes.heads(all_lanes, at), [], lambda version: None, at)
 
         self._transactions.run("delete_queue", "queues", queue.id, decide)
+        self._transactions.run("delete_queue", "visibility", queue.id, close)
 
     def _rewrite(
         self,
