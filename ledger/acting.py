@@ -111,7 +111,7 @@ class Acting(DeadLetters):
     def _act(self, actions: Sequence[Any]) -> list[Any]:
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
-        accept_late = record.attributes["LateChange"] == "accept"
+        receipts = attribute_rules.receipts_of(record.attributes)
         with contextlib.ExitStack() as stack:
             # A claim's own verbs say for themselves what they end.
             ending = [
@@ -120,7 +120,7 @@ class Acting(DeadLetters):
                 if not action.whole_claim and action.ends
                 for claim in self._claims.of(action.receipt_id)
             ]
-            answers = self._store.act(record, actions, limits, accept_late, self._clock)
+            answers = self._store.act(record, actions, limits, receipts, self._clock)
             for number, one in ending:
                 one.answered(answers[number])
             return answers

@@ -11,6 +11,7 @@ from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidPa
 from ledger.rules import limits, redrive
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 from ledger.rules.text import storable
+from ledger.rules.visibility import Receipts
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FIFO_SUFFIX = ".fifo"
@@ -42,6 +43,7 @@ class Document:
 
 
 BOOLEAN = ("false", "true")
+FENCED = "fenced"
 #: The attributes that every queue has: those of SQS, then ours.
 ATTRIBUTES: dict[str, WholeNumber | Choice | Document] = {
     "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
@@ -60,8 +62,11 @@ ATTRIBUTES: dict[str, WholeNumber | Choice | Document] = {
     "MaximumVisibilityTimeout": WholeNumber(
         limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
     ),
-    # V9: the documented error, or the recorded service's 200 on standard queues. On FIFO queues it has no effect: a
-    # late change is MessageNotInflight there, as others of the group may be held by another receiver by then.
+    # V8, V9: the documented errors, or what the service was recorded to do on standard queues: changes through a
+    # receipt that a later receive replaced, and late ones, are accepted. On FIFO queues it has no effect: others of the
+    # group may be held by another receiver by then.
+    "Receipts": Choice(FENCED, (FENCED, "recorded")),
+    # Of the two the late ones alone, for queues that had this before; Receipts sets it along, see `_together`.
     "LateChange": Choice("reject", ("reject", "accept")),
     # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
     "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
@@ -131,6 +136,7 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
             for n, text in texts.items()
         }
     )
+    _together(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
         if known and values.get(name) != known.get(name):
             raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.", recorded=name == "FifoQueue")
@@ -196,6 +202,13 @@ def retention_period(attributes: Mapping[str, str]) -> int:
     return int(attributes["MessageRetentionPeriod"]) * limits.MILLISECONDS
 
 
+def receipts_of(attributes: Mapping[str, str]) -> Receipts:
+    """V8, V9: what changes through receipts a queue with these attributes takes."""
+    if attributes["Receipts"] == "recorded":
+        return Receipts.RECORDED
+    return Receipts.LATE if attributes["LateChange"] == "accept" else Receipts.FENCED
+
+
 def limits_of(attributes: Mapping[str, str]) -> Limits:
     """The bounds a queue with these attributes works under."""
     chosen = SQS if attributes["Limits"] == "SQS" else UNBOUNDED
@@ -208,6 +221,15 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
     )
+
+
+def _together(given: Mapping[str, str], values: dict[str, str]) -> None:
+    """Receipts says for LateChange, too, what it is, unless both are given; `recorded` has late changes accepted."""
+    if "Receipts" in given and "LateChange" not in given:
+        values["LateChange"] = "accept" if values["Receipts"] == "recorded" else "reject"
+    if values["Receipts"] == "recorded" and values["LateChange"] == "reject":
+        bound = "With Receipts=recorded late changes are accepted"
+        raise InvalidAttributeValue("LateChange", "reject", bound, "Set Receipts=fenced.")
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,8 @@ class Standing(Enum):
 
     UNKNOWN = "nothing is recorded about the message"
     DELETED = "the message is deleted"
-    SUPERSEDED = "another receipt, or a lock, came after it"
+    REPLACED = "another receipt came after it"
+    SUPERSEDED = "a lock, a restore or a move came after it"
     RELEASED = "given back under this receipt, and not received again"
     LATE = "its deadline has passed, and the message was not received again"
     HELD = "in flight under this receipt"
@@ -44,17 +45,27 @@ class Outcome(str, Enum):
     EXPIRED = "the receipt handle has expired"
 
 
+class Receipts(str, Enum):
+    """What changes through receipts a standard queue takes: its attributes Receipts and LateChange (V8, V9)."""
+
+    FENCED = "only those of a receipt that holds its message"
+    LATE = "also those of a receipt whose message nobody received since"
+    RECORDED = "also those of a receipt that a later receive replaced"
+
+
 #: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE and RELEASED ever change anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
     (Standing.RELEASED, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
+    (Standing.REPLACED, Verb.CHANGE): Outcome.STALE,
     (Standing.SUPERSEDED, Verb.CHANGE): Outcome.STALE,
     (Standing.DELETED, Verb.CHANGE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.CHANGE): Outcome.INVALID,
     (Standing.HELD, Verb.DELETE): Outcome.DELETED,
     (Standing.LATE, Verb.DELETE): Outcome.DELETED,
     (Standing.RELEASED, Verb.DELETE): Outcome.DELETED,
+    (Standing.REPLACED, Verb.DELETE): Outcome.STALE,
     (Standing.SUPERSEDED, Verb.DELETE): Outcome.STALE,
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
     (Standing.UNKNOWN, Verb.DELETE): Outcome.INVALID,
@@ -65,20 +76,28 @@ LATE_TABLE = {
     (Standing.LATE, Verb.CHANGE): Outcome.CHANGED,
     (Standing.RELEASED, Verb.CHANGE): Outcome.CHANGED,
 }
+#: V8: where queues with Receipts=recorded differ: "The recorded service lets the change through". The deadline changes
+#: and the newer receipt stays the message's; where none is (a lock, a restore, a move), there is nothing to change.
+RECORDED_TABLE = {**LATE_TABLE, (Standing.REPLACED, Verb.CHANGE): Outcome.CHANGED}
 #: V10: where FIFO queues differ. Recorded: "Reason: The receipt handle has expired." No late change is ever accepted
-#: there: others of its group may be in flight under another receipt by then, and a group has one receiver.
+#: there, and none through a replaced receipt: others of its group may be in flight under another receipt by then, and
+#: a group has one receiver.
 FIFO_TABLE = {
     **TABLE,
     (Standing.LATE, Verb.DELETE): Outcome.EXPIRED,
     (Standing.RELEASED, Verb.DELETE): Outcome.EXPIRED,
 }
+_STANDARD = {Receipts.FENCED: TABLE, Receipts.LATE: LATE_TABLE, Receipts.RECORDED: RECORDED_TABLE}
 
 
-def table(*, fifo: bool, accept_late: bool = False) -> dict[tuple[Standing, Verb], Outcome]:
-    """The table of a queue. `accept_late` is its LateChange, which has no effect on FIFO queues."""
+def table(
+    *, fifo: bool, receipts: Receipts = Receipts.FENCED, whole_claim: bool = False
+) -> dict[tuple[Standing, Verb], Outcome]:
+    """The table of a queue. Its `receipts` have no effect on FIFO queues. What is done to a whole claim never changes
+    what another receiver has by now, whatever a queue takes handle by handle."""
     if fifo:
         return FIFO_TABLE
-    return LATE_TABLE if accept_late else TABLE
+    return _STANDARD[Receipts.LATE if whole_claim and receipts is Receipts.RECORDED else receipts]
 
 
 def standing(record: Record, receipt_id: str, now: int) -> Standing:
@@ -90,7 +109,7 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
     if record.receipt_id is None and record.visible_at is None:
         return Standing.UNKNOWN
     if record.receipt_id != receipt_id:
-        return Standing.SUPERSEDED
+        return Standing.SUPERSEDED if record.receipt_id is None else Standing.REPLACED
     if record.released_at is not None:
         return Standing.RELEASED
     return Standing.HELD if status(record, 0, now) is Status.IN_FLIGHT else Standing.LATE
@@ -117,12 +136,12 @@ def change(
     now: int,
     *,
     ceiling: int | None,
-    accept_late: bool,
+    receipts: Receipts = Receipts.FENCED,
     fifo: bool = False,
     whole_claim: bool = False,
     only_later: bool = False,
 ) -> tuple[Outcome, Record]:
-    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases. `accept_late`, `fifo`: see `table`.
+    """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
 
     V7, S4: "If you attempt to set the VisibilityTimeout to a value greater than the maximum time left, Amazon SQS
     returns an error": `ceiling` is in seconds from the receive that granted the receipt, None for no ceiling.
@@ -133,7 +152,7 @@ def change(
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
         return Outcome.SETTLED, record
-    outcome = table(fifo=fifo, accept_late=accept_late)[stands, Verb.CHANGE]
+    outcome = table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[stands, Verb.CHANGE]
     if outcome is not Outcome.CHANGED:
         return outcome, record
     visible_at = now + timeout * MILLISECONDS
@@ -227,16 +246,21 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
 
 
 #: The error that an outcome is on the wire and in Python, by verb; an outcome that is not here is a success.
-#: V8, V13: "change is an error; delete on a standard queue succeeds and does nothing".
+#: V8: "change is an error; delete on a standard queue succeeds and does nothing"; V13: "change is
+#: InvalidParameterValue [...], delete succeeds again".
 ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
     (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
-    (Verb.CHANGE, Outcome.ALREADY_DELETED): ReceiptHandleIsInvalid,
+    (Verb.CHANGE, Outcome.ALREADY_DELETED): InvalidParameterValue,
     (Verb.CHANGE, Outcome.NOT_IN_FLIGHT): MessageNotInflight,
     (Verb.CHANGE, Outcome.BEYOND_CEILING): InvalidParameterValue,
     (Verb.CHANGE, Outcome.INVALID): ReceiptHandleIsInvalid,
     (Verb.DELETE, Outcome.INVALID): ReceiptHandleIsInvalid,
     (Verb.DELETE, Outcome.EXPIRED): InvalidParameterValue,
 }
+
+
+#: V13, recorded.
+NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
 def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int | None) -> LedgerError | None:
@@ -246,6 +270,10 @@ def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int 
         return None
     if outcome is Outcome.EXPIRED:
         return InvalidParameterValue("ReceiptHandle", handle, "The receipt handle has expired", "Receive it again.")
+    if outcome is Outcome.ALREADY_DELETED:
+        return InvalidParameterValue(
+            "ReceiptHandle", handle, NOT_AVAILABLE, "It was deleted: nobody receives it again."
+        )
     if kind is InvalidParameterValue:
         return InvalidParameterValue(
             "VisibilityTimeout",
@@ -261,7 +289,6 @@ def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int 
         )
     why = {
         Outcome.STALE: "a later receive (or a lock) has replaced the receipt",
-        Outcome.ALREADY_DELETED: "the message was deleted",
         Outcome.INVALID: "it was never handed out for this message",
     }[outcome]
     return ReceiptHandleIsInvalid(handle, f"Nothing was changed: {why}. Receive the message again.")

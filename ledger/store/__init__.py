@@ -23,7 +23,7 @@ from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
 from ledger.rules.state import Record, Retention, Status
-from ledger.rules.visibility import Outcome, Verb
+from ledger.rules.visibility import Outcome, Receipts, Verb
 
 RUN_FIELDS = [
     pa.field("lane", pa.int32()),
@@ -191,7 +191,7 @@ class Store(Protocol):
         """Grants up to `maximum` visible messages (None: all) to one new receipt, or None when none is visible."""
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
         """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
 
@@ -241,7 +241,7 @@ class Store(Protocol):
 
 
 def decide(
-    queue: QueueRecord, action: Action, record: Record, limits: Limits, accept_late: bool, now: int
+    queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
     """What an action does to one message, by the rules."""
     fifo = is_fifo(queue.attributes)
@@ -253,7 +253,7 @@ def decide(
         action.timeout,
         now,
         ceiling=limits.maximum_visibility_timeout,
-        accept_late=accept_late,
+        receipts=receipts,
         fifo=fifo,
         whole_claim=action.whole_claim,
         only_later=action.only_later,

@@ -18,7 +18,7 @@ from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import GONE, Record, Status, came, expires_at, status
-from ledger.rules.visibility import Outcome
+from ledger.rules.visibility import Outcome, Receipts
 from ledger.store import (
     GRANTED_RUNS,
     OUTCOME_RUNS,
@@ -156,7 +156,7 @@ class MemoryStore(MemoryQueues):
             return len(ways)
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
         with self._lock:
             now = clock()
@@ -170,7 +170,7 @@ class MemoryStore(MemoryQueues):
                         place = run["segment"], seq
                         outcome, record = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED, None
                         if place in before:
-                            outcome, record = decide(queue, action, before[place], limits, accept_late, now)
+                            outcome, record = decide(queue, action, before[place], limits, receipts, now)
                         if record is not None and record != before[place]:
                             if changed.setdefault(place, action) is not action:
                                 raise named_twice()

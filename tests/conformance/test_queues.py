@@ -55,6 +55,20 @@ def test_a_refused_change_of_attributes_changes_nothing(queue, given):
     assert queue.attributes() == before
 
 
+def test_v8_v9_receipts_says_for_late_changes_too_what_it_is(make_queue):
+    queue = make_queue(LateChange="accept")
+    both = lambda: tuple(queue.attributes()[name] for name in ("Receipts", "LateChange"))  # noqa: E731
+    assert both() == ("fenced", "accept")
+    queue.set_attributes({"Receipts": "recorded"})
+    assert both() == ("recorded", "accept")
+    with pytest.raises(InvalidAttributeValue, match="Set Receipts=fenced"):
+        queue.set_attributes({"LateChange": "reject"})
+    queue.set_attributes({"Receipts": "fenced"})
+    assert both() == ("fenced", "reject")
+    queue.set_attributes({"Receipts": "fenced", "LateChange": "accept"})
+    assert both() == ("fenced", "accept")
+
+
 def test_tags_are_set_replaced_and_read(ledger, world):
     queue = ledger.create_queue("tagged", tags={"team": "blue"})
     assert queue.tags() == {"team": "blue"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 
@@ -142,6 +142,60 @@ def test_v9_a_queue_with_late_change_accept_extends_what_nobody_else_received(ma
         queue.change_visibility(handle, 60)
 
 
+def test_v8_v9_a_queue_of_recorded_receipts_takes_changes_through_replaced_ones(make_queue, clock):
+    queue = make_queue(Receipts="recorded")
+    assert queue.attributes()["LateChange"] == "accept"
+    ids = queue.send(["x"])
+    replaced = received(queue).receipt_handle
+    clock.advance(30)
+    newer = received(queue).receipt_handle
+    queue.change_visibility(replaced, 60)
+    assert seconds_until(queue.peek(ids[0]), clock) == 60
+    queue.change_visibility(newer, 50)
+    assert seconds_until(queue.peek(ids[0]), clock) == 50
+    clock.advance(51)
+    assert queue.change_visibility([replaced], [40])[0].successful and not queue.receive()
+    queue.delete(replaced)
+    assert statuses(queue, ids) == ["in flight"]
+    queue.delete(newer)
+    assert statuses(queue, ids) == ["deleted"]
+
+
+def test_v8_a_claim_never_extends_what_another_receiver_has_whatever_the_queue_takes(make_queue, clock):
+    queue = make_queue(Receipts="recorded")
+    ids = queue.send(["x"])
+    claim = queue.receive(1, 30)
+    clock.advance(30)
+    received(queue)
+    with pytest.raises(LeaseLost):
+        claim.extend(600)
+    assert seconds_until(queue.peek(ids[0]), clock) == 30
+
+
+def test_v8_on_a_fifo_queue_a_replaced_receipt_changes_nothing_whatever_its_receipts(ledger, clock):
+    queue = ledger.create_queue("recorded.fifo", {"FifoQueue": True, "Receipts": "recorded", "VisibilityTimeout": 30})
+    queue.send([{"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}])
+    replaced = received(queue).receipt_handle
+    clock.advance(30)
+    received(queue)
+    with pytest.raises(ReceiptHandleIsInvalid):
+        queue.change_visibility(replaced, 60)
+
+
+def test_v13_a_change_of_a_deleted_message_is_the_services_error_and_a_delete_succeeds(queue):
+    ids = queue.send(["x"])
+    handle = received(queue).receipt_handle
+    queue.delete(handle)
+    reason = "Message does not exist or is not available for visibility timeout change."
+    for timeout in (0, 60):
+        with pytest.raises(InvalidParameterValue) as caught:
+            queue.change_visibility(handle, timeout)
+        assert caught.value.message == f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}"
+        assert queue.change_visibility([handle], timeout)[0].error_code == "InvalidParameterValue"
+    queue.delete(handle)
+    assert statuses(queue, ids) == ["deleted"]
+
+
 def test_v10_a_delete_after_the_deadline_deletes_what_nobody_received_again(queue, clock):
     ids = queue.send(["x"])
     handle = received(queue).receipt_handle
@@ -208,7 +262,7 @@ def test_v13_a_deleted_message_never_comes_back(queue, clock):
     with changing_nothing(queue, ids):
         assert not queue.receive()
         queue.delete(handle)
-        with pytest.raises(ReceiptHandleIsInvalid, match="deleted"):
+        with pytest.raises(InvalidParameterValue):
             queue.change_visibility(handle, 60)
 
 

@@ -63,7 +63,7 @@ class World(RuleBasedStateMachine):
     @initialize(
         fifo=st.booleans(),
         lanes=st.sampled_from([1, 1, 3]),
-        late=st.sampled_from(["reject", "accept"]),
+        receipts=st.sampled_from([{"LateChange": "reject"}, {"LateChange": "accept"}, {"Receipts": "recorded"}]),
         limits=st.sampled_from(["UNBOUNDED", "UNBOUNDED", "SQS"]),
         retention=st.sampled_from([None, None, 100]),
         delay=st.sampled_from([0, 0, 5]),
@@ -74,7 +74,7 @@ class World(RuleBasedStateMachine):
         self,
         fifo: bool,
         lanes: int,
-        late: str,
+        receipts: dict[str, str],
         limits: str,
         retention: int | None,
         delay: int,
@@ -87,7 +87,7 @@ class World(RuleBasedStateMachine):
         self.ledger, self.oracle = self.open(self.clock, self.settings), Oracle(self.clock)
         attributes: dict[str, object] = {
             "Lanes": lanes,
-            "LateChange": late,
+            **receipts,
             "VisibilityTimeout": 10,
             "MaximumVisibilityTimeout": CEILING,
             "Limits": limits,

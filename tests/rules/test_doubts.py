@@ -32,9 +32,10 @@ def begin(record, receipt, now):
 #: By the rule's name: the record after it; None where it does not apply.
 RULES = {
     "receive": on_a_free_message(lambda record, receipt, now: visibility.receive(record, receipt, receipt, 30, now)),
-    "change": changing(30, accept_late=False),
-    "change late": changing(30, accept_late=True),
-    "change to 0": changing(0, accept_late=True),
+    "change": changing(30),
+    "change late": changing(30, receipts=visibility.Receipts.LATE),
+    "change through a replaced receipt": changing(30, receipts=visibility.Receipts.RECORDED),
+    "change to 0": changing(0, receipts=visibility.Receipts.LATE),
     "delete": lambda record, receipt, now: visibility.delete(record, receipt, now)[1],
     "lock": lambda record, receipt, now: visibility.lock(record, 30, now),
     "restart": lambda record, receipt, now: (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.rules import visibility
+from ledger.rules import redrive, visibility
 from ledger.rules.state import UNTOUCHED, Record, Status, status
 from ledger.rules.visibility import Outcome, Standing, standing
 
@@ -16,7 +16,7 @@ def received(timeout=30, at=NOW, receipt="r1", before=UNTOUCHED, attempt=None):
 
 
 def change(record, timeout, now, receipt="r1", ceiling=TWELVE_HOURS, **how):
-    return visibility.change(record, receipt, timeout, now, ceiling=ceiling, **{"accept_late": False, **how})
+    return visibility.change(record, receipt, timeout, now, ceiling=ceiling, **how)
 
 
 @pytest.mark.parametrize("timeout", [0, 1, 30, TWELVE_HOURS])
@@ -99,9 +99,7 @@ def test_v7_without_a_ceiling_every_extension_holds():
 
 
 def heartbeat(record, timeout, now, ceiling=TWELVE_HOURS):
-    return visibility.change(
-        record, "r1", timeout, now, ceiling=ceiling, accept_late=False, whole_claim=True, only_later=True
-    )
+    return visibility.change(record, "r1", timeout, now, ceiling=ceiling, whole_claim=True, only_later=True)
 
 
 def test_v4_a_heartbeat_extends_and_never_shortens_what_was_given_longer():
@@ -129,8 +127,37 @@ def test_v8_through_a_replaced_receipt_nothing_changes():
 def test_v8_a_replaced_receipt_stays_stale_after_the_later_one_ran_out():
     taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
     now = NOW + 100 * SECOND
-    assert change(taken, 60, now, accept_late=True) == (Outcome.STALE, taken)
+    assert change(taken, 60, now, receipts=visibility.Receipts.LATE) == (Outcome.STALE, taken)
     assert visibility.delete(taken, "r1", now) == (Outcome.STALE, taken)
+
+
+def test_v8_a_queue_of_recorded_receipts_lets_a_change_through_a_replaced_one_through():
+    """ "The recorded service lets the change through": the deadline changes, and the newer receipt stays the receipt."""
+    taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
+    recorded = {"receipts": visibility.Receipts.RECORDED}
+    for now in (NOW + 32 * SECOND, NOW + 100 * SECOND):
+        assert change(taken, 60, now, **recorded) == (Outcome.CHANGED, taken._replace(visible_at=now + 60 * SECOND))
+        released = taken._replace(visible_at=now, released_at=now)
+        assert change(taken, 0, now, **recorded) == (Outcome.CHANGED, released)
+        assert visibility.delete(taken, "r1", now) == (Outcome.STALE, taken)
+
+
+def test_v8_a_whole_claim_and_a_heartbeat_never_change_what_another_receiver_has():
+    taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
+    for how in ({"whole_claim": True}, {"only_later": True}, {"fifo": True}):
+        outcome = change(taken, 60, NOW + 32 * SECOND, receipts=visibility.Receipts.RECORDED, **how)
+        assert outcome == (Outcome.STALE, taken)
+
+
+@pytest.mark.parametrize("after", ["locked", "restored", "moved"])
+def test_v8_where_no_receipt_is_on_record_there_is_none_to_change_through(after):
+    taken, now = received(30), NOW + 40 * SECOND
+    record = {
+        "locked": visibility.lock(taken, 60, now),
+        "restored": visibility.restore(visibility.delete(taken, "r1", NOW + SECOND)[1], "r1", now),
+        "moved": redrive.moved_away(taken, "dead-0"),
+    }[after]
+    assert change(record, 60, now, receipts=visibility.Receipts.RECORDED) == (Outcome.STALE, record)
 
 
 def test_v9_a_change_after_the_deadline_is_not_in_flight():
@@ -139,7 +166,7 @@ def test_v9_a_change_after_the_deadline_is_not_in_flight():
 
 
 def test_v9_a_queue_that_accepts_late_changes_extends_what_nobody_else_received():
-    outcome, record = change(received(30), 60, NOW + 31 * SECOND, accept_late=True)
+    outcome, record = change(received(30), 60, NOW + 31 * SECOND, receipts=visibility.Receipts.LATE)
     assert outcome is Outcome.CHANGED
     assert record.visible_at == NOW + 91 * SECOND
 
@@ -150,13 +177,16 @@ def test_v9_on_a_fifo_queue_no_late_change_is_accepted(timeout):
     held = received(30)
     _, released = change(held, 0, NOW + SECOND)
     for gone, now in ((held, NOW + 31 * SECOND), (released, NOW + 2 * SECOND)):
-        assert change(gone, timeout, now, accept_late=True, fifo=True) == (Outcome.NOT_IN_FLIGHT, gone)
-        assert change(gone, timeout, now, accept_late=True)[0] is Outcome.CHANGED
-    assert change(held, 60, NOW + 29 * SECOND, accept_late=True, fifo=True)[0] is Outcome.CHANGED
+        assert change(gone, timeout, now, receipts=visibility.Receipts.LATE, fifo=True) == (Outcome.NOT_IN_FLIGHT, gone)
+        assert change(gone, timeout, now, receipts=visibility.Receipts.LATE)[0] is Outcome.CHANGED
+    assert change(held, 60, NOW + 29 * SECOND, receipts=visibility.Receipts.LATE, fifo=True)[0] is Outcome.CHANGED
 
 
 def test_v9_a_late_change_still_has_the_ceiling_of_its_receive():
-    assert change(received(30), 60, NOW + 50 * SECOND, ceiling=100, accept_late=True)[0] is Outcome.BEYOND_CEILING
+    assert (
+        change(received(30), 60, NOW + 50 * SECOND, ceiling=100, receipts=visibility.Receipts.LATE)[0]
+        is Outcome.BEYOND_CEILING
+    )
 
 
 def test_v10_a_delete_after_the_deadline_deletes_when_nobody_received_it_again():
@@ -224,7 +254,7 @@ def test_v12_a_lock_ends_what_was_released_or_attempted_before():
 def test_v13_a_deleted_message_stays_deleted():
     _, gone = visibility.delete(received(30), "r1", NOW)
     assert change(gone, 60, NOW) == (Outcome.ALREADY_DELETED, gone)
-    assert change(gone, 0, NOW, accept_late=True) == (Outcome.ALREADY_DELETED, gone)
+    assert change(gone, 0, NOW, receipts=visibility.Receipts.LATE) == (Outcome.ALREADY_DELETED, gone)
     assert visibility.delete(gone, "r1", NOW + SECOND) == (Outcome.ALREADY_DELETED, gone)
     assert status(gone, 0, NOW + 10**9) is Status.DELETED
 
@@ -298,7 +328,7 @@ def test_a_handle_that_was_never_handed_out_is_invalid():
 def test_settling_a_message_by_itself_is_no_part_of_its_claim():
     _, released = change(received(30), 0, NOW + SECOND)
     now = NOW + 2 * SECOND
-    assert visibility.change(released, "r1", 60, now, ceiling=None, accept_late=False)[0] is Outcome.NOT_IN_FLIGHT
+    assert visibility.change(released, "r1", 60, now, ceiling=None)[0] is Outcome.NOT_IN_FLIGHT
     assert visibility.delete(released, "r1", now)[0] is Outcome.DELETED
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
+from ledger.rules.attributes import FENCED
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
 from ledger.store.delta.lanes import Lanes, instants
@@ -158,7 +159,8 @@ def _record(
     modified_at: object,
     revision: int,
 ) -> QueueRecord:
-    shown = dict(attributes)
+    # Queues of earlier releases do not have it; and it is not written where it says nothing, for these to read.
+    shown = {"Receipts": FENCED, **dict(attributes)}
     expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
     instants = _milliseconds(created_at), _milliseconds(modified_at)
     return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, expired_before)
@@ -183,7 +185,8 @@ def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
 
 def _kept(record: QueueRecord) -> list[tuple[str, str]]:
     hidden = {EXPIRED_BEFORE: str(record.expired_before)} if record.expired_before >= 0 else {}
-    return list({**record.attributes, **hidden}.items())
+    shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}
+    return list({**shown, **hidden}.items())
 
 
 def _milliseconds(instant: object) -> int:

@@ -14,7 +14,7 @@ from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome, Verb
+from ledger.rules.visibility import Outcome, Receipts, Verb
 from ledger.settings import Settings
 from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
 from ledger.store import decide as decided
@@ -62,7 +62,7 @@ class DeltaStore:
         self.read = Reader(engine, self.stocks).messages
 
     def act(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, accept_late: bool, clock: Clock
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
         """One MERGE over the lanes that the actions name."""
         named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
@@ -82,7 +82,7 @@ class DeltaStore:
                 outcome_of = dict.fromkeys(pieces.code.tolist())
                 new_code = {}
                 for code in outcome_of:
-                    outcome, record = decided(queue, action, lanes.record(code), limits, accept_late, loaded.now)
+                    outcome, record = decided(queue, action, lanes.record(code), limits, receipts, loaded.now)
                     outcome_of[code] = outcome
                     new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
                 answers.append(self._outcomes(lanes, action, pieces, outcome_of))
