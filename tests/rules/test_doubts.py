@@ -61,7 +61,9 @@ def test_every_rule_that_records_something_is_among_these():
     for module in (visibility, output, redrive):
         for name, rule in inspect.getmembers(module, inspect.isfunction):
             records = "Record" in str(inspect.signature(rule).return_annotation)
-            assert not records or rule.__module__ != module.__name__ or name in known, f"{module.__name__}.{name}"
+            # Where tests/mutation judges the rules, a rule's mutants are its neighbours.
+            own = rule.__module__ == module.__name__ and "__mutmut_" not in name
+            assert not records or not own or name in known, f"{module.__name__}.{name}"
 
 
 @given(steps)
