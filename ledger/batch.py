@@ -77,11 +77,12 @@ class Claim:
     @property
     def dataframe(self) -> DataFrame:
         """The messages, a row each: message_id, body (string), message_attributes (map), sent_at, first_received_at
-        (timestamp), receive_count (int), receipt_handle (string). Lazy; needs Spark."""
+        (timestamp), receive_count (int), receipt_handle (string). Lazy and without an order; needs Spark."""
         return self._queue._spark().messages(self._queue._record(), self._grant)
 
     def messages(self) -> list[Message]:
-        """The messages as a list, oldest first; for claims that fit in memory. Needs no Spark."""
+        """The messages as a list, oldest first, on FIFO queues in the order in which `Queue.receive` granted them; for
+        claims that fit in memory. Needs no Spark."""
         if self._grant is None:
             return []
         record, now = self._queue._record(), self._queue._clock()

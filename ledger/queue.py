@@ -104,7 +104,8 @@ class Queue(Acting):
         waits for a message when there is none; without it the queue's ReceiveMessageWaitTimeSeconds. The same
         `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted; it is an
         error when that claim is larger than `max_messages`. Every task needs an id of its own, as for `send`.
-        On FIFO queues (F2) a claim has the first messages of every group of which none is in flight, in order.
+        On FIFO queues (F2) a claim has the first messages of groups of which none is in flight, in order: the groups as
+        they became receivable (their first message came, or their last hold ended), each drained before the next.
         D1: what was received as often as the queue's RedrivePolicy allows goes to the dead-letter queue instead.
         Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
         Raises OutputUnreadable, which names the table, when all there is was left in doubt by a `claim.write` whose
@@ -138,7 +139,11 @@ class Queue(Acting):
             record = self._record()
 
     def claim(self, receipt_id: str) -> Claim:
-        """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on."""
+        """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.
+
+        Its `messages()` on a FIFO queue: each group in order and by itself, but the groups as their first messages
+        came; in which order they were granted is not recorded. So it is with an attempt that gets its claim again.
+        """
         record = self._record()
         # An empty claim has no receipt, and messages that nobody received have none either: those it does not mean.
         grant = self._store.held(record, receipt_id) if receipt_id else None

@@ -3,32 +3,80 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Hashable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
-from ledger.rules.state import GONE, Status
+from ledger.rules.state import GONE, Record, Status
 
-Message = TypeVar("Message", bound=Hashable)
+Message = TypeVar("Message")
 #: A send's ordinal takes this many bits of a sequence number; the count of sends has the bits above.
 ORDINAL_BITS = 32
 
 
-def receivable(messages: Iterable[tuple[Message, str, Status]]) -> Iterator[Message]:
-    """Of (message, group, status) in sequence order, those that a receive may take, in that order.
+class Member(NamedTuple):
+    """A message of a FIFO queue, gone or not, as its order asks for it. Instants in milliseconds."""
+
+    message: Any
+    group: str
+    status: Status
+    #: When it came, or its delay passed, whichever is later.
+    since: int
+    #: See `hold_ended`.
+    hold_ended: int | None = None
+
+
+def receivable(members: Iterable[Member], now: int) -> list[Any]:
+    """Of the members of a queue in sequence order, those that a receive may take, in the order in which it takes them.
 
     S1: "When you receive a message with a message group ID, no more messages for the same message group ID are
     returned unless you delete the message or it becomes visible." A member that is not visible holds back what follows.
     Recorded (fifo_group_visibility_extends_with_change_message_visibility): it does not hold back what comes before it.
     F4: one that is gone, deleted or expired, is no member any more.
+
+    F2, recorded: groups in the order in which they became receivable, each drained before the next. A group became so
+    when its first message came, or when the last hold of any of its messages ended (gone ones too): so one that was
+    served stands behind those that were not. Within one millisecond a hold's end is the later; then the place of the
+    groups' first messages decides. All this is derived: of what upkeep dropped, long gone, no hold is known any more.
     """
-    held = set()
-    for message, group, status in messages:
-        if status is Status.VISIBLE:
-            if group not in held:
-                yield message
-        elif status not in GONE:
-            held.add(group)
+    hidden: set[str] = set()
+    free: dict[str, list[Member]] = {}
+    ended: dict[str, int] = {}
+    for member in members:
+        group = member.group
+        if member.hold_ended is not None and member.hold_ended <= now:
+            ended[group] = max(member.hold_ended, ended.get(group, 0))
+        if member.status is Status.VISIBLE:
+            if group not in hidden:
+                free.setdefault(group, []).append(member)
+        elif member.status not in GONE:
+            hidden.add(group)
+    groups = sorted(free, key=lambda group: turn(free[group][0].since, ended.get(group)))
+    return [member.message for group in groups for member in free[group]]
+
+
+def turn(since: int, ended: int | None) -> tuple[int, bool]:
+    """A group's place among the others, smaller first: of the instant since when its first message could be received,
+    and that at which the last hold of the group ended (None: there was none)."""
+    return (since, False) if ended is None or ended < since else (ended, True)
+
+
+def hold_ended(record: Record, expires_at: int) -> int | None:
+    """When the last hold of a message ended or is to end: by its deadline, which a release and a restore set to their
+    own instant, by a delete, or as the message expired. A lock is a hold too. None: nobody held it in this queue."""
+    if record.visible_at is None:
+        return None
+    ends = min(record.visible_at, expires_at)
+    return ends if record.deleted_at is None else min(ends, record.deleted_at)
+
+
+def drained(messages: Iterable[Message], group_of: Callable[[Message], str | None]) -> list[Message]:
+    """Messages in order, each group before the next, in the order of the groups' first ones: how a claim is read of
+    which nobody knows any more in which order it was granted."""
+    groups: dict[str | None, list[Message]] = {}
+    for message in messages:
+        groups.setdefault(group_of(message), []).append(message)
+    return [message for group in groups.values() for message in group]
 
 
 def lane(group: str, lanes: int) -> int:

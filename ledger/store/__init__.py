@@ -92,13 +92,18 @@ Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str],
 
 @dataclass(frozen=True)
 class Grant:
-    """What a receive was granted: `runs` as GRANTED_RUNS; `version` is the commit that granted it."""
+    """What a receive was granted: `runs` as GRANTED_RUNS; `version` is the commit that granted it.
+
+    `order`: of a FIFO queue's receive, where its store keeps it here, a number for each message of `runs`, smaller for
+    what comes first; runs of neighbours would not be as few in that order.
+    """
 
     receipt_id: str
     visible_at: int
     received_at: int
     version: int
     runs: pa.Table
+    order: pa.Array | None = None
 
     @property
     def count(self) -> int:
@@ -204,7 +209,8 @@ class Store(Protocol):
         clock: Clock,
     ) -> int:
         """D2: moves visible messages, at most `maximum` and of `chosen` (RUNS) when given, to `target`, or without one
-        to where each came from; answers how many. Messages whose origin is gone stay."""
+        to where each came from; answers how many. Messages whose origin is gone stay. On FIFO queues those that a
+        receive would take, in the order in which it would."""
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """Makes what was deleted under a receipt visible again, and what is in doubt under it; answers how many
@@ -222,7 +228,8 @@ class Store(Protocol):
         flight by it."""
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant, oldest first."""
+        """The messages of a grant, oldest first; on FIFO queues in the order in which they were granted, or in that of
+        `fifo.drained` when the grant was found again."""
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """Deletes every message stored now; answers how many."""

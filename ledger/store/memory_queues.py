@@ -19,13 +19,15 @@ Place = tuple[str, int]
 
 @dataclass
 class Stored:
-    """A message and what is recorded about it. `home`: the id of the queue that it was sent to."""
+    """A message and what is recorded about it. `home`: the id of the queue that it was sent to; `lane`: where it would
+    lie there, and in the queues that it is moved to."""
 
     home: str
     entry: Entry
     sent_at: int
     available_at: int
     sequence_number: int
+    lane: int
     record: Record = UNTOUCHED
 
 

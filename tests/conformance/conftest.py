@@ -105,5 +105,17 @@ def make_queue(world) -> Callable[..., Queue]:
 
 
 @pytest.fixture
+def make_fifo(world) -> Callable[..., Queue]:
+    """A new FIFO queue with content-based deduplication and attributes as keywords."""
+
+    def make(**attributes) -> Queue:
+        name = f"fifo-{next(_numbers)}.fifo"
+        world.maker.create_queue(name, {"FifoQueue": "true", "ContentBasedDeduplication": "true", **attributes})
+        return world.ledger.queue(name)
+
+    return make
+
+
+@pytest.fixture
 def queue(make_queue):
     return make_queue(Lanes=2)

@@ -9,38 +9,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.rules import fifo
+from ledger.rules.fifo import Member
 from ledger.rules.state import Status
 from ledger.store.delta.deciding import load
 from ledger.store.delta.existing import INDEX
-from ledger.store.delta.groups import Groups, _free_prefix
+from ledger.store.delta.groups import TURN_SHIFT, Groups, _free_prefix, _turns
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
-MEMBERS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Status)), max_size=40)
+INSTANTS = st.integers(0, 12)
+#: (group, status, since, end of the last hold)
+MEMBERS = st.lists(
+    st.tuples(st.integers(0, 4), st.sampled_from(Status), INSTANTS, st.one_of(st.none(), INSTANTS)), max_size=40
+)
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
-@given(members=MEMBERS, dice=st.randoms(use_true_random=False))
-def test_the_free_prefix_is_what_the_rule_says_in_whatever_order_the_rows_lie(members, dice):
-    """A member's order is its place in the list; its row lies anywhere."""
-    rows = list(range(len(members)))
-    dice.shuffle(rows)
-    order, group, status = (np.zeros(len(members), dtype=np.int64) for _ in range(3))
-    for place, (number, state) in enumerate(members):
-        order[rows[place]], group[rows[place]], status[rows[place]] = place, number, INDEX[state]
-    found = _free_prefix(order, group, 5, status)
-    expected = list(fifo.receivable((place, number, state) for place, (number, state) in enumerate(members)))
-    assert sorted(order[found].tolist()) == expected
+@given(members=MEMBERS)
+def test_f2_arrays_say_what_the_rule_says(members):
+    """Who is free, and in which order, at the instant 10."""
+    group, since, ended = (np.array([one[n] for one in members], dtype=object) for n in (0, 2, 3))
+    group, since = group.astype(np.int64), since.astype(np.int64)
+    free = _free_prefix(group, 5, np.array([INDEX[state] for _, state, *_ in members], dtype=np.int64))
+    last = np.full(5, -1)
+    for number, hold in zip(group.tolist(), ended.tolist()):
+        last[number] = max(last[number], hold if hold is not None and hold <= 10 else -1)
+    turns = _turns(group[free], since[free], last)
+    expected = fifo.receivable([Member(place, *one) for place, one in enumerate(members)], 10)
+    assert free[np.argsort(turns)].tolist() == expected
+    assert len(set(turns.tolist())) == len(turns)
+    assert {(g, t >> TURN_SHIFT) for g, t in zip(group[free].tolist(), turns.tolist())} == {
+        (g, (turns[group[free] == g] >> TURN_SHIFT).min()) for g in set(group[free].tolist())
+    }, "what is above the shift is the group's own"
 
 
 def test_of_no_messages_nothing_is_free():
     nothing = np.empty(0, dtype=np.int64)
-    assert _free_prefix(nothing, nothing, 0, nothing).tolist() == []
-
-
-def test_what_hides_is_hidden_whatever_gaps_there_are_in_the_order():
-    order, group = np.array([10, 70, 30, 90]), np.zeros(4, dtype=np.int64)
-    status = np.array([INDEX[s] for s in (Status.VISIBLE, Status.VISIBLE, Status.IN_FLIGHT, Status.DELETED)])
-    assert _free_prefix(order, group, 1, status).tolist() == [0]
+    assert _free_prefix(nothing, 0, nothing).tolist() == [] == _turns(nothing, nothing, nothing).tolist()
 
 
 def bodies(claim):

@@ -62,7 +62,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(
         fifo=st.booleans(),
-        lanes=st.sampled_from([1, 1, 3]),
+        lanes=st.sampled_from([1, 3, 8]),
         receipts=st.sampled_from([{"LateChange": "reject"}, {"LateChange": "accept"}, {"Receipts": "recorded"}]),
         limits=st.sampled_from(["UNBOUNDED", "UNBOUNDED", "SQS"]),
         retention=st.sampled_from([None, None, 100]),

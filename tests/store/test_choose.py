@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ledger.store.delta.axis import Runs
-from ledger.store.delta.choose import choose_lanes, first_in_order
+from ledger.store.delta.choose import choose_lanes, choose_lanes_in_order, first_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,13 @@ def test_every_second_loss_halves_the_lanes_until_one_is_left():
     assert len(choose_lanes(full, None, 60)) == 1
 
 
+def test_f2_what_is_in_order_is_taken_from_all_lanes_until_races_are_lost():
+    assert choose_lanes_in_order([0, 3, 5], 0) == choose_lanes_in_order([0, 3, 5], 1) == [0, 3, 5]
+    assert [len(choose_lanes_in_order(range(8), losses)) for losses in range(9)] == [8, 8, 4, 4, 2, 2, 1, 1, 1]
+    assert {choose_lanes_in_order(range(8), 20)[0] for _ in range(200)} == set(range(8)), "losers spread"
+    assert choose_lanes_in_order([], 0) == choose_lanes_in_order([], 9) == []
+
+
 def runs(*rows):
     """Runs from (first, last, code)."""
     return Runs(*(np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)))
@@ -49,7 +56,9 @@ def runs(*rows):
 
 def taken(given, order, maximum):
     """What is taken of `given`, as (first, last, code)."""
-    return list(zip(*(column.tolist() for column in first_in_order(given, np.array(order), maximum))))
+    found, of_each = first_in_order(given, np.array(order), maximum)
+    assert [order[given.first.tolist().index(first)] for first in found.first.tolist()] == of_each.tolist()
+    return list(zip(*(column.tolist() for column in found)))
 
 
 THREE = runs((0, 4, 7), (100, 104, 8), (200, 204, 9))
@@ -87,4 +96,4 @@ def test_of_what_has_one_place_in_the_order_the_first_by_place_is_taken():
     """Parts of one run share its place: so many that a sort could mix them up."""
     place = np.arange(0, 6_000, 2)
     given, order = Runs(place, place, place), np.arange(3_000) % 3
-    assert first_in_order(given, order, 700).first.tolist() == place[order == 0][:700].tolist()
+    assert first_in_order(given, order, 700)[0].first.tolist() == place[order == 0][:700].tolist()

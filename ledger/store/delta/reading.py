@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import MessageDoesNotExist
+from ledger.rules import fifo
 from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.state import Record, came
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
+from ledger.store.delta import axis
 from ledger.store.delta.axis import SEGMENT_SHIFT
 from ledger.store.delta.engine import Engine, Where, tuple_of
 from ledger.store.delta.stock import Stocks
@@ -38,13 +41,19 @@ class Reader:
         return _stored(rows.to_pylist()[0], lane, record)
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant that are not dropped, oldest first, on FIFO queues in order. Many small segments are
-        read at once; of one alone no more than the span of ordinals that the grant has there."""
+        """The messages of a grant that are not dropped, oldest first, on FIFO queues in their order (see Store.read).
+        Many small segments are read at once; of one alone no more than the span of ordinals that the grant has there.
+        """
         found: list[StoredMessage] = []
+        numbers: list[int] = []
         names = grant.runs["segment"].unique()
-        runs = _sorted(grant.runs, names)
+        sort = np.argsort(_places(grant.runs, names, "first_seq"), kind="stable")
+        runs = grant.runs.take(pa.array(sort))
         first = _places(runs, names, "first_seq")
         last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
+        lengths = axis.lengths(grant.runs["first_seq"].to_numpy(), grant.runs["last_seq"].to_numpy())
+        begins = (np.cumsum(lengths) - lengths)[sort]
+        order = None if grant.order is None else grant.order.to_numpy()
         lanes = runs["lane"].to_pylist()
         recorded = [
             Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
@@ -57,7 +66,12 @@ class Reader:
             granted = (run >= 0) & (place <= last[run])
             for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), run[granted].tolist()):
                 found.append(_stored(row, lanes[at], recorded[at]))
-        return sorted(found, key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
+            if order is not None:
+                numbers += order[begins[run[granted]] + place[granted] - first[run[granted]]].tolist()
+        if order is not None:
+            return [found[at] for at in np.argsort(numbers)]
+        found.sort(key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
+        return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
@@ -98,10 +112,6 @@ def _places(rows: pa.Table, names: pa.Array, ordinal: str) -> np.ndarray:
     """A number for each row that counts up by segment, in the order of `names`, and then by ordinal."""
     segment = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
     return (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
-
-
-def _sorted(runs: pa.Table, names: pa.Array) -> pa.Table:
-    return runs.take(pa.array(np.argsort(_places(runs, names, "first_seq"), kind="stable")))
 
 
 def _stored(row: dict, lane: int, record: Record) -> StoredMessage:

@@ -13,8 +13,9 @@ from ledger.store.delta.groups import Groups
 
 
 def receivable(loaded: Loaded, seen: Seen, groups: Groups) -> tuple[Runs, np.ndarray]:
-    """(runs with the codes of what is recorded, their order: smaller first). On FIFO queues each group's free prefix,
-    in order (F2); else all that is visible, the oldest sent first."""
+    """(runs with the codes of what is recorded, their order: smaller first). On FIFO queues what `rules.fifo` lets be
+    received and in its order, a message a run, whatever lanes they are in; else all that is visible, the oldest sent
+    first."""
     if is_fifo(loaded.queue.attributes):
         return groups.receivable(loaded, seen)
     pieces = seen.pieces

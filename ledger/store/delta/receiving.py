@@ -20,7 +20,7 @@ from ledger.settings import Settings
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
-from ledger.store.delta.choose import choose_lanes, first_in_order
+from ledger.store.delta.choose import choose_lanes, choose_lanes_in_order, first_in_order
 from ledger.store.delta.deciding import Loaded, in_order
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
@@ -84,13 +84,15 @@ class Receiver:
             runs, order = receivable(loaded, seen, self._groups)
             dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
             buried = self._bury(loaded, seen.listing, target, _sorted(runs, dead), events)
-            chosen = first_in_order(*_of_few_lanes(lanes, _where(runs, ~dead), order[~dead], most, losses), most)
+            alive, order = _where(runs, ~dead), order[~dead]
+            some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
+            chosen, order = first_in_order(_where(alive, some), order[some], most)
             events.expired(lanes, chosen)
             granted = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
             over = in_order(chosen._replace(code=lanes.per_code(chosen.code, granted, np.int64)))
             if len(over.first):
                 events.add("granted", lanes.record(over.code[0]), over)
-            answer = _or_raise(grant_of(lanes, over, receipt_id), undecided)
+            answer = _or_raise(grant_of(lanes, over, receipt_id, order if fifo else None), undecided)
             both = in_order(Runs(*(np.concatenate(column) for column in zip(over, buried.leaving))))
             arriving = {target.id: buried.arriving} if target else {}
             return loaded.plan(both, events, answer, meeting, arriving)
@@ -112,8 +114,10 @@ class Receiver:
         return move(loaded, listing, target, dead, arrives, events)
 
 
-def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant | None]:
-    """The answer of a receive, once its version is known; None for no messages."""
+def grant_of(
+    lanes: Lanes, runs: Runs, receipt_id: str, order: np.ndarray | None = None
+) -> Callable[[int], Grant | None]:
+    """The answer of a receive, once its version is known; None for no messages. `order`: see Grant."""
 
     def answer(version: int) -> Grant | None:
         if not len(runs.first):
@@ -128,7 +132,9 @@ def grant_of(lanes: Lanes, runs: Runs, receipt_id: str) -> Callable[[int], Grant
             pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
         ]
         newest = max(records, key=lambda r: r.visible_at)
-        return Grant(receipt_id, newest.visible_at, newest.received_at, version, pa.table(columns, schema=GRANTED_RUNS))
+        table = pa.table(columns, schema=GRANTED_RUNS)
+        places = None if order is None else pa.array(order)
+        return Grant(receipt_id, newest.visible_at, newest.received_at, version, table, places)
 
     return answer
 
@@ -157,14 +163,15 @@ def _meeting(queue: QueueRecord, attempt_id: str | None) -> tuple[int, ...]:
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 
-def _of_few_lanes(
-    lanes: Lanes, runs: Runs, order: np.ndarray, maximum: int | None, losses: int
-) -> tuple[Runs, np.ndarray]:
-    """The runs in as few lanes as the claim needs, and their order."""
+def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
+    """A mask: the runs in the lanes that the claim is to be made of."""
     lane_of = lanes.lanes(runs.first)
     messages = np.bincount(lane_of, axis.lengths(runs.first, runs.last)).astype(np.int64)
-    chosen = np.isin(lane_of, choose_lanes(dict(enumerate(messages.tolist())), maximum, losses))
-    return _where(runs, chosen), order[chosen]
+    if fifo:
+        chosen = choose_lanes_in_order(np.flatnonzero(messages).tolist(), losses)
+    else:
+        chosen = choose_lanes(dict(enumerate(messages.tolist())), maximum, losses)
+    return np.isin(lane_of, chosen)
 
 
 def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:

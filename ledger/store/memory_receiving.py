@@ -1,0 +1,148 @@
+"""What leaves a queue of the store in memory: receives, dead letters and redrives, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.rules import fifo, redrive, visibility
+from ledger.rules.admission import admit
+from ledger.rules.attempts import require_asked
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.receipt_handle import new_receipt_id
+from ledger.rules.state import Record, Status, came, expires_at, status
+from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store.memory_queues import MemoryQueues, Place, Stored
+
+
+class MemoryReceives(MemoryQueues):
+    """The receives and moves of a MemoryStore."""
+
+    def receive(
+        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
+    ) -> Grant | None:
+        with self._lock:
+            now = clock()
+            stored = self._stored(queue)
+            if attempt_id is not None:
+                same = [place for place, m in stored.items() if visibility.same_attempt(m.record, attempt_id, now)]
+                if same:
+                    # With late changes accepted, an attempt may hold two claims; its last one is meant.
+                    last = max((stored[place].record for place in same), key=lambda record: record.received_at)
+                    same = [place for place in same if stored[place].record.receipt_id == last.receipt_id]
+                    require_asked(attempt_id, len(same), maximum)
+                    for place in same:
+                        stored[place].record = visibility.restart(stored[place].record, timeout, now)
+                    return self._grant(stored, as_found(queue, stored, same))
+            states = {place: self._status(queue, m, now) for place, m in stored.items()}
+            in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
+            maximum = admit(maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes))
+            alive = self._bury(queue, stored, self._receivable(queue, stored, states, now), now)
+            chosen = alive if maximum is None else alive[:maximum]
+            receipt_id = new_receipt_id()
+            for place in chosen:
+                stored[place].record = visibility.receive(stored[place].record, receipt_id, attempt_id, timeout, now)
+            return self._grant(stored, chosen) if chosen else None
+
+    @staticmethod
+    def _receivable(
+        queue: QueueRecord, stored: dict[Place, Stored], states: dict[Place, Status], now: int
+    ) -> list[Place]:
+        """What a receive may take, in the order in which it does."""
+        if not is_fifo(queue.attributes):
+            return [place for place, state in states.items() if state is Status.VISIBLE]
+        return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
+
+    def _bury(self, queue: QueueRecord, stored: dict[Place, Stored], places: list[Place], now: int) -> list[Place]:
+        """D1: moves what was received too often; answers the others."""
+        policy = redrive.policy_of(queue.attributes)
+        target = self._queues.get(policy.target) if policy else None
+        if target is None or redrive.broken_bound(queue, target) is not None:
+            return places
+        dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
+        arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=is_fifo(queue.attributes))  # noqa: E731
+        self._move(queue, target, dead, arrives)
+        return [place for place in places if place not in set(dead)]
+
+    def _move(
+        self, source: QueueRecord, target: QueueRecord, places: Sequence[Place], arrives: Callable[[Record], Record]
+    ) -> None:
+        here, there = self._stored(source), self._stored(target)
+        for place in places:
+            there[place] = replace(here[place], record=arrives(here[place].record))
+            here[place].record = redrive.moved_away(here[place].record, target.id)
+        if places:
+            self._commit()
+
+    def redrive(
+        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: object, clock: Clock
+    ) -> int:
+        with self._lock:
+            now = clock()
+            stored = self._stored(source)
+            states = {place: self._status(source, m, now) for place, m in stored.items()}
+            visible = self._receivable(source, stored, states, now)
+            if chosen is not None:
+                wanted = {
+                    (r["segment"], s) for r in chosen.to_pylist() for s in range(r["first_seq"], r["last_seq"] + 1)
+                }
+                visible = [place for place in visible if place in wanted]
+            if target is not None:
+                redrive.require_destination(source, target)
+            homes = {q.id: q for q in self._queues.values() if redrive.broken_bound(source, q) is None}
+            ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
+            ways = [(place, there) for place, there in ways if there is not None][:maximum]
+            for place, there in ways:
+                self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
+            return len(ways)
+
+    @staticmethod
+    def _status(queue: QueueRecord, message: Stored, now: int) -> Status:
+        ends = expires_at(message.record, message.sent_at, queue.retention)
+        return status(message.record, message.available_at, now, ends)
+
+    def _grant(self, stored: dict[Place, Stored], places: list[Place]) -> Grant:
+        version = self._commit()
+        newest = max((stored[place].record for place in places), key=lambda record: record.visible_at)
+        rows = [
+            {
+                "lane": stored[place].lane,
+                "segment": place[0],
+                "first_seq": place[1],
+                "last_seq": place[1],
+                "receive_count": stored[place].record.receive_count,
+                "first_received_at": stored[place].record.first_received_at,
+                "origin_queue": stored[place].record.origin_queue,
+                "enqueued_at": stored[place].record.enqueued_at,
+            }
+            for place in places
+        ]
+        runs = pa.Table.from_pylist(rows, GRANTED_RUNS)
+        return Grant(newest.receipt_id, newest.visible_at, newest.received_at, version, runs)
+
+
+def by_arrival(stored: dict[Place, Stored]) -> list[Place]:
+    """Places by when their messages came; within one instant the order of the sends decides. What was moved here came
+    with the move."""
+    return sorted(stored, key=lambda place: _order(stored[place]))
+
+
+def _order(message: Stored) -> tuple[int, int]:
+    return came(message.record, message.sent_at), message.sequence_number
+
+
+def as_found(queue: QueueRecord, stored: dict[Place, Stored], places: Sequence[Place]) -> list[Place]:
+    """The places of a claim that is found again, in an order that needs nothing but what is recorded."""
+    places = by_arrival({place: stored[place] for place in places})
+    if not is_fifo(queue.attributes):
+        return places
+    return fifo.drained(places, lambda place: stored[place].entry.message_group_id)
+
+
+def _member(queue: QueueRecord, place: Place, message: Stored, state: Status) -> fifo.Member:
+    since = max(came(message.record, message.sent_at), message.available_at)
+    ended = fifo.hold_ended(message.record, expires_at(message.record, message.sent_at, queue.retention))
+    return fifo.Member(place, message.entry.message_group_id, state, since, ended)
