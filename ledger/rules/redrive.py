@@ -101,7 +101,8 @@ def require_target(
         return
     text = attributes["RedrivePolicy"]
     target = {queue.name: queue for queue in queues}.get(wanted.target)
-    if target is None or target.name == name:
+    # M4: a queue may be its own target, once it is there.
+    if target is None:
         raise InvalidAttributeValue(
             "RedrivePolicy", text, "Dead letter target does not exist", "Create that queue first."
         )
@@ -118,9 +119,7 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """What a queue must be, and is not, to take another one's messages, dead or redriven; None when it may."""
-    if destination.id == source.id:
-        return "Must be another queue than the source"
+    """What a queue must be, and is not, to take a queue's messages, dead or redriven; None when it may."""
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
@@ -132,7 +131,8 @@ def broken_bound(source: Any, destination: Any) -> str | None:
 
 def require_destination(source: Any, destination: Any) -> None:
     """Raises InvalidParameterValue when a queue cannot be the destination of a redrive."""
-    bound = broken_bound(source, destination)
+    another = "Must be another queue than the source" if destination.id == source.id else None
+    bound = another or broken_bound(source, destination)
     if bound is not None:
         raise InvalidParameterValue("destination", destination.name, bound)
 
@@ -147,8 +147,15 @@ def moved_away(record: Record, target: str) -> Record:
     return record._replace(moved_to=target)
 
 
-def dead_letter(record: Record, origin: str, now: int, *, fifo: bool) -> Record:
-    """D1: what the target records. Its counts go on (recorded); on FIFO queues the move restarts the retention."""
+def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: str | None = None) -> Record:
+    """D1: what the target records. Its counts go on (recorded); on FIFO queues the move restarts the retention.
+
+    M4: where the target is the queue itself, its counts begin anew, or it could never be received again; no receipt of
+    before works on it, and on FIFO queues it comes behind what is there. On standard queues its retention goes on: no
+    message stays for ever.
+    """
+    if target == origin:
+        return Record(origin_queue=origin, enqueued_at=now if fifo else record.enqueued_at, visible_at=now)
     return Record(
         receive_count=record.receive_count,
         first_received_at=record.first_received_at,

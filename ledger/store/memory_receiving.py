@@ -63,7 +63,8 @@ class MemoryReceives(MemoryQueues):
         if target is None or redrive.broken_bound(queue, target) is not None:
             return places
         dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
-        arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=is_fifo(queue.attributes))  # noqa: E731
+        fifo = is_fifo(queue.attributes)
+        arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=fifo, target=target.id)  # noqa: E731
         self._move(queue, target, dead, arrives)
         return [place for place in places if place not in set(dead)]
 
@@ -73,7 +74,8 @@ class MemoryReceives(MemoryQueues):
         here, there = self._stored(source), self._stored(target)
         for place in places:
             there[place] = replace(here[place], record=arrives(here[place].record))
-            here[place].record = redrive.moved_away(here[place].record, target.id)
+            if here is not there:
+                here[place].record = redrive.moved_away(here[place].record, target.id)
         if places:
             self._commit()
 
@@ -92,7 +94,8 @@ class MemoryReceives(MemoryQueues):
                 visible = [place for place in visible if place in wanted]
             if target is not None:
                 redrive.require_destination(source, target)
-            homes = {q.id: q for q in self._queues.values() if redrive.broken_bound(source, q) is None}
+            others = [q for q in self._queues.values() if q.id != source.id]
+            homes = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
             ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
             ways = [(place, there) for place, there in ways if there is not None][:maximum]
             for place, there in ways:

@@ -221,7 +221,8 @@ def test_d1_a_target_that_cannot_be_is_refused_and_nothing_changes(ledger, make_
     with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
         queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "nowhere", "maxReceiveCount": 1}})
     with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
-        queue.set_attributes({"RedrivePolicy": policy(queue)})
+        own = {"deadLetterTargetArn": "nothing-yet", "maxReceiveCount": 1}
+        ledger.create_queue("nothing-yet", {"RedrivePolicy": own})
     fifo = ledger.create_queue(f"wrong-{next(_numbers)}.fifo", FIFO)
     with pytest.raises(InvalidAttributeValue, match="same type of queue"):
         queue.set_attributes({"RedrivePolicy": policy(fifo)})
@@ -258,3 +259,74 @@ def test_a_dead_letter_queue_made_anew_with_other_lanes_takes_nothing_of_a_fifo_
     world.maker.create_queue(dead.name, {**FIFO, "Lanes": 3})
     assert bodies(queue.receive(None)) == ["a", "b"]
     assert ledger.queue(dead.name).counts().stored == 0
+
+
+@pytest.fixture
+def own(make_queue):
+    """A queue that is its own dead-letter queue."""
+    queue = make_queue(Lanes=3, VisibilityTimeout=30)
+    queue.set_attributes({"RedrivePolicy": policy(queue, 2)})
+    return queue
+
+
+@pytest.mark.spark_too
+def test_m4_a_queue_may_be_its_own_dead_letter_target(own, clock):
+    """What was received too often begins anew there, in the commit that finds it; nothing is lost, nothing doubled."""
+    ids = own.send(["a", "b"])
+    fail(own, 2)
+    own.send("new")
+    stale = own.peek(ids[0])
+    assert bodies(own.receive(None)) == ["new"]
+    assert own.counts().visible == 2 and own.counts().moved == 0
+    assert own.dead_letter_source_queues() == [own.name]
+    again = own.receive(None)
+    assert sorted(bodies(again)) == ["a", "b"]
+    assert {(m.receive_count, m.dead_letter_source) for m in again} == {(1, own.name)}
+    assert stale.receive_count == 2 and again.delete().messages == 2
+    assert statuses(own, ids) == ["deleted", "deleted"]
+
+
+def test_m4_a_receipt_of_before_is_stale_in_its_own_queue(own):
+    (message_id,) = own.send(["a"])
+    fail(own)
+    (message,) = own.receive().messages()
+    own.change_visibility(message.receipt_handle, 0)
+    assert not own.receive()
+    with changing_nothing(own, [message_id]):
+        own.delete(message.receipt_handle)
+        with pytest.raises(ReceiptHandleIsInvalid):
+            own.change_visibility(message.receipt_handle, 60)
+    assert bodies(own.receive()) == ["a"]
+
+
+def test_m4_in_its_own_queue_a_dead_letter_expires_as_it_would_have(own, clock):
+    own.set_attributes({"MessageRetentionPeriod": 100})
+    own.send("a")
+    for _ in range(9):
+        fail(own)
+        clock.advance(11)
+    assert own.counts().visible == 1
+    clock.advance(1)
+    assert not own.receive() and own.counts().expired == 1
+
+
+def test_m4_a_redrive_leaves_a_queues_own_dead_letters_where_they_are(own):
+    own.send("a")
+    fail(own, 2)
+    assert not own.receive()
+    assert own.redrive() == 0 and own.counts().visible == 1
+
+
+def test_m4_a_fifo_queue_may_be_its_own_too_and_the_dead_letter_comes_last(ledger, clock):
+    fifo = ledger.create_queue(f"own-{next(_numbers)}.fifo", {**FIFO, "Lanes": 2})
+    fifo.set_attributes({"RedrivePolicy": policy(fifo)})
+    for body in ("a1", "a2"):
+        fifo.send(body, message_group_id="a")
+    clock.advance(1)
+    fifo.receive(1).release()
+    clock.advance(1)
+    second = fifo.receive(None)
+    assert bodies(second) == ["a2"]
+    assert not fifo.receive(None), "the group is in flight"
+    second.delete()
+    assert bodies(fifo.receive(None)) == ["a1"]

@@ -68,6 +68,7 @@ class World(RuleBasedStateMachine):
         retention=st.sampled_from([None, None, 100]),
         delay=st.sampled_from([0, 0, 5]),
         receives=st.sampled_from([None, 1, 2]),
+        target=st.sampled_from(["dead", "dead", "main"]),
         segment=st.sampled_from([2, YEAR]),
     )
     def begin(
@@ -79,6 +80,7 @@ class World(RuleBasedStateMachine):
         retention: int | None,
         delay: int,
         receives: int | None,
+        target: str,
         segment: int,
     ) -> None:
         self.clock, self.fifo, self.retention, self.lanes = FrozenClock(), fifo, retention, lanes
@@ -103,15 +105,18 @@ class World(RuleBasedStateMachine):
                 more["RedrivePolicy"] = self.policy(receives)
             self.tested[key] = self.ledger.create_queue(self.names[key], {**attributes, **more})
             self.expected[key] = self.oracle.ledger.create_queue(self.names[key], {**attributes, **more})
+        if receives is not None and target == "main":
+            # M4: its own dead-letter queue, which has to be there first.
+            self.both("main", lambda q: q.set_attributes({"RedrivePolicy": self.policy(receives, "main")}))
         self.bodies = 0
         self.ids: list[tuple[str, str]] = []
         self.attempts: dict[str, tuple[list[str], dict[str, Any]]] = {}
         self.pairs: list[Pair] = []
         self.steps = 0
 
-    def policy(self, receives: int) -> dict[str, object]:
-        """A redrive policy to the dead-letter queue."""
-        return {"deadLetterTargetArn": self.names["dead"], "maxReceiveCount": receives}
+    def policy(self, receives: int, target: str = "dead") -> dict[str, object]:
+        """A redrive policy, to the dead-letter queue or another one."""
+        return {"deadLetterTargetArn": self.names[target], "maxReceiveCount": receives}
 
     def both(self, queue: str, call: Callable[[Queue], Any]) -> Any:
         """What a call that is the same on both sides answers; they must agree."""

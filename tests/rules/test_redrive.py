@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.errors import InvalidAttributeValue
-from ledger.rules import attributes, redrive
+from ledger.errors import InvalidAttributeValue, InvalidParameterValue
+from ledger.rules import attributes, redrive, visibility
 from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
 from ledger.rules.state import Record
 
@@ -121,7 +121,6 @@ FIFO = {"FifoQueue": "true"}
     ("target", "own", "says"),
     [
         (queue("other"), {}, "Dead letter target does not exist"),
-        (queue("source"), {}, "Dead letter target does not exist"),
         (queue("dead", **FIFO), {}, "must be same type of queue as the source"),
         (queue("dead"), FIFO, "must be same type of queue as the source"),
         (queue("dead", Lanes=2, **FIFO), FIFO, "equal Lanes; the target has 2"),
@@ -179,7 +178,6 @@ def test_d2_a_redriven_message_is_new_where_it_comes_to():
     [
         (queue("a"), queue("b", Lanes=2), None),
         (queue("a", **FIFO), queue("b", **FIFO), None),
-        (queue("a"), queue("a"), "another queue"),
         (queue("a", **FIFO), queue("b"), "same type"),
         (queue("a"), queue("b", **FIFO), "same type"),
         (queue("a", Lanes=3, **FIFO), queue("b", **FIFO), "equal Lanes; the source has 3"),
@@ -190,3 +188,18 @@ def test_d1_d2_messages_move_between_two_queues_of_a_type_and_groups_stay_in_the
     assert found is None if says is None else says in found
     if says is None:
         redrive.require_destination(source, destination)
+
+
+def test_d2_the_destination_of_a_redrive_is_another_queue():
+    """M4: for dead letters it may be the same one."""
+    assert redrive.broken_bound(queue("a"), queue("a")) is None
+    with pytest.raises(InvalidParameterValue, match="Must be another queue than the source"):
+        redrive.require_destination(queue("a"), queue("a"))
+
+
+def test_m4_a_dead_letter_in_its_own_queue_begins_anew():
+    """And its old receipt is stale there: another one is not on record, and nothing changes through it."""
+    own = redrive.dead_letter(HELD, "q-0", 90_000, fifo=False, target="q-0")
+    assert own == Record(origin_queue="q-0", visible_at=90_000)
+    assert redrive.dead_letter(HELD, "q-0", 90_000, fifo=True, target="q-0") == own._replace(enqueued_at=90_000)
+    assert visibility.standing(own, HELD.receipt_id, 90_001) is visibility.Standing.SUPERSEDED

@@ -132,7 +132,7 @@ def test_v8_a_replaced_receipt_stays_stale_after_the_later_one_ran_out():
 
 
 def test_v8_a_queue_of_recorded_receipts_lets_a_change_through_a_replaced_one_through():
-    """ "The recorded service lets the change through": the deadline changes, and the newer receipt stays the receipt."""
+    """The deadline changes, and the newer receipt stays the receipt."""
     taken = received(30, at=NOW + 31 * SECOND, receipt="r2", before=received(30))
     recorded = {"receipts": visibility.Receipts.RECORDED}
     for now in (NOW + 32 * SECOND, NOW + 100 * SECOND):

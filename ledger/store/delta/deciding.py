@@ -76,6 +76,9 @@ class Loaded:
             edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
         where = Where(self.queue.id, tuple_of(changed.union(meeting)))
         for queue, runs in (arriving or {}).items():
+            if queue == self.queue.id:
+                # A message that moves to its own queue is in `over`.
+                continue
             there = self.others[queue].edits(runs, self.now)
             if there.num_rows:
                 edits = pa.concat_tables([edits, there])
@@ -97,6 +100,7 @@ def load(
     now. `clock` is None where the time is not asked for.
     """
     where = Where(queue.id, lanes)
+    others = [other for other in others if other.id != queue.id]
     for other in others:
         where = Where(other.id, also=where)
     snapshot = engine.load("visibility", where)

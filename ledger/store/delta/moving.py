@@ -45,13 +45,21 @@ def move(
     arrives: Callable[[Record], Record],
     events: Events,
 ) -> Move:
-    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too.
+    """Moves `runs` of the queue (with the codes of what is recorded) to `target`, whose lanes are loaded too. That may
+    be the queue itself.
 
     A segment has one lane in each queue, wherever its messages come from: two moves of its messages then count up the
     same head row, and receives find all of them. That lane follows from the one that the segment was sent to, which
     never changes, and not from the one it is in now, which differs by the way that it took.
     """
-    lanes, there = loaded.lanes, loaded.others[target.id]
+    lanes, count = loaded.lanes, int(axis.lengths(runs.first, runs.last).sum())
+    events.note("moved", loaded.queue.id, count)
+    events.note("arrived", target.id, count)
+    if target.id == loaded.queue.id:
+        # M4: it leaves no row that says so, and stays where it is: in one lane.
+        again = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
+        return Move(runs._replace(code=again), axis.empty_runs())
+    there = loaded.others[target.id]
     away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
     arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
     _, segment, first_seq, _ = lanes.table(runs.first, runs.last)
@@ -60,9 +68,6 @@ def move(
     sent_to = listing.lanes_sent_to(names)
     lane = np.array([sent_to[name] % most for name in names])[segment.indices.to_numpy()]
     first = there.positions(lane, segment, np.asarray(first_seq))
-    count = int(axis.lengths(runs.first, runs.last).sum())
-    events.note("moved", loaded.queue.id, count)
-    events.note("arrived", target.id, count)
     return Move(Runs(runs.first, runs.last, away), in_order(Runs(first, first + runs.last - runs.first, arrived)))
 
 

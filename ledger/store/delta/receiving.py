@@ -110,7 +110,7 @@ class Receiver:
         if target is None or not len(dead.first):
             return Move(axis.empty_runs(), axis.empty_runs())
         fifo = is_fifo(loaded.queue.attributes)
-        arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo)  # noqa: E731
+        arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo, target=target.id)  # noqa: E731
         return move(loaded, listing, target, dead, arrives, events)
 
 
