@@ -8,6 +8,7 @@ from ledger.handles import runs_of_ids
 from ledger.move_tasks import MoveTasks
 from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
+from ledger.rules import move_task
 from ledger.rules import redrive as redrive_rules
 from ledger.rules.move_task import MoveTask
 from ledger.tabular import listed
@@ -42,18 +43,20 @@ class DeadLetters(QueueSettings):
         self, destination: str | None = None, max_messages_per_second: int | None = None
     ) -> str:
         """Starts moving the messages of this dead-letter queue back to where they came from, or to `destination`, as
-        SQS's StartMessageMoveTask; answers the task's handle.
+        SQS's StartMessageMoveTask; answers the task's handle, which like the service's tells the queue's ARN.
 
         Without a rate all of them move in one commit, before this answers. With one, this process moves that many a
         second in the background; should it end, `Ledger.upkeep` in any process carries the task on.
         Raises InvalidParameterValue when no queue names this one in its RedrivePolicy, or a task is running already;
         ResourceNotFound when there is no queue `destination`.
         """
-        return self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
+        task = self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
+        return move_task.handle_of(task, self.arn)
 
     def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
-        """The latest message move tasks of this queue, the latest first."""
-        return self._move_tasks().all()[: bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")]
+        """The latest message move tasks of this queue, the latest first; `task` is each one's handle."""
+        most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
+        return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
         """Cancels a running task; answers about how many messages it had moved, which stay moved.

@@ -22,7 +22,7 @@ class MoveTasks:
     def __init__(self, store: Store, source: QueueRecord, clock: Callable[[], int]) -> None:
         self._store, self._source, self._clock = store, source, clock
 
-    def start(self, destination: str | None, rate: int | None, sources: list[str]) -> str:
+    def start(self, destination: str | None, rate: int | None, sources: list[str]) -> MoveTask:
         """See Queue.start_message_move_task."""
         if not sources:
             raise InvalidParameterValue(
@@ -40,7 +40,7 @@ class MoveTasks:
         if after.is_running:
             own = (after.task, after.revision)
             threading.Thread(target=self.run, args=own, name="ledger-move-task", daemon=True).start()
-        return task.task
+        return task
 
     def all(self) -> list[MoveTask]:
         """The tasks of this queue, the latest first."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import secrets
 from collections.abc import Iterable
 from enum import Enum
@@ -10,6 +13,7 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
+_ID = re.compile(r"[0-9a-f]{32}")
 #: An update that is older than this many milliseconds says that nobody runs the task any more.
 ABANDONED_AFTER = 60_000
 
@@ -100,11 +104,31 @@ def ended(task: MoveTask, status: TaskStatus, now: int, failure: str | None = No
     return task._replace(status=status.value, updated_at=now, failure=failure, revision=task.revision + 1)
 
 
-def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
-    """The running task of this handle. Recorded: "Value for parameter TaskHandle is invalid."."""
-    if not isinstance(handle, str) or len(handle) != 32:
+def handle_of(task: MoveTask, source_arn: str) -> str:
+    """The handle that users get: as the service's, base64 of the JSON of the task's id and its source's ARN."""
+    said = json.dumps({"taskId": task.task, "sourceArn": source_arn}, separators=(",", ":"))
+    return base64.b64encode(said.encode()).decode()
+
+
+def task_id(handle: object) -> str:
+    """The task's id in a handle; earlier releases gave out the id alone. Recorded for what is none: "Value for
+    parameter TaskHandle is invalid."."""
+    found = handle
+    if isinstance(handle, str) and not _ID.fullmatch(handle):
+        try:
+            said = json.loads(base64.b64decode(handle, validate=True))
+        except ValueError:
+            said = None
+        found = said.get("taskId") if isinstance(said, dict) and isinstance(said.get("sourceArn"), str) else None
+    if not isinstance(found, str) or not _ID.fullmatch(found):
         raise InvalidParameterValue("TaskHandle", handle, "It is not the handle of a message move task")
+    return found
+
+
+def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
+    """The running task of this handle, see `task_id`; raises ResourceNotFound."""
+    wanted = task_id(handle)
     for task in tasks:
-        if task.task == handle and task.is_running:
+        if task.task == wanted and task.is_running:
             return task
     raise ResourceNotFound("No running message move task has this handle; it was completed or cancelled, or never was")

@@ -68,7 +68,7 @@ class World(RuleBasedStateMachine):
         retention=st.sampled_from([None, None, 100]),
         delay=st.sampled_from([0, 0, 5]),
         receives=st.sampled_from([None, 1, 2]),
-        target=st.sampled_from(["dead", "dead", "main"]),
+        dead_in=st.sampled_from(["dead", "dead", "main"]),
         segment=st.sampled_from([2, YEAR]),
     )
     def begin(
@@ -80,7 +80,7 @@ class World(RuleBasedStateMachine):
         retention: int | None,
         delay: int,
         receives: int | None,
-        target: str,
+        dead_in: str,
         segment: int,
     ) -> None:
         self.clock, self.fifo, self.retention, self.lanes = FrozenClock(), fifo, retention, lanes
@@ -105,7 +105,7 @@ class World(RuleBasedStateMachine):
                 more["RedrivePolicy"] = self.policy(receives)
             self.tested[key] = self.ledger.create_queue(self.names[key], {**attributes, **more})
             self.expected[key] = self.oracle.ledger.create_queue(self.names[key], {**attributes, **more})
-        if receives is not None and target == "main":
+        if receives is not None and dead_in == "main":
             # M4: its own dead-letter queue, which has to be there first.
             self.both("main", lambda q: q.set_attributes({"RedrivePolicy": self.policy(receives, "main")}))
         self.bodies = 0

@@ -1,5 +1,7 @@
 """D2: message move tasks as pure functions: who may start, how much may move by when, and how a task ends."""
 
+import base64
+
 import pytest
 
 from ledger.errors import InvalidParameterValue, ResourceNotFound
@@ -78,6 +80,18 @@ def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_ha
     for handle in (done.task, "0" * 32):
         with pytest.raises(ResourceNotFound, match="No running message move task"):
             move_task.to_cancel([done, running], handle)
+
+
+def test_d2_what_is_no_handle_is_refused():
+    one = task()
+    handle = move_task.handle_of(one, "arn:aws:sqs:here:1:dead")
+    assert move_task.task_id(handle) == move_task.task_id(one.task) == one.task
+    nothing = base64.b64encode(b'{"taskId": "x", "sourceArn": "y"}').decode()
+    without = base64.b64encode(f'{{"taskId": "{one.task}"}}'.encode()).decode()
+    listed = base64.b64encode(b"[1]").decode()
+    for wrong in (handle[:-4], handle + "!", nothing, without, listed, "x" * 32, "", None, 7):
+        with pytest.raises(InvalidParameterValue, match="TaskHandle"):
+            move_task.task_id(wrong)
 
 
 def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():

@@ -91,7 +91,7 @@ RECEIPTS = pa.schema(
 
 TASKS = pa.schema(
     [
-        ("task", pa.string()),  # the handle of a message move task
+        ("task", pa.string()),  # the id of a message move task, which is in its handle
         ("source", pa.string()),  # the id of the dead-letter queue
         ("destination", pa.string()),  # the name of a queue; null: where each message came from
         ("rate", pa.int64()),  # messages a second; null: all at once
