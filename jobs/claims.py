@@ -14,9 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.results import append_once
-from ledger.errors import LeaseLost
+from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.rules.attempts import LONGEST, shortened
 from ledger.store.delta.evaluated import evaluated_once
+from ledger.tabular import is_spark
 
 if TYPE_CHECKING:
     from ledger.batch import Claim
@@ -97,7 +98,7 @@ class Worker:
         try:
             with claim.heartbeat() as beat:
                 answer = self._function(claim.dataframe)
-                done, failed = (answer, None) if isinstance(answer, DataFrame) else answer
+                done, failed = self._answered(answer)
                 # Computed once: what is written, acknowledged and judged are the same rows.
                 with evaluated_once(done.drop("receipt_handle").select("*", *self._stamp(claim))) as done:
                     rows = done.count()
@@ -112,6 +113,22 @@ class Worker:
         except BaseException:
             self._give_back(claim)
             raise
+
+    def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
+        """(done, failed) of what the function answered; failed is None when it answered one DataFrame."""
+        parts = (answer,) if isinstance(answer, DataFrame) else answer
+        if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
+            shown = (
+                [type(part).__name__ for part in parts] if isinstance(parts, (tuple, list)) else type(parts).__name__
+            )
+            bound = "It answered this, and must answer a DataFrame, or two of them: (done, failed)"
+            raise InvalidParameterValue("--function", shown, bound, "See jobs/work.py --help.")
+        for part, needed in zip(parts, ({"message_id"}, {"message_id", "reason"}) if parts[1:] else ()):
+            missing = sorted(needed - set(part.columns))
+            if missing:
+                bound = f"Of (done, failed) it answered one with these columns, without {' and '.join(missing)}"
+                raise InvalidParameterValue("--function", part.columns, bound, "See jobs/work.py --help.")
+        return parts[0], parts[1] if parts[1:] else None
 
     def _stamp(self, claim: Claim) -> list[Column]:
         """Under which claim a row was written, and by whom."""

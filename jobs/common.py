@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +24,13 @@ ATTEMPT_ID = (
 NEEDED = ("pyspark", "delta", "deltalake")
 
 
-def arguments(description: str, *, owner: bool = False) -> argparse.ArgumentParser:
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows defaults, and leaves the lines of an epilog as they are."""
+
+
+def arguments(description: str, *, owner: bool = False, epilog: str | None = None) -> argparse.ArgumentParser:
     """A parser with what every job takes: the ledger's root and how to open it."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(description=textwrap.fill(description, 100), epilog=epilog, formatter_class=_Help)
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
     engines = ("auto", "spark", "delta-rs")
     parser.add_argument("--engine", choices=engines, help="which engine commits (default: the settings')")
@@ -68,6 +73,7 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
 
     Without `make` a root that holds no ledger is an error: a mistyped one must not become a new ledger.
     """
+    from ledger.errors import LedgerDoesNotExist, LedgerError, SparkIsNeeded, UnsafeStorage
     from ledger.ledger import Ledger
     from ledger.rules.location import SCHEMA_PREFIX
     from ledger.settings import Settings
@@ -80,7 +86,19 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
 
         session = spark_session(f"ledger {Path(sys.argv[0]).stem}")
     owner = getattr(options, "owner", None)
-    return Ledger.open(root, session, options.engine, create=make, settings=settings, owner=owner)
+    try:
+        return Ledger.open(root, session, options.engine, create=make, settings=settings, owner=owner)
+    except LedgerDoesNotExist as error:
+        raise LedgerError(
+            f"There is no ledger at {root}: {error.found}. Is it mistyped? jobs/create_queue.py {root} QUEUE makes one"
+        ) from error
+    except SparkIsNeeded as error:
+        raise LedgerError(f"Only Spark can commit to {root}: add --engine spark") from error
+    except UnsafeStorage as error:
+        raise LedgerError(
+            f"On {root} two drivers can silently lose each other's commits: use a log store (conf/spark-cluster.conf "
+            "shows one), or where there is never a second driver, --settings FILE with single_driver = true"
+        ) from error
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from jobs import common
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,9 +47,20 @@ def main(options: argparse.Namespace) -> None:
         queue.set_attributes(attributes)
         queue.tag(tags)
     else:
-        queue = ledger.create_queue(options.queue, attributes, tags)
+        queue = create(ledger, options.queue, attributes, tags)
     rows = [{"attribute": name, "value": str(value)} for name, value in queue.attributes().items()]
     print(f"queue {queue.name} in {options.root}\n\n{common.table(rows)}")
+
+
+def create(ledger: Ledger, name: str, attributes: dict[str, str], tags: dict[str, str]) -> Queue:
+    """The queue, made if there is none; an error of other attributes says what to do on the command line."""
+    from ledger.errors import LedgerError, QueueNameExists
+
+    try:
+        return ledger.create_queue(name, attributes, tags)
+    except QueueNameExists as error:
+        found = f"{error.name} has {error.there}, asked was {error.asked}"
+        raise LedgerError(error.message, f"{found}. --change gives it this; else leave the attribute out.") from error
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     spark-submit --properties-file conf/spark-local.conf jobs/work.py ROOT QUEUE \
         --function my_module:my_function --output PATH
 
-The function gets a DataFrame of messages (message_id, body, message_attributes, sent_at, first_received_at,
-receive_count, receipt_handle) and answers either
+The function of --function gets a DataFrame of messages (message_id, body, message_attributes, sent_at,
+first_received_at, receive_count, receipt_handle) and answers either
 - a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, or
 - two of them, (done, failed): messages with rows in `done` are acknowledged; every other one stays in the queue, with
   its `reason` from `failed` (message_id, reason) in the table --failed, a row per failed receive. Such a message is
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +27,12 @@ from jobs import common
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = common.arguments(__doc__.split("\n")[0], owner=True)
+    contract = __doc__[__doc__.index("The function of") :]
+    arguments = common.arguments(__doc__.split("\n")[0], owner=True, epilog=contract)
     arguments.add_argument("queue")
-    arguments.add_argument("--function", required=True, metavar="MODULE:NAME", help="what to run on each claim")
+    arguments.add_argument(
+        "--function", required=True, metavar="MODULE:NAME", help="what to run on each claim, see below"
+    )
     arguments.add_argument(
         "--output",
         required=True,
@@ -70,7 +74,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> None:
+    # What needs no Spark is found wrong before it starts.
     function = load(options.function)
+    for option, table in (("--output", options.output), ("--failed", options.failed)):
+        require_table(option, table)
     ledger = common.open_ledger(options, spark=True)
     from jobs.claims import Worker
 
@@ -98,7 +105,28 @@ def load(name: str) -> Callable[[Any], Any]:
         raise InvalidParameterValue("--function", name, f"It cannot be loaded as MODULE:NAME ({error})") from error
     if not callable(found):
         raise InvalidParameterValue("--function", name, "It is not a function")
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError as error:
+        said = f"It does not take one argument, the DataFrame of messages ({error})"
+        raise InvalidParameterValue("--function", name, said) from None
+    except ValueError:
+        pass  # Some built-in functions do not tell what they take.
     return found
+
+
+def require_table(option: str, table: str | None) -> None:
+    """Raises InvalidParameterValue for what can be no table, as far as that shows without Spark."""
+    from ledger.errors import InvalidParameterValue, SparkIsNeeded
+    from ledger.store.delta.output_target import place_of
+
+    try:
+        if table is not None:
+            place_of(table, None)
+    except SparkIsNeeded:
+        pass  # The name of a table in the catalog.
+    except InvalidParameterValue as error:
+        raise InvalidParameterValue(option, table, error.bound, error.fix) from None
 
 
 if __name__ == "__main__":

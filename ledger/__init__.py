@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ledger.batch import Claim, Heartbeat
     from ledger.ledger import Ledger
-    from ledger.message import Counts, HandleOutcome, Message
+    from ledger.message import Counts, HandleOutcome, Message, SendOutcome
     from ledger.queue import Queue
     from ledger.settings import Settings
 
@@ -21,10 +21,11 @@ _HOMES = {
     "Heartbeat": "ledger.batch",
     "Message": "ledger.message",
     "HandleOutcome": "ledger.message",
+    "SendOutcome": "ledger.message",
     "Counts": "ledger.message",
     "Settings": "ledger.settings",
 }
-__all__ = ["Claim", "Counts", "HandleOutcome", "Heartbeat", "Ledger", "Message", "Queue", "Settings"]
+__all__ = ["Claim", "Counts", "HandleOutcome", "Heartbeat", "Ledger", "Message", "Queue", "SendOutcome", "Settings"]
 
 
 def __getattr__(name: str) -> Any:

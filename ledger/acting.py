@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.dead_letters import DeadLetters
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.handles import HandleList, Wish, handles_of, outcome_table, wishes_of_table
+from ledger.handles import HandleList, Wish, handles_of, outcome_table, wishes_of_list, wishes_of_table
 from ledger.message import HandleOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
-from ledger.rules import visibility
+from ledger.rules.outcomes import error as error_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.tabular import arrow_table, is_spark, typed
+from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +34,10 @@ class Acting(DeadLetters):
 
         One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
         A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
-        receipt_handle, action, outcome, error_code (string; null for a success), a row per distinct handle; it is
-        evaluated once, and the outcomes are of the very handles that were acted on. An Arrow table (or a pandas or
-        polars DataFrame, or what else has Arrow's PyCapsule interface): a pyarrow.Table of the same columns, a row for
-        each row, in order; needs no Spark.
+        receipt_handle, action, outcome, error_code and error_message (strings; both null for a success), a row per
+        distinct handle; it is evaluated once, and the outcomes are of the very handles that were acted on. An Arrow
+        table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): a pyarrow.Table of the
+        same columns, a row for each row, in order; needs no Spark.
         Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
         """
         if isinstance(receipt_handles, str):
@@ -49,28 +49,16 @@ class Acting(DeadLetters):
         """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
 
         One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
-        or one per handle) and a table (with one timeout, or the name of a column of them): outcomes, as `delete`.
+        or one per handle) and a table (with one timeout, or the name of a column of them): outcomes, as `delete`. One
+        of several timeouts that is out of bounds, or null, fails its own handle only (M2).
         """
-        limits = attribute_rules.limits_of(self._record().attributes)
         if isinstance(receipt_handles, str):
-            bounds.visibility_timeout(visibility_timeout, limits)
+            bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(self._record().attributes))
             self._act_on_one(Wish(receipt_handles, Verb.CHANGE, visibility_timeout))
             return None
-        handles = _read(receipt_handles)
-        if not isinstance(handles, list):
-            if not isinstance(visibility_timeout, str):
-                bounds.visibility_timeout(visibility_timeout, limits)
-            return self.settle(extend=handles, visibility_timeout=visibility_timeout)
-        each = isinstance(visibility_timeout, Sequence) and not isinstance(visibility_timeout, str)
-        timeouts = list(visibility_timeout) if each else [visibility_timeout] * len(handles)
-        if not each:
-            bounds.visibility_timeout(visibility_timeout, limits)
-        if len(timeouts) != len(handles):
-            bound = f"Must be one, or one for each of the {len(handles)} handles"
-            raise InvalidParameterValue("VisibilityTimeout", len(timeouts), bound)
-        for timeout in timeouts:
-            bounds.visibility_timeout(timeout, limits)
-        return self._act_on_list([Wish(handle, Verb.CHANGE, timeout) for handle, timeout in zip(handles, timeouts)])
+        if visibility_timeout is None:
+            raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
+        return self.settle(extend=_read(receipt_handles), visibility_timeout=visibility_timeout)
 
     def settle(
         self,
@@ -78,14 +66,17 @@ class Acting(DeadLetters):
         delete: Handles | None = None,
         release: Handles | None = None,
         extend: Handles | None = None,
-        visibility_timeout: int | str | None = None,
+        visibility_timeout: int | str | Sequence[int] | None = None,
     ) -> Any:
         """Acknowledges some messages, releases some and extends some, all in one commit.
 
         Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `delete` takes
-        them. `visibility_timeout` (seconds, or for a table the name of a column) is for `extend`; without it the
-        queue's. Answers outcomes, as `delete`: in the order delete, release, extend, and as one DataFrame when one of
-        the three is Spark's, else as one pyarrow.Table when one is a table.
+        them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also the
+        name of a column; without it the queue's. Answers outcomes, as `delete`: in the order delete, release, extend,
+        and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
+        M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
+        would make different things (acknowledged and released, two deadlines) is left as it is: both are
+        "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
         """
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
@@ -93,17 +84,12 @@ class Acting(DeadLetters):
             visibility_timeout = int(record.attributes["VisibilityTimeout"])
         given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
         parts = [(verb, _read(handles), timeout) for verb, handles, timeout in given if handles is not None]
-        named = isinstance(visibility_timeout, str) and not (extend is None or isinstance(parts[-1][1], list))
-        if not named:
-            bounds.visibility_timeout(visibility_timeout, limits)
+        _require_timeout(visibility_timeout, None if extend is None else parts[-1][1], limits)
         if any(is_spark(handles) for _, handles, _ in parts):
-            plain = [
-                (verb, h if is_spark(h) or isinstance(h, list) else typed(h), timeout) for verb, h, timeout in parts
-            ]
-            asked = self._spark().wishes(record, plain, limits)
+            asked = self._spark().wishes(record, parts, limits)
             return asked.outcomes(self._act(asked.actions))
         wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
-        outcomes = self._act_on_list(wishes)
+        outcomes = self._act_on_list(wishes, limits)
         return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
     # What claims use.
@@ -131,15 +117,16 @@ class Acting(DeadLetters):
             raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
         return outputs
 
-    def _act_on_list(self, wishes: Sequence[Wish]) -> list[HandleOutcome]:
-        asked = HandleList(self._made, wishes)
+    def _act_on_list(self, wishes: Sequence[Wish], limits: bounds.Limits) -> list[HandleOutcome]:
+        asked = HandleList(self._made, wishes, limits)
         return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
 
     def _act_on_one(self, wish: Wish) -> None:
-        decode(wish.handle, self._record().id)
-        outcome = Outcome(self._act_on_list([wish])[0].outcome)
-        ceiling = attribute_rules.limits_of(self._record().attributes).maximum_visibility_timeout
-        error = visibility.error(wish.verb, outcome, wish.handle, wish.timeout, ceiling)
+        record = self._record()
+        decode(wish.handle, record.id)
+        limits = attribute_rules.limits_of(record.attributes)
+        outcome = Outcome(self._act_on_list([wish], limits)[0].outcome)
+        error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
         if error is not None:
             raise error
 
@@ -152,7 +139,18 @@ def _read(handles: Any) -> Any:
     return handles_of(FIELD, handles) if table is None else table
 
 
-def _wishes(verb: Verb, handles: Any, timeout: int | str, limits: bounds.Limits) -> list[Wish]:
+def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> list[Wish]:
     if isinstance(handles, list):
-        return [Wish(handle, verb, timeout) for handle in handles]
+        return wishes_of_list(handles, verb, timeout, limits)
     return wishes_of_table(handles, verb, timeout, limits)
+
+
+def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
+    """Raises InvalidParameterValue for timeouts that `extended` (handles as `_read` answers them, or None) cannot have;
+    one timeout for all has to be within the bounds."""
+    if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
+        if len(timeout) != len(extended):
+            bound = f"Must be one, or one for each of the {len(extended)} handles"
+            raise InvalidParameterValue("VisibilityTimeout", len(timeout), bound)
+    elif not isinstance(timeout, str) or extended is None or isinstance(extended, list):
+        bounds.visibility_timeout(timeout, limits)

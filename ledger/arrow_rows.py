@@ -12,6 +12,7 @@ import pyarrow as pa
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import Entry, entry
+from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
 ATTRIBUTE_FIELDS = {"data_type", "string_value", "binary_value"}
@@ -42,9 +43,9 @@ class SentTable:
         return self._ids
 
 
-def sent_table(entries: Sequence[Entry], ids: Sequence[str]) -> SentTable:
-    """What is answered for entries that were stored under these ids."""
-    bodies = [one.body for one in entries]
+def sent_table(entries: Sequence[Entry], sent: Sequence[Sent]) -> SentTable:
+    """What is answered for entries that were stored so."""
+    ids, bodies = [one.message_id for one in sent], [one.body for one in entries]
     return SentTable(
         len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})
     )

@@ -28,13 +28,15 @@ class DeadLetters(QueueSettings):
 
         `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
+        Raises InvalidParameterValue for what is no predicate, in the parser's words, and moves nothing.
         """
         record = self._record()
         maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
         target = None if destination is None else self._store.queue(destination)
         chosen = None
         if isinstance(where, str):
-            chosen = self._spark().chosen(record, where, self._clock())
+            what = "A predicate (a list of message ids does not)"
+            chosen = self._spark(what).chosen(record, where, self._clock())
         elif where is not None:
             chosen = runs_of_ids(listed("where", where))
         return self._store.redrive(record, target, maximum, chosen, self._clock)

@@ -269,7 +269,7 @@ class LedgerDoesNotExist(LedgerError, LookupError):
     code = "LedgerDoesNotExist"
 
     def __init__(self, root: str, found: str) -> None:
-        self.root = root
+        self.root, self.found = root, found
         super().__init__(
             f"There is no ledger at {root}: {found}. Is the root mistyped? Ledger.open(root), without create=False, "
             "makes what is missing; jobs/create_queue.py does, with a queue"

@@ -11,35 +11,46 @@ import pyarrow as pa
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.message import HandleOutcome
 from ledger.rules import message_id as ids
-from ledger.rules.limits import Limits
+from ledger.rules.limits import Limits, visibility_timeout
+from ledger.rules.outcomes import error
 from ledger.rules.receipt_handle import ReceiptHandle, decode
-from ledger.rules.visibility import ERRORS, Outcome, Verb
+from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, QueueRecord
 from ledger.tabular import is_integer, is_text, listed, require_column
 
 #: What an Arrow table of receipt handles is answered; a DataFrame's answer has the same columns.
-OUTCOMES = pa.schema([(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code")])
+OUTCOMES = pa.schema(
+    [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
+)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What to do through one receipt handle; nothing when its timeout is `refused`: null, or out of bounds."""
+    """What to do through one receipt handle; nothing when its timeout is `refused`: for what, says the error."""
 
     handle: str | None
     verb: Verb
     timeout: int = 0
-    refused: bool = False
+    refused: InvalidParameterValue | None = None
+
+    @classmethod
+    def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> Wish:
+        """M2: a timeout that is none, or out of bounds, fails this one wish."""
+        try:
+            return cls(handle, verb, visibility_timeout(timeout, limits))
+        except InvalidParameterValue as error:
+            return cls(handle, verb, 0, error)
 
 
 class HandleList:
     """Wishes grouped into the fewest actions. A handle that cannot be read is answered as INVALID, beside the rest."""
 
-    def __init__(self, queue: QueueRecord, wishes: Sequence[Wish]) -> None:
-        self._wishes = wishes
+    def __init__(self, queue: QueueRecord, wishes: Sequence[Wish], limits: Limits) -> None:
+        self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
         self._read = [_read(wish.handle, queue) for wish in wishes]
         groups: dict[tuple[Verb, str, int], set[ReceiptHandle]] = {}
         for wish, handle in zip(wishes, self._read):
-            if handle is not None and not wish.refused:
+            if handle is not None and wish.refused is None:
                 groups.setdefault((wish.verb, handle.receipt_id, wish.timeout), set()).add(handle)
         self.actions = [
             Action(verb, receipt_id, _runs(handles), timeout) for (verb, receipt_id, timeout), handles in groups.items()
@@ -54,13 +65,14 @@ class HandleList:
                     found[action.verb, action.receipt_id, action.timeout, run["segment"], seq] = run["outcome"]
         answered = []
         for wish, handle in zip(self._wishes, self._read):
-            outcome = Outcome.INVALID.value
-            if handle is not None and wish.refused:
-                outcome = Outcome.BEYOND_CEILING.value
-            elif handle is not None:
-                outcome = found[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq]
-            error = ERRORS.get((wish.verb, Outcome(outcome)))
-            answered.append(HandleOutcome(wish.handle, outcome, error.code if error else None))
+            outcome = Outcome.INVALID
+            if handle is not None and wish.refused is None:
+                outcome = Outcome(found[wish.verb, handle.receipt_id, wish.timeout, handle.segment, handle.seq])
+            failure = error(wish.verb, outcome, wish.handle, wish.timeout, self._ceiling)
+            if handle is not None and wish.refused is not None:
+                outcome, failure = Outcome.BEYOND_CEILING, wish.refused
+            said = (None, None) if failure is None else (failure.code, failure.message)
+            answered.append(HandleOutcome(wish.handle, outcome.value, *said))
         return answered
 
 
@@ -83,9 +95,14 @@ def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Lim
     if not isinstance(timeout, str):
         return [Wish(handle, verb, timeout) for handle in handles]
     seconds = require_column(table, timeout, is_integer, "int8, int16, int32 or int64").to_pylist()
-    most = limits.maximum_visibility_timeout
-    in_bounds = [s is not None and s >= 0 and (most is None or s <= most) for s in seconds]
-    return [Wish(h, verb, s if right else 0, not right) for h, s, right in zip(handles, seconds, in_bounds)]
+    return [Wish.checked(handle, verb, one, limits) for handle, one in zip(handles, seconds)]
+
+
+def wishes_of_list(handles: list[str | None], verb: Verb, timeout: int | Sequence[int], limits: Limits) -> list[Wish]:
+    """A wish for each handle of a list, with one timeout for all, or one for each."""
+    if not isinstance(timeout, Sequence):
+        return [Wish(handle, verb, timeout) for handle in handles]
+    return [Wish.checked(handle, verb, one, limits) for handle, one in zip(handles, timeout)]
 
 
 def outcome_table(wishes: Sequence[Wish], outcomes: Sequence[HandleOutcome]) -> pa.Table:
@@ -95,6 +112,7 @@ def outcome_table(wishes: Sequence[Wish], outcomes: Sequence[HandleOutcome]) -> 
         [_action(wish) for wish in wishes],
         [one.outcome for one in outcomes],
         [one.error_code for one in outcomes],
+        [one.error_message for one in outcomes],
     ]
     return pa.table([pa.array(column, pa.string()) for column in columns], schema=OUTCOMES)
 
@@ -108,7 +126,7 @@ def runs_of_ids(message_ids: Sequence[object]) -> pa.Table:
 def _action(wish: Wish) -> str:
     if wish.verb is Verb.DELETE:
         return "delete"
-    return "extend" if wish.timeout or wish.refused else "release"
+    return "extend" if wish.timeout or wish.refused is not None else "release"
 
 
 def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:

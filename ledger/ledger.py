@@ -107,7 +107,8 @@ class Ledger:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.
 
         With `version` of the visibility table (as in `receipts` and `Claim.version`): as it was then, by the clock of
-        that commit. `receipts` is filled first. Raises SparkIsNeeded, InvalidParameterValue.
+        that commit. Versions of the last 7 days can be read. `receipts` is filled first. Raises SparkIsNeeded,
+        InvalidParameterValue.
         """
         from ledger.store.delta.views import open_view
 

@@ -16,7 +16,7 @@ from ledger.store.delta.engine import reason
 from ledger.store.delta.evaluated import evaluated_once
 from ledger.store.delta.locks import table_lock
 from ledger.store.delta.named_messages import Named, named_by_column, named_by_values
-from ledger.store.delta.output_target import make_with_spark, not_written, place_of
+from ledger.store.delta.output_target import different_columns, make_with_spark, not_written, place_of
 from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.queue import Queue
     from ledger.store.delta.outputs import Outputs
+
+
+#: In what the libraries say of a write whose columns are not the table's.
+OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
 
 
 def write_output(
@@ -81,7 +85,7 @@ def _write(
         return
     outputs.undo(record, runs, identifier, clock)
     if failure is not None and not fenced:
-        raise OutputNotWritten(location, reason(failure)) from failure
+        raise OutputNotWritten(location, reason(failure) + _mismatch(writer, location, failure)) from failure
     raise LeaseLost(
         f"The claim {receipt_id} was lost before its output was written: others receive the messages, or another "
         "call of write took the place of this one, and nothing of this write is in the table. Receive again; keep a "
@@ -100,8 +104,20 @@ def _failure(writer: Any, location: str, identifier: str, metadata: Mapping[str,
     return None
 
 
+def _mismatch(writer: Any, location: str, failure: Exception) -> str:
+    """Where the table has other columns than the rows, when that is what went wrong: the libraries do not name them."""
+    if not any(said in reason(failure) for said in OTHER_COLUMNS):
+        return ""
+    with contextlib.suppress(Exception):
+        return different_columns(writer.columns, writer.columns_there(location), needs_all=writer.needs_all)
+    return ""
+
+
 class _SparkWriter:
     """Writes a DataFrame."""
+
+    #: What the rows lack is null in the table.
+    needs_all = False
 
     def __init__(self, rows: Any) -> None:
         self._rows, self.spark = rows, rows.sparkSession
@@ -125,6 +141,10 @@ class _SparkWriter:
         """Where the table lies; makes it, empty, when there is none."""
         return make_with_spark(table, place, self._rows)
 
+    def columns_there(self, location: str) -> dict[str, str]:
+        """The columns of the table and their types."""
+        return dict(self.spark.read.format("delta").load(location).dtypes)
+
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction; Delta leaves it out when another version of it was committed."""
         writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
@@ -134,7 +154,7 @@ class _SparkWriter:
 class _ArrowWriter:
     """Writes an Arrow table, through delta-rs, without a JVM."""
 
-    spark = None
+    spark, needs_all = None, True
 
     def __init__(self, outputs: Any, rows: Any) -> None:
         table = arrow_table("rows", rows)
@@ -160,6 +180,10 @@ class _ArrowWriter:
         with not_written(table), table_lock(place.text).exclusive():
             self._engine.create_output(place.text, self._rows.schema)
         return place
+
+    def columns_there(self, location: str) -> dict[str, str]:
+        """The columns of the table and their types."""
+        return {field.name: str(field.type) for field in self._engine.output_schema(location)}
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction."""

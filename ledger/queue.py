@@ -11,14 +11,15 @@ from ledger.arrow_rows import SentTable, entries_of, sent_table
 from ledger.batch import Claim
 from ledger.clock import Clock
 from ledger.ending import LiveClaims
+from ledger.entries import EntryList
 from ledger.errors import InvalidParameterValue, LedgerError, OutputUnreadable, OverLimit
-from ledger.message import Message, public_message
+from ledger.message import Message, SendOutcome, public_message
 from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.store import QueueRecord, Store
-from ledger.tabular import arrow_table, is_spark, listed, typed
+from ledger.tabular import arrow_table, is_spark, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,8 @@ class Queue(Acting):
         message_attributes: Mapping[str, object] | None = None,
         message_group_id: str | None = None,
         message_deduplication_id: str | None = None,
-    ) -> Sent | SentTable | list[str]:
+        all_or_nothing: bool = False,
+    ) -> Sent | SentTable | list[SendOutcome]:
         """Sends messages in one commit.
 
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
@@ -59,15 +61,24 @@ class Queue(Acting):
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
         through Spark where the ledger has it; `ids()` is a pyarrow.Table.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
-        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers their ids in order.
+        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers a SendOutcome for
+        each, in order, which is the message's id, and knows its sequence number and MD5s.
+        M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches an entry that is wrong is refused alone, and the others
+        are sent; its outcome is false and has the error. `all(outcomes)` says whether all were sent, and the log
+        ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent; so it is
+        always for one string or entry without a list, for tables, and, as in the service, for an entry of a FIFO queue
+        without its group or deduplication id.
         The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
         Under an id that stands for another send (other messages, another number of them, another queue of the ledger)
         it is an error: in Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task
         from all others. A DataFrame is evaluated once more for it, before it is written.
+        The same list again under the same id has the same outcomes.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
-        Raises InvalidParameterValue for a body that is empty, no string, or over the queue's MaximumMessageSize, and
-        for a missing column, MissingParameter for a missing group; then nothing was sent.
+        What an entry is refused for: InvalidParameterValue for a body that is no string, or over the queue's
+        MaximumMessageSize, MissingParameter for an empty body or a missing group. Raises these where all or nothing is
+        sent, InvalidParameterValue also for a keyword argument that can hold for no message, and a missing column;
+        then nothing was sent.
         """
         attempts.attempt_id(attempt_id, "attempt_id")
         record = self._record()
@@ -87,9 +98,11 @@ class Queue(Acting):
             return self._send_table(record, messages if table is None else table, body, attempt_id)
         if body is not None:
             raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
-        given = [messages] if isinstance(messages, (str, Mapping)) else listed("messages", messages)
-        entries = [message_rules.entry_of(one, record.attributes, common) for one in given]
-        return self._store.send(record, entries, self._clock, attempt_id)
+        message_rules.require_common(record.attributes, **common)
+        single = isinstance(messages, (str, Mapping))
+        entries = EntryList([messages] if single else listed("messages", messages), record.attributes, common)
+        entries.require(every=single or all_or_nothing)
+        return entries.outcomes(self._store.send(record, entries.entries, self._clock, attempt_id))
 
     def receive(
         self,
@@ -190,7 +203,7 @@ class Queue(Acting):
         if is_spark(table):
             return self._spark().send(record, table, body, self._clock, attempt_id)
         if self._frames is not None:
-            sent = self._frames.send(record, self._frames.of(typed(table)), body, self._clock, attempt_id)
+            sent = self._frames.send(record, self._frames.of(table), body, self._clock, attempt_id)
             return SentTable(table.num_rows, sent.ids().toArrow())
         entries = entries_of(table, record.attributes, body)
         return sent_table(entries, self._store.send(record, entries, self._clock, attempt_id))

@@ -111,7 +111,7 @@ class QueueSettings:
             raise QueueDoesNotExist(self.name)
         return record
 
-    def _spark(self) -> Frames:
+    def _spark(self, what: str = "A DataFrame") -> Frames:
         if self._frames is None:
-            raise SparkIsNeeded("A DataFrame needs Spark: open the ledger with Ledger.open(root, spark=spark)")
+            raise SparkIsNeeded(f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)")
         return self._frames

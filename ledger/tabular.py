@@ -77,13 +77,6 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
     return table[name]
 
 
-def typed(table: pa.Table) -> pa.Table:
-    """The table for Spark, which has no type for a column of nothing: texts, or left out where it would be no text."""
-    empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
-    table = table.drop_columns([name for name in empty if name in ("delay_seconds", "message_attributes")])
-    return pa.table({n: table[n].cast(pa.string()) if n in empty else table[n] for n in table.column_names})
-
-
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds strings."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -93,6 +93,31 @@ NO_DEDUPLICATION_ID = (
 )
 
 
+def fails_the_batch(error: Exception) -> bool:
+    """Whether what one entry is refused for is the error of the whole call (M2): an entry of a FIFO queue without its
+    group or deduplication id. Recorded: "send_batch_missing_deduplication_id_for_fifo_queue"."""
+    if isinstance(error, MissingParameter):
+        return error.field == "MessageGroupId"
+    return isinstance(error, InvalidParameterValue) and error.bound == NO_DEDUPLICATION_ID
+
+
+def require_common(
+    queue: Mapping[str, str],
+    *,
+    delay_seconds: object,
+    attributes: object,
+    message_group_id: object,
+    message_deduplication_id: object,
+) -> None:
+    """Raises for what is said of all entries of a list and can hold for none: the call is wrong, not its entries."""
+    delay(delay_seconds, queue)
+    message_attributes(attributes)
+    _identifier("MessageGroupId", message_group_id)
+    deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
+    if deduplication is not None and not is_fifo(queue):
+        raise InvalidParameterValue("MessageDeduplicationId", deduplication, _NOT_FOR_THIS_QUEUE)
+
+
 def body(text: object, maximum_bytes: int) -> str:
     """`text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8. Raises MissingParameter for
     the empty one (recorded), InvalidParameterValue."""

@@ -8,6 +8,13 @@ SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
 S3 = ("s3", "s3a", "s3n")
 
 
+def unknown(scheme: str) -> tuple[str, str]:
+    """The bound and the fix of the error about a scheme that is none of these."""
+    known = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
+    fix = f"Known are paths and {known}; another one needs Spark, with a file system of Hadoop's for it."
+    return f"{scheme}: is no storage that is known here", fix
+
+
 def log_store_setting(scheme: str) -> str:
     """Spark's setting for the log store of a scheme."""
     return f"spark.delta.logStore.{scheme}.impl"

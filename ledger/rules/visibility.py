@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ledger.errors import InvalidParameterValue, LedgerError, MessageNotInflight, ReceiptHandleIsInvalid
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record, Status, in_doubt, status
 
@@ -43,6 +42,9 @@ class Outcome(str, Enum):
     BEYOND_CEILING = "beyond the ceiling"
     INVALID = "invalid"
     EXPIRED = "the receipt handle has expired"
+    #: M2: two wishes of one call would record different things about the message. Neither is done: which one was meant
+    #: cannot be told, the service has no rule, and a delete is for good.
+    CONTRADICTED = "contradicted"
 
 
 class Receipts(str, Enum):
@@ -243,52 +245,3 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
         writing_to=None,
         write_id=None,
     )
-
-
-#: The error that an outcome is on the wire and in Python, by verb; an outcome that is not here is a success.
-#: V8: "change is an error; delete on a standard queue succeeds and does nothing"; V13: "change is
-#: InvalidParameterValue [...], delete succeeds again".
-ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
-    (Verb.CHANGE, Outcome.STALE): ReceiptHandleIsInvalid,
-    (Verb.CHANGE, Outcome.ALREADY_DELETED): InvalidParameterValue,
-    (Verb.CHANGE, Outcome.NOT_IN_FLIGHT): MessageNotInflight,
-    (Verb.CHANGE, Outcome.BEYOND_CEILING): InvalidParameterValue,
-    (Verb.CHANGE, Outcome.INVALID): ReceiptHandleIsInvalid,
-    (Verb.DELETE, Outcome.INVALID): ReceiptHandleIsInvalid,
-    (Verb.DELETE, Outcome.EXPIRED): InvalidParameterValue,
-}
-
-
-#: V13, recorded.
-NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
-
-
-def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int | None) -> LedgerError | None:
-    """The error to raise for an outcome, or None when it is a success."""
-    kind = ERRORS.get((verb, outcome))
-    if kind is None:
-        return None
-    if outcome is Outcome.EXPIRED:
-        return InvalidParameterValue("ReceiptHandle", handle, "The receipt handle has expired", "Receive it again.")
-    if outcome is Outcome.ALREADY_DELETED:
-        return InvalidParameterValue(
-            "ReceiptHandle", handle, NOT_AVAILABLE, "It was deleted: nobody receives it again."
-        )
-    if kind is InvalidParameterValue:
-        return InvalidParameterValue(
-            "VisibilityTimeout",
-            timeout,
-            f"Total VisibilityTimeout for the message is beyond the limit [{ceiling} seconds]",
-            "It counts from the receive. Give at most the time that is left, or release it and receive it anew.",
-        )
-    if outcome is Outcome.NOT_IN_FLIGHT:
-        return MessageNotInflight(
-            # S4.
-            "The specified message isn't in flight.",
-            f"Nothing was changed: its visibility timeout has run out (receipt handle {handle}). Receive it again.",
-        )
-    why = {
-        Outcome.STALE: "a later receive (or a lock) has replaced the receipt",
-        Outcome.INVALID: "it was never handed out for this message",
-    }[outcome]
-    return ReceiptHandleIsInvalid(handle, f"Nothing was changed: {why}. Receive the message again.")

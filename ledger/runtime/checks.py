@@ -51,6 +51,8 @@ def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Fi
     ]
     if root is not None:
         checks.append(("storage", partial(_storage, root, one_driver)))
+        if local_path(root) is not None:
+            checks.append(("ledger", partial(_ledger, local_path(root))))
     for subject, check in checks:
         try:
             yield check()
@@ -168,3 +170,15 @@ def _clock(root: str | None) -> Finding:
 
 def _storage(root: str, one_driver: bool) -> Finding:
     return Finding(*check_storage(root, one_driver=one_driver))
+
+
+def _ledger(folder: Path) -> Finding:
+    """Look for the table that every ledger has: a mistyped root can be written to, and is no ledger."""
+    if (folder / "visibility" / "_delta_log").is_dir():
+        return Finding("OK", "ledger", f"there is one at {folder}")
+    what = "other things in the folder" if folder.is_dir() and any(folder.iterdir()) else "nothing there"
+    if folder.exists() and not folder.is_dir():
+        what = "a file"
+    return Finding(
+        "WARN", "ledger", f"there is none at {folder} ({what})", "is the root mistyped? jobs/create_queue.py makes one"
+    )

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import InvalidParameterValue
 from ledger.rules import visibility
 from ledger.rules.attributes import is_fifo, retention_period
 from ledger.rules.limits import Limits
@@ -158,6 +157,13 @@ class Counts:
     oldest_sent_at: int | None
 
 
+class Sent(NamedTuple):
+    """What is known of a message once it is sent; FIFO queues number theirs. Of a duplicate (F1): what the first is."""
+
+    message_id: str
+    sequence_number: int | None = None
+
+
 class Store(Protocol):
     """What a store must do. Every verb is one atomic commit; one that changes nothing commits nothing."""
 
@@ -184,8 +190,8 @@ class Store(Protocol):
         """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist. No message is moved
         there once this has answered."""
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
-        """Stores messages; answers their ids in order. The same attempt id again sends nothing and answers the same.
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+        """Stores messages; answers for each, in order. The same attempt id again sends nothing and answers the same.
 
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
         """
@@ -198,7 +204,8 @@ class Store(Protocol):
     def act(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly."""
+        """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly. M2: where two of
+        them would record different things about a message, neither changes it."""
 
     def redrive(
         self,
@@ -264,13 +271,6 @@ def decide(
         fifo=fifo,
         whole_claim=action.whole_claim,
         only_later=action.only_later,
-    )
-
-
-def named_twice() -> InvalidParameterValue:
-    """The error when two actions of one call would change the same message."""
-    return InvalidParameterValue(
-        "ReceiptHandle", "a handle", "It is named by two different actions of one call", "Name each message once."
     )
 
 

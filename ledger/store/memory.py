@@ -15,17 +15,16 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.state import GONE, Status, expires_at
-from ledger.rules.visibility import Outcome, Receipts
+from ledger.rules.visibility import Receipts
 from ledger.store import (
-    OUTCOME_RUNS,
     Action,
     Counts,
     Grant,
     QueueRecord,
+    Sent,
     StoredMessage,
-    decide,
-    named_twice,
 )
+from ledger.store.memory_acting import acted
 from ledger.store.memory_queues import Place, Stored
 from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
 
@@ -35,9 +34,9 @@ class MemoryStore(MemoryReceives):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sent: dict[str, tuple[Attempt, list[str]]] = {}
+        self._sent: dict[str, tuple[Attempt, list[Sent]]] = {}
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         if not entries:
             return []
         with self._lock:
@@ -59,7 +58,8 @@ class MemoryStore(MemoryReceives):
                     sequence = fifo.sequence_number(send, place[1])
                     available_at, lane = now + entry.delay * MILLISECONDS, _lane(queue, entry)
                     stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane)
-                answer.append(ids.message_id(*place))
+                number = stored[place].sequence_number if in_order else None
+                answer.append(Sent(ids.message_id(*place), number))
             if attempt:
                 self._sent[attempt_id] = attempt, answer
             return answer
@@ -79,25 +79,11 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             now = clock()
             stored = self._stored(queue)
-            before = {place: message.record for place, message in stored.items()}
-            answers, changed, records = [], {}, {}
-            for action in actions:
-                outcomes = []
-                for run in action.runs.to_pylist():
-                    for seq in range(run["first_seq"], run["last_seq"] + 1):
-                        place = run["segment"], seq
-                        outcome, record = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED, None
-                        if place in before:
-                            outcome, record = decide(queue, action, before[place], limits, receipts, now)
-                        if record is not None and record != before[place]:
-                            if changed.setdefault(place, action) is not action:
-                                raise named_twice()
-                            records[place] = record
-                        outcomes.append({**run, "first_seq": seq, "last_seq": seq, "outcome": outcome.value})
-                answers.append(pa.Table.from_pylist(outcomes, schema=OUTCOME_RUNS))
-            for place, record in records.items():
+            records = {place: message.record for place, message in stored.items()}
+            changed, answers = acted(queue, actions, records, limits, receipts, now)
+            for place, record in changed.items():
                 stored[place].record = record
-            if records:
+            if changed:
                 self._commit()
             return answers
 

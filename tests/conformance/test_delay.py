@@ -88,7 +88,7 @@ def test_q6_a_message_can_be_received_until_its_retention_is_over_although_it_wa
 @pytest.mark.parametrize("delay", [-1, 901, 1.5, "1"])
 def test_q6_a_delay_out_of_its_range_is_refused_and_nothing_is_sent(queue, delay):
     with changing_nothing(queue), pytest.raises(InvalidParameterValue, match="DelaySeconds"):
-        queue.send(["x", {"MessageBody": "y", "DelaySeconds": delay}])
+        queue.send(["x", {"MessageBody": "y", "DelaySeconds": delay}], all_or_nothing=True)
     with changing_nothing(queue), pytest.raises(InvalidParameterValue, match="DelaySeconds"):
         queue.send(["x"], delay_seconds=delay)
 

@@ -1,8 +1,5 @@
 """Lists of receipt handles: one commit, an outcome per handle, and nothing changed by those that are not valid."""
 
-import pytest
-
-from ledger.errors import InvalidParameterValue
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 
@@ -117,18 +114,6 @@ def test_empty_lists_have_no_outcomes(queue):
     queue.send("x")
     with changing_nothing(queue):
         assert queue.delete([]) == queue.change_visibility([], 60) == queue.settle() == queue.settle(delete=[]) == []
-
-
-def test_a_message_named_by_two_actions_of_one_call_is_an_error_that_changes_nothing(queue):
-    ids = queue.send(["a", "b"])
-    a, b = handles_of(queue.receive(None))
-    with changing_nothing(queue, ids):
-        for call in (
-            lambda: queue.settle(delete=[a, b], release=[a]),
-            lambda: queue.change_visibility([b, a, b], [10, 10, 20]),
-        ):
-            with pytest.raises(InvalidParameterValue, match=r"ReceiptHandle.*two different actions"):
-                call()
 
 
 def test_handles_of_many_claims_and_lanes_go_in_one_call(make_queue):

@@ -80,7 +80,7 @@ def test_the_system_attributes_are_text_as_in_sqs(queue, clock):
 def test_wrong_attributes_are_refused_and_nothing_is_sent(queue, wrong):
     with changing_nothing(queue):
         with pytest.raises(InvalidParameterValue, match="MessageAttributes"):
-            queue.send(["good", {"MessageBody": "x", "MessageAttributes": wrong}])
+            queue.send(["good", {"MessageBody": "x", "MessageAttributes": wrong}], all_or_nothing=True)
         with pytest.raises(InvalidParameterValue, match="MessageAttributes"):
             queue.send(["good"], message_attributes=wrong)
 

@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from pyspark.errors import AnalysisException
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules import fifo
@@ -142,5 +141,16 @@ def test_d2_a_predicate_chooses_which_dead_letters_go_back(make_queue, spark):
     assert (dead.counts().visible, queue.counts().visible) == (85, 5)
     other = make_queue(fifo=False)
     assert dead.redrive(f"dead_letter_source = '{queue.name}'", destination=other.name) == 85
-    with pytest.raises(AnalysisException):
-        dead.redrive("no_such_column = 1")
+    queue.send("no number", attempt_id="x")
+    queue.receive(None, visibility_timeout=0)
+    assert not queue.receive()
+    for where, why in (
+        ("no_such_column = 1", "UNRESOLVED_COLUMN"), ("bad SQL )", "PARSE_SYNTAX_ERROR"), ("", "PARSE_EMPTY"),
+        ("body", "not a boolean"), ("body = 1", "CAST_INVALID_INPUT"), ("1 / receive_count / 0 > 1", "DIVIDE_BY_ZERO"),
+    ):  # fmt: skip
+        with pytest.raises(
+            InvalidParameterValue, match=f"{why}.*columns of the view messages: queue.*moved"
+        ) as refused:
+            dead.redrive(where)
+        assert refused.value.field == "where" and "\n" not in str(refused.value)
+    assert dead.counts().visible > 0

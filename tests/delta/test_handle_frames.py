@@ -52,11 +52,17 @@ def bodies(claim):
 
 def outcomes(frame):
     """Handle -> (action, outcome, error code)."""
-    assert frame.dtypes == [(name, "string") for name in ("receipt_handle", "action", "outcome", "error_code")]
+    names = ("receipt_handle", "action", "outcome", "error_code", "error_message")
+    assert frame.dtypes == [(name, "string") for name in names]
     rows = frame.collect()
+    assert all((row.error_code is None) is (row.error_message is None) for row in rows)
     found = {row.receipt_handle: (row.action, row.outcome, row.error_code) for row in rows}
     assert len(found) == len(rows), "a row per distinct handle"
     return found
+
+
+#: Handles with timeouts.
+SECONDS = "receipt_handle STRING, seconds INT"
 
 
 @pytest.fixture
@@ -105,8 +111,10 @@ def test_delete_answers_an_outcome_for_every_handle_and_once_for_a_handle_given_
 
 
 def test_a_change_answers_what_a_list_of_the_same_handles_is_answered(queue, kinds, handles):
-    frame = outcomes(queue.change_visibility(handles(*kinds.values()), 60))
+    answer = queue.change_visibility(handles(*kinds.values()), 60)
+    frame, said = outcomes(answer), {row.receipt_handle: row.error_message for row in answer.collect()}
     listed = queue.change_visibility(list(kinds.values()), 60)
+    assert said == {one.receipt_handle: one.error_message for one in listed}
     assert frame == {one.receipt_handle: ("extend", one.outcome, one.error_code) for one in listed}
     assert {kind: frame[handle][1:] for kind, handle in kinds.items() if kind in ("good", "stale", "late")} == {
         "good": ("changed", None),
@@ -177,19 +185,33 @@ def test_three_frames_are_settled_in_one_commit(queue, handles, clock, commits):
     assert bodies(queue.receive(None)) == ["5", "6"]
 
 
-def test_a_handle_named_for_two_different_ends_refuses_the_whole_call(queue, handles, spark, commits):
-    queue.send(["a", "b"])
-    one, two = (message.receipt_handle for message in queue.receive(2))
-    before = len(commits())
-    twice = spark.createDataFrame([(one, 60), (one, 70), (two, 60)], "receipt_handle STRING, seconds INT")
-    for call in (
-        lambda: queue.settle(delete=handles(one, two), release=handles(two)),
-        lambda: queue.change_visibility(twice, "seconds"),
-    ):
-        with pytest.raises(InvalidParameterValue, match="two different actions of one call"):
-            call()
-    assert len(commits()) == before
-    assert queue.counts().in_flight == 2
+def test_m2_what_one_call_would_do_in_two_ways_is_left_as_it_is_and_the_rest_is_done(queue, handles, spark, clock):
+    queue.send([f"{n}" for n in range(5)])
+    messages = queue.receive(5, visibility_timeout=100).messages()
+    one, two, three, four, five = (message.receipt_handle for message in messages)
+    refused = ("contradicted", "InvalidParameterValue")
+    settled = queue.settle(
+        delete=handles(one, two), release=handles(two), extend=[three, four], visibility_timeout=[7, -1]
+    )
+    rows = [tuple(row) for row in settled.orderBy("receipt_handle", "action").collect()]
+    by_handle = {handle: {row[1:4] for row in rows if row[0] == handle} for handle in (one, two, three, four)}
+    assert by_handle == {
+        one: {("delete", "deleted", None)},
+        two: {("delete", *refused), ("release", *refused)},
+        three: {("extend", "changed", None)},
+        four: {("extend", "beyond the ceiling", "InvalidParameterValue")},
+    }
+    twice = spark.createDataFrame(
+        [(three, 60), (three, 70), (four, 60), (five, 50_000), (five, 5), (five, None)], SECONDS
+    )
+    rows = queue.change_visibility(twice, "seconds").collect()
+    found = {(row.receipt_handle, row.outcome, row.error_message) for row in rows}
+    listed = queue.change_visibility([three, three, five, five], [60, 70, 50_000, None])
+    bad = {(o.receipt_handle, o.outcome, o.error_message) for o in listed}
+    assert found == {*bad, (four, "changed", None), (five, "changed", None)} and len(rows) == 6
+    assert queue.counts().deleted == 1
+    left = [queue.peek(m.message_id).visible_at.timestamp() - clock() / 1_000 for m in messages]
+    assert left[1:] == [100, 7, 60, 5]
 
 
 def test_a_frame_without_rows_settles_nothing_and_commits_nothing(queue, handles, commits):

@@ -206,7 +206,7 @@ def test_s3_is_taken_when_the_user_says_that_there_is_one_driver(case, scheme, r
 
 
 @pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])
-@pytest.mark.parametrize("root", ["hdfs://namenode/ledger", "hdfs:/x/y", "dbfs:/mnt/x", "sa3://bucket/ledger"])
+@pytest.mark.parametrize("root", ["hdfs://namenode/ledger", "hdfs:/x/y", "dbfs:/mnt/x"])
 def test_what_only_spark_can_commit_to_is_refused_without_it_and_is_no_local_folder(tmp_path, root, spark, engine):
     with pytest.raises(SparkIsNeeded, match=rf"{root.partition(':')[0]}.*spark=spark"):
         Ledger.open(root, spark, engine)
@@ -220,6 +220,18 @@ def test_a_root_that_could_mean_two_places_is_refused_and_nothing_is_made(tmp_pa
     with pytest.raises(InvalidParameterValue, match="parameter root"):
         Ledger.open(root, Session())
     assert not any(tmp_path.iterdir())
+
+
+def test_a_scheme_that_nobody_knows_is_named_with_those_that_are(spark):
+    known = r"parameter root.*foo: is no storage that is known here.*Known are paths and abfs, .*hdfs"
+    for session, engine in ((None, "auto"), (spark, "delta-rs")):
+        with pytest.raises(InvalidParameterValue, match=known):
+            Ledger.open("foo://bucket/ledger", session, engine)
+    for create in (True, False):
+        with pytest.raises(InvalidParameterValue, match=r'Spark says: .*No FileSystem for scheme "foo"'):
+            Ledger.open("foo://bucket/ledger", spark, create=create)
+    with pytest.raises(SparkIsNeeded, match="Only Spark commits to hdfs"):
+        Ledger.open("hdfs://name/ledger")
 
 
 @pytest.mark.parametrize("engine", ["Spark", "delta_rs", "duckdb"])

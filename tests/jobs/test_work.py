@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from deltalake import DeltaTable
 
 from jobs.claims import Worker
 from ledger import Ledger
+from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
 
 WORK = Path(__file__).resolve().parents[2] / "jobs" / "work.py"
@@ -102,3 +104,52 @@ def test_a_retry_carries_on_with_the_claim_of_a_killed_worker_and_waits_for_no_l
     rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
     assert sorted(rows["body"].to_pylist()) == [str(n) for n in range(6)]
     assert queue.counts().deleted == 6
+
+
+def run_job(script, *arguments, cwd):
+    job = WORK.with_name(script)
+    return subprocess.run([sys.executable, job, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_what_needs_no_spark_is_refused_before_it_starts(tmp_path):
+    (tmp_path / "mine.py").write_text("def work(messages): ...\ndef two(a, b): ...\nnone = 1\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x.txt").touch()
+    # There is no ledger at this root, which is found out later.
+    for function, output, why in (
+        ("mine:work", "no-name", "--output.*Must be a path"), ("mine:work", "./full", "--output.*no Delta table"),
+        ("mine:two", "./out", "--function.*one argument"), ("mine:none", "./out", "--function.*not a function"),
+        ("mine", "./out", "--function.*MODULE:NAME"), ("mine:work", "./out", "There is no ledger at .*create_queue"),
+    ):  # fmt: skip
+        arguments = ("ledger", "jobs", "--function", function, "--output", output)
+        if why.startswith("There"):
+            ended = run_job("show.py", "ledger", cwd=tmp_path)
+        else:
+            ended = run_job("work.py", *arguments, cwd=tmp_path)
+            assert ended.returncode == 2
+        assert re.search(why, ended.stderr), ended.stderr
+        assert "JAVA" not in ended.stderr and "Traceback" not in ended.stderr
+    said = " ".join(run_job("work.py", "--help", cwd=tmp_path).stdout.split())
+    for part in ("gets a DataFrame of messages (message_id, body", "(done, failed)", "message_id, reason"):
+        assert part in said
+
+
+def test_a_function_that_answers_something_else_is_named_and_the_claim_given_back(tmp_path, spark):
+    ledger = Ledger.open(str(tmp_path / "ledger"), spark, "delta-rs")
+    queue = ledger.create_queue("jobs", {"VisibilityTimeout": 600})
+    queue.send(["a"])
+    for answer, why in (
+        (lambda messages: None, "NoneType.*must answer a DataFrame"),
+        (lambda messages: (messages, messages), "without reason"),
+        (lambda messages: [messages] * 3, "or two of them"),
+    ):
+        with pytest.raises(InvalidParameterValue, match=why):
+            worker = Worker(ledger, queue, answer, options(attempt_id=None, output=str(tmp_path / "out")))
+            worker.work(worker.receive(None, 1))
+        assert queue.counts().visible == 1
+
+
+def test_a_queue_that_is_there_with_other_attributes_is_answered_with_options(tmp_path):
+    assert run_job("create_queue.py", "ledger", "jobs", cwd=tmp_path).returncode == 0
+    ended = run_job("create_queue.py", "ledger", "jobs", "--attribute", "VisibilityTimeout=5", cwd=tmp_path)
+    assert ended.returncode == 1 and "--change" in ended.stderr and "set_attributes" not in ended.stderr

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from tests.clock import FrozenClock
+from tests.output.silent_tables import SILENT
 
 
 class Place:
@@ -67,3 +68,9 @@ def at_step(place, monkeypatch):
         monkeypatch.setattr(place.ledger.store.transactions, "_on_step", on_step)
 
     return register
+
+
+@pytest.fixture(params=SILENT, ids=lambda param: param[0].__name__)
+def silent(request):
+    """What breaks a table, and how far a write had come."""
+    return request.param

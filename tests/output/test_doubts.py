@@ -1,16 +1,17 @@
-"""Writes of which nobody can tell whether they are in: their messages are left alone, and all else goes on."""
+"""Who asks the output table about a write of which nobody knows whether it is in; while it cannot be told, its messages
+are left alone, and all else goes on."""
 
 import logging
-import shutil
 import threading
 from concurrent.futures import Future
 
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputUnreadable
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.store.delta.locks import table_lock
 from tests.output.conftest import rows_of
+from tests.output.silent_tables import gone, there_again
 from tests.output.test_write import Crash, crash
 
 #: Long enough for any call, on a busy machine, in seconds.
@@ -26,45 +27,6 @@ def doubt(place, at_step, bodies=("a", "b"), step="written", queue=None, **recei
     with pytest.raises(Crash):
         claim.write(rows_of(claim), place.table)
     return claim
-
-
-def gone(place):
-    shutil.move(place.table, f"{place.table}.unmounted")
-
-
-def there_again(place):
-    shutil.rmtree(place.table, ignore_errors=True)
-    shutil.move(f"{place.table}.unmounted", place.table)
-
-
-def unreadable(place):
-    gone(place)
-    shutil.copytree(f"{place.table}.unmounted", place.table)
-    (next((place.log).glob("*.json"))).write_text("{ this was a commit")
-
-
-def uncommittable(place):
-    """The log's next entries are taken by folders: it can be read, and nothing can be committed."""
-    gone(place)
-    shutil.copytree(f"{place.table}.unmounted", place.table)
-    newest = DeltaTable(place.table).version()
-    for version in range(newest + 1, newest + 3):
-        (place.log / f"{version:020}.json").mkdir()
-
-
-def made_anew(place):
-    """As a worker does that finds nothing where the disk is mounted otherwise."""
-    gone(place)
-    DeltaTable.create(place.table, DeltaTable(f"{place.table}.unmounted").schema())
-
-
-#: How a table cannot tell; the last is asked where nothing is in yet, as what is in can be read.
-SILENT = [(gone, "written"), (unreadable, "written"), (made_anew, "written"), (uncommittable, "begun")]
-
-
-@pytest.fixture(params=SILENT, ids=lambda param: param[0].__name__)
-def silent(request):
-    return request.param
 
 
 def test_a_table_that_cannot_be_asked_is_not_one_that_was_never_written_to(place, at_step, silent, caplog):
@@ -200,104 +162,6 @@ def test_a_redrive_leaves_what_may_be_written(place, at_step):
     place.clock.advance(31)
     assert place.another().queue("work").redrive(destination="target") == 1
     assert target.counts().stored == 1 and place.queue.counts().stored == 2
-
-
-def test_its_owner_may_say_what_became_of_a_table_that_is_gone(place, at_step):
-    claim = doubt(place, at_step, ["a", "b", "c"])
-    gone(place)
-    place.clock.advance(31)
-    queue = place.another().queue("work")
-    (first, *_) = [m.receipt_handle for m in claim]
-    queue.delete([first])
-    assert queue.counts().stored == 2
-    assert queue.restore(claim.receipt_id) == 3
-    assert queue.receive(None).count == 3
-
-
-@pytest.mark.parametrize("acknowledged", [False, True])
-def test_a_restore_beside_a_writer_that_stands_still_fences_it_off(place, at_step, acknowledged):
-    """It took the writer for dead and asked nobody: the row was in the table twice."""
-    ids = place.queue.send(["a", "b"])
-    first = place.queue.receive(None)
-    handles = [m.receipt_handle for m in first]
-
-    def meanwhile():
-        queue = place.another().queue("work")
-        if acknowledged:
-            queue.delete(handles)
-        else:
-            place.clock.advance(31)
-        assert queue.restore(first.receipt_id) == 2
-        second = queue.receive(None)
-        assert second.write(rows_of(second), place.table).messages == 2
-
-    at_step("begun", meanwhile)
-    with pytest.raises(LeaseLost):
-        first.write(rows_of(first), place.table)
-    assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
-
-
-def test_a_restore_gives_back_what_is_in_doubt_whether_its_rows_are_in_or_not(place, at_step):
-    for step in ("begun", "written"):
-        claim = doubt(place, at_step, step=step)
-        queue = place.another().queue("work")
-        assert queue.restore(claim.receipt_id) == 0, "it is held"
-        place.clock.advance(31)
-        assert queue.restore(claim.receipt_id) == 2 and queue.restore(claim.receipt_id) == 0
-        assert queue.receive(None).count == 2
-        queue.purge()
-
-
-@pytest.mark.parametrize("acknowledged", [False, True])
-def test_a_restore_is_refused_where_the_table_is_there_and_cannot_tell(place, at_step, silent, acknowledged):
-    breaks, step = silent
-    claim = doubt(place, at_step, step=step)
-    queue = place.another().queue("work")
-    if acknowledged:
-        queue.delete([m.receipt_handle for m in claim])
-    place.clock.advance(31)
-    breaks(place)
-    if breaks in (gone, made_anew):
-        assert queue.restore(claim.receipt_id) == 2, "its owner says that it is gone for good"
-        return
-    before = queue.counts()
-    with pytest.raises(OutputUnreadable, match=place.table):
-        queue.restore(claim.receipt_id)
-    assert queue.counts() == before
-    there_again(place)
-    assert queue.restore(claim.receipt_id) == 2
-
-
-def test_a_lock_of_what_is_in_doubt_asks_the_table_first(place, at_step):
-    for step in ("begun", "written"):
-        claim = doubt(place, at_step, step=step)
-        ids = [m.message_id for m in claim]
-        place.clock.advance(31)
-        queue = place.another().queue("work")
-        if step == "begun":
-            queue.lock(ids[0], 60)
-            assert [m.message_id for m in queue.receive(None)] == [ids[1]]
-            queue.purge()
-        else:
-            with pytest.raises(LedgerError, match="deleted"):
-                queue.lock(ids[0], 60)
-            assert queue.peek(ids[0]).status.value == "deleted"
-
-
-def test_a_lock_of_what_nobody_can_tell_about_is_refused_and_its_owner_can_have_it_back(place, at_step, silent):
-    """The lock dropped the receipt: no restore found the message, and nobody could ever receive it again."""
-    breaks, step = silent
-    claim = doubt(place, at_step, step=step)
-    (other,) = place.queue.send("other")
-    place.clock.advance(31)
-    breaks(place)
-    queue = place.another().queue("work")
-    for message_id in [m.message_id for m in claim]:
-        with pytest.raises(OutputUnreadable, match=place.table):
-            queue.lock(message_id, 1)
-    queue.lock(other, 1)
-    if breaks in (gone, made_anew):
-        assert queue.restore(claim.receipt_id) == 2 and queue.receive(None).count == 2
 
 
 def test_a_stale_receipt_does_not_end_the_holders_write(place, at_step):

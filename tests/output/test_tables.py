@@ -1,5 +1,6 @@
 """The table that a write names: one place however it is spelled, refused when it is none, and said when it fails."""
 
+import re
 import resource
 import secrets
 from pathlib import Path
@@ -56,10 +57,13 @@ def test_another_storage_than_delta_rs_knows_is_no_local_folder(place, tmp_path,
     monkeypatch.chdir(tmp_path)
     place.queue.send("a")
     claim = place.queue.receive()
-    for table in ("dbfs:/mnt/x", "hdfs://name/x", "s3a://bucket/x"):
-        with pytest.raises((OutputNotWritten, SparkIsNeeded)) as refused:
+    for table, error, why in (
+        ("dbfs:/mnt/x", SparkIsNeeded, "Only Spark writes to dbfs:"), ("hdfs://name/x", SparkIsNeeded, "hdfs:"),
+        ("s3a://bucket/x", OutputNotWritten, "s3a://bucket/x"),
+        ("foo://bucket/x", InvalidParameterValue, "foo: is no storage that is known here.*Known are paths and abfs"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=why):
             claim.write(rows_of(claim), table)
-        assert table in str(refused.value) or "Spark" in str(refused.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["ledger"] and place.queue.counts().in_flight == 1
 
 
@@ -113,9 +117,14 @@ def test_what_the_table_refuses_leaves_nothing_in_doubt(place):
     DeltaTable(place.table).alter.add_constraint({"known": "message_id <> 'x'"})
     claim = place.queue.receive(None)
     handles = [m.receipt_handle for m in claim]
-    for rows in (pa.table({"message_id": ["x"]}), pa.table({"other": [1]})):
-        with pytest.raises(OutputNotWritten, match=place.table):
+    for rows, why in (
+        (pa.table({"message_id": ["x"]}), "failed validation check"),
+        (pa.table({"other": [1]}), r"the table has no column other \(int64\), the rows have no column message_id"),
+        (pa.table({"Message_ID": [[1, 2]]}), "column Message_ID is list.*, and string in the table"),
+    ):
+        with pytest.raises(OutputNotWritten, match=place.table) as refused:
             claim.write(rows, place.table, messages=handles)
+        assert re.search(why, str(refused.value)), refused.value
     place.clock.advance(31)
     assert place.queue.receive(None).count == 2 and not place.written()
     with pytest.raises(LeaseLost):

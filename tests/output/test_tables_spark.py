@@ -70,7 +70,8 @@ def test_what_the_table_refuses_is_said_and_the_claim_stays_as_it_was(place, spa
     claim = place.queue.receive(None)
     for rows, table, why in (
         (rows_of(claim), "checked", "short"),
-        (rows_of(claim).drop("length").withColumn("other", F.lit(1)), "checked", "(?i)schema|mismatch"),
+        (rows_of(claim).drop("length").withColumn("other", F.lit(1)), "checked", "the table has no column other"),
+        (rows_of(claim).withColumn("by", F.array("by")), "checked", "column by is array<string>, and string in"),
         (claim.dataframe.selectExpr("message_id", "1L AS n"), "numbered", "(?i)identity|generated"),
     ):
         with pytest.raises(OutputNotWritten, match=why):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger import Ledger
 from ledger.cli import main
 from ledger.runtime.checks import examine
 from ledger.runtime.storage import check_storage
@@ -71,3 +72,16 @@ def test_another_time_zone_in_spark_defaults_is_named(tmp_path, monkeypatch):
     (finding,) = (finding for finding in examine() if finding.subject == "time zone")
     assert finding.outcome == "WARN"
     assert "Europe/Berlin" in finding.found
+
+
+def test_a_root_without_a_ledger_is_said(tmp_path):
+    """A mistyped root can be written and locked: everything was OK."""
+    (tmp_path / "file").touch()
+    Ledger.open(str(tmp_path / "ledger"))
+    for root, outcome, found in (
+        ("ledgr", "WARN", "nothing there"), ("", "WARN", "other things"), ("file", "WARN", "a file"),
+        ("ledger", "OK", "there is one"),
+    ):  # fmt: skip
+        (finding,) = (finding for finding in examine(str(tmp_path / root)) if finding.subject == "ledger")
+        assert finding.outcome == outcome and found in finding.found and str(tmp_path / root) in finding.found
+        assert finding.advice or outcome == "OK"

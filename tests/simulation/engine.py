@@ -73,6 +73,9 @@ class SimulatedEngine:
     def create(self, table: str) -> None:
         self._at("create")
 
+    def exists(self, table: str) -> bool:
+        return table in self.storage.tables
+
     def version(self, table: str) -> int:
         self._at(f"version {table}")
         return self.storage.tables[table].version

@@ -104,6 +104,28 @@ def test_paint_with_nothing_or_with_itself_changes_nothing(steps):
         assert [c.tolist() for c in axis.paint(runs, over)] == [c.tolist() for c in runs]
 
 
+@given(STEPS, STEPS)
+def test_parted_is_what_is_inside_and_what_is_beside(steps, others):
+    runs, by = runs_of(steps), model(runs_of(others))
+    inside, beside = axis.parted(runs, runs_of(others))
+    assert model(inside) == {place: code for place, code in model(runs).items() if place in by}
+    assert model(beside) == {place: code for place, code in model(runs).items() if place not in by}
+
+
+@given(STEPS, STEPS, STEPS)
+def test_m2_laid_together_keeps_what_nobody_disputes(one, other, third):
+    runs = [runs_of(steps) for steps in (one, other, third)]
+    together, disputed = axis.laid_together(runs)
+    said = {}
+    for part in runs:
+        for place, code in model(part).items():
+            said.setdefault(place, set()).add(code)
+    assert model(together) == {place: min(codes) for place, codes in said.items() if len(codes) == 1}
+    assert set(model(disputed)) == {place for place, codes in said.items() if len(codes) > 1}
+    assert_sorted_and_apart(together)
+    assert_sorted_and_apart(disputed)
+
+
 @given(STEPS)
 def test_join_keeps_every_place_and_is_done_after_once(steps):
     runs = runs_of(steps)

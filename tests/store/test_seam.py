@@ -5,12 +5,11 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from ledger.errors import InvalidParameterValue
 from ledger.rules import attributes, visibility
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED
 from ledger.rules.visibility import Outcome, Receipts, Verb
-from ledger.store import RUNS, Action, QueueRecord, count_messages, decide, named_twice
+from ledger.store import RUNS, Action, QueueRecord, count_messages, decide
 
 NOW = 1_000_000
 SECOND = 1_000
@@ -82,12 +81,6 @@ def test_q7_what_an_upkeep_found_expired_is_noted_once():
     noted = before.expired(NOW)
     assert (noted.expired_before, noted.revision) == (NOW - 60 * SECOND, 2)
     assert noted.expired(NOW) is noted and noted.expired(NOW - 1) is noted
-
-
-def test_a_message_named_by_two_actions_of_one_call_is_refused_by_name():
-    refused = named_twice()
-    assert isinstance(refused, InvalidParameterValue) and refused.field == "ReceiptHandle"
-    assert refused.value and "two different actions" in refused.bound and "once" in refused.fix
 
 
 def test_runs_hold_their_first_message_their_last_and_all_between():

@@ -7,6 +7,7 @@ many messages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +103,30 @@ def join(runs: Runs) -> Runs:
     starts = np.concatenate([[True], border])
     ends = np.concatenate([border, [True]])
     return Runs(runs.first[starts], runs.last[ends], runs.code[starts])
+
+
+def parted(runs: Runs, by: Runs) -> tuple[Runs, Runs]:
+    """What of `runs` is inside of `by`, and what is beside it."""
+    pieces = cut(by, runs.first, runs.last)
+    inside = pieces.code != ABSENT
+    code = runs.code[pieces.query]
+    both = (Runs(pieces.first[which], pieces.last[which], code[which]) for which in (inside, ~inside))
+    return tuple(both)
+
+
+def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
+    """All of `parts` as one, but for what two of them have under different codes; and that, under the code 0."""
+    together = Runs(*(np.concatenate(column) for column in zip(*parts)))
+    together = Runs(*(column[np.argsort(together.first, kind="stable")] for column in together))
+    if not (together.first[1:] <= together.last[:-1]).any():
+        return join(together), empty_runs()
+    together, disputed = empty_runs(), empty_runs()
+    for part in parts:
+        met = cut(together, part.first, part.last)
+        differs = (met.code != ABSENT) & (met.code != part.code[met.query])
+        found = Runs(met.first[differs], met.last[differs], np.zeros(int(differs.sum()), dtype=np.int64))
+        together, disputed = paint(together, part), paint(disputed, found)
+    return parted(together, disputed)[1], disputed
 
 
 def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -201,9 +201,11 @@ class BulkSender:
         return transactions.landed("messages", operation, since) is not None
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
-        count, segments = self._store.stocks.newest().sent(ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1))
-        where = Where(queue.id, None, segments or ("",))
-        return Sent(count, segments, self._spark.read.format("delta").load(self._path).where(where.sql()))
+        first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
+        count, segments = self._store.stocks.newest().sent(first, last)
+        there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+        # By the range of their names: a predicate that named each would grow with the send.
+        return Sent(count, segments, there.where(f"segment BETWEEN '{first}' AND '{last}'"))
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:

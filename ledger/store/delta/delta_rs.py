@@ -199,6 +199,10 @@ class DeltaRsEngine:
         if not DeltaTable.is_deltatable(location, self._storage_options):
             DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
 
+    def output_schema(self, location: str) -> pa.Schema:
+        """The columns of such a table."""
+        return pa.schema(self._output(location).schema().to_arrow())
+
     def append_output(
         self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
     ) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
-from ledger.rules.visibility import ERRORS, Outcome, Verb
-from ledger.store import GRANTED_RUNS, RUNS, Action, Grant, QueueRecord
-from ledger.store.delta import axis, columns
+from ledger.rules.visibility import Verb
+from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store.delta import columns
 from ledger.store.delta.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
 from ledger.store.delta.engine import Where, tuple_of
+from ledger.store.delta.frame_runs import in_blocks, runs_of_bits
+from ledger.store.delta.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.spark_engine import arrow_frame
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Up to so many segments are named in a query; beyond that their lanes are.
 SEGMENTS_BY_NAME = 1_000
+#: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
+AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
+#: Columns that mean something, and are of another type than text.
+NO_TEXT = ("delay_seconds", "message_attributes")
 MESSAGE_COLUMNS = (
     "message_id",
     "body",
@@ -74,19 +80,25 @@ class Frames:
         return (where or Where(None, (-1,))).bounded()
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
-        """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS."""
+        """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS. Raises
+        InvalidParameterValue for what is no such predicate, or fails on a message."""
         from pyspark.sql import functions as F
 
         from ledger.store.delta.views import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
         rows = self._spark.sql(view_statement("messages", tables, columns.instant_literal(now)))
-        named = rows.where(F.col("queue") == queue.name).where(where)
-        return runs_of_bits(named.select("lane", "segment", "seq"))
+        with _predicate(where, rows.columns):
+            named = rows.where(F.col("queue") == queue.name).where(where)
+            return runs_of_bits(named.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:
-        """An Arrow table as a DataFrame."""
-        return arrow_frame(self._spark, table)
+        """A user's Arrow table as a DataFrame. Spark has no type for a column of nothing: it becomes texts, or is left
+        out where it would be no text."""
+        empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
+        table = table.drop_columns([name for name in empty if name in NO_TEXT])
+        typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
+        return arrow_frame(self._spark, pa.table(typed))
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
         """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
@@ -100,7 +112,7 @@ class Frames:
         from pyspark.sql import functions as F
 
         if isinstance(handles, list):
-            handles = pa.table({"receipt_handle": pa.array(handles, pa.string())})
+            handles, timeout = table_of_list(handles, timeout), TIMEOUTS
         frame = self.of(handles) if isinstance(handles, pa.Table) else handles
         require_column(frame, "receipt_handle", "string")
         if isinstance(timeout, str):
@@ -112,116 +124,20 @@ class Frames:
         return frame.select("receipt_handle", F.lit(action).alias("verb"), seconds.alias("timeout"))
 
 
-@dataclass(frozen=True)
-class HandleFrame:
-    """Distinct receipt handles, what to do through each, and after the store acted: a row with the outcome for each.
-
-    `read`: the handles taken apart, as they were when they were looked at; `actions`: the same as runs.
-    """
-
-    read: DataFrame
-    actions: list[Action]
-
-    @classmethod
-    def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
-        """Looks at the handles once: a frame that changes (drawn by chance, or joined with what is in flight) is asked
-        no second time for the outcomes. A checkpoint, and not Spark's cache: that would serve an equal plan's rows of
-        before, and take from users what they cached themselves."""
-        read = _read(queue, asked, limits).localCheckpoint()
-        return cls(read.distinct(), cls._actions(read))
-
-    @staticmethod
-    def _actions(read: DataFrame) -> list[Action]:
-        """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
-        bitmaps = _bitmaps(read.where("valid"), "verb", "timeout", "receipt_id")
-        runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
-        for row in bitmaps.to_pylist():
-            verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
-            first, last = axis.ones(row["bitmap"])
-            start = row["bucket"] * columns.BITMAP
-            runs.setdefault((verb, row["receipt_id"], row["timeout"]), []).append(
-                (row["lane"], row["segment"], first + start, last + start)
-            )
-        return [Action(verb, receipt, _table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
-
-    def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
-        """A row (receipt_handle, action, outcome, error_code) for every distinct handle and action."""
-        from pyspark.sql import functions as F
-
-        spark = self.read.sparkSession
-        parts = [
-            answer.append_column("verb", pa.array(["delete" if action.verb is Verb.DELETE else "change"] * len(answer)))
-            .append_column("timeout", pa.array([action.timeout] * len(answer), pa.int64()))
-            .append_column("receipt_id", pa.array([action.receipt_id] * len(answer)))
-            for action, answer in zip(self.actions, answers)
-        ]
-        known = pa.concat_tables(parts) if parts else _no_outcomes()
-        found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
-        read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
-        same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
-        same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
-        inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
-        joined = read.join(F.broadcast(found), [*same, inside], "left")
-        outcome = F.coalesce(
-            F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)),
-            F.col("found.outcome"),
-            F.lit(Outcome.INVALID.value),
-        )
-        action = F.expr(
-            "CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END"
-        )
-        error = F.lit(None).cast("string")
-        for (verb, failed), kind in ERRORS.items():
-            name = "delete" if verb is Verb.DELETE else "change"
-            error = F.when((F.col("read.verb") == name) & (outcome == failed.value), kind.code).otherwise(error)
-        return joined.select(
-            F.col("read.receipt_handle").alias("receipt_handle"),
-            action.alias("action"),
-            outcome.alias("outcome"),
-            error.alias("error_code"),
-        )
-
-
-def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
-    """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
-    from pyspark.sql import functions as F
-
-    most = limits.maximum_visibility_timeout
-    bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
-    right = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
-    part = {
-        name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
-    }
-    return (
-        asked.withColumn("right", right)
-        .withColumns(part)
-        .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
-        .withColumn("valid", F.expr("right AND NOT refused"))
-    )
-
-
-def runs_of_bits(places: DataFrame) -> pa.Table:
-    """Places (lane, segment, seq) as RUNS. The driver gets a bit per message."""
-    parts = []
-    for row in _bitmaps(places).to_pylist():
-        first, last = axis.ones(row["bitmap"])
-        start = row["bucket"] * columns.BITMAP
-        parts.append((row["lane"], row["segment"], first + start, last + start))
-    return _table(parts) if parts else RUNS.empty_table()
-
-
-def _bitmaps(places: DataFrame, *keys: str) -> pa.Table:
-    from pyspark.sql import functions as F
-
-    bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
-    bits = F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap")
-    return places.groupBy(*keys, "lane", "segment", bucket).agg(bits).toArrow()
-
-
-def in_blocks(runs: DataFrame, *others: str) -> DataFrame:
-    """Runs spread over the blocks that they touch: segment, block, first_seq, last_seq and the other columns."""
-    first, last = columns.block("first_seq"), columns.block("last_seq")
-    return runs.selectExpr("segment", "first_seq", "last_seq", *others, f"explode(sequence({first}, {last})) AS block")
+@contextmanager
+def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
+    """Turns what Spark says against a predicate into InvalidParameterValue."""
+    try:
+        yield
+    except Exception as error:
+        # From the parser, from its analysis, or from a row (a text that is no number), in which case it may stand deep
+        # in a trace of Java's: what they share is the form.
+        said = AGAINST_SQL.search(str(error))
+        if said is None:
+            raise
+        bound = " ".join(said[1].split()).rstrip(".")[:400]
+        fix = f"It is SQL's, on the columns of the view messages: {', '.join(names)}. Nothing was moved."
+        raise InvalidParameterValue("where", where, bound, fix) from error
 
 
 def require_column(frame: DataFrame, name: str, *types: str) -> None:
@@ -236,21 +152,3 @@ def require_column(frame: DataFrame, name: str, *types: str) -> None:
         )
     if kinds[name] not in types:
         raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")
-
-
-def _table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
-    lengths = [len(first) for _, _, first, _ in parts]
-    return pa.table(
-        [
-            pa.array(np.repeat([lane for lane, *_ in parts], lengths), pa.int32()),
-            pa.array(np.repeat(np.array([name for _, name, *_ in parts], dtype=object), lengths), pa.string()),
-            pa.array(np.concatenate([first for *_, first, _ in parts])),
-            pa.array(np.concatenate([last for *_, last in parts])),
-        ],
-        schema=RUNS,
-    )
-
-
-def _no_outcomes() -> pa.Table:
-    names = [("outcome", pa.string()), ("verb", pa.string()), ("timeout", pa.int64()), ("receipt_id", pa.string())]
-    return pa.schema([*RUNS, *names]).empty_table()

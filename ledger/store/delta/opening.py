@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, system_clock
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.place import here
 from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
-from ledger.rules.storage import S3, SAFE_FOR_BOTH
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
 from ledger.settings import ENGINES, Settings
-from ledger.store.delta.engine import Engine
+from ledger.store.delta.engine import Engine, reason
 from ledger.store.delta.locks import NoLock, TableLock
 from ledger.store.delta.storage_clock import StorageClock, probe
 from ledger.store.delta.storage_safety import require_safe
@@ -64,7 +64,8 @@ def open_tables(
     scheme, folder = place.scheme, Path(place.text)
     # delta-rs knows nothing of the log store that the session is configured with.
     require_safe(scheme, None if engine == "delta-rs" else spark, settings)
-    chosen = _engine(engine, scheme, locations, spark, storage_options)
+    chosen = _engine(root, engine, scheme, locations, spark, storage_options)
+    _require_known(root, scheme, chosen)
     if not create:
         _require_tables(root, chosen, folder.parent if place.is_local else None)
     if storage_clock is None and clock is system_clock and place.is_local:
@@ -113,6 +114,17 @@ def _require_tables(root: str, engine: Engine, folder: Path | None) -> None:
     raise LedgerDoesNotExist(root, "the folder holds other things" if any(folder.iterdir()) else "the folder is empty")
 
 
+def _require_known(root: str, scheme: str, engine: Engine) -> None:
+    """Raises InvalidParameterValue for a scheme that not even Spark has a file system for: it is mistyped."""
+    if scheme in (FILE, *SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3):
+        return
+    try:
+        engine.exists("queues")
+    except StorageFailed as error:
+        bound, fix = unknown(scheme)
+        raise InvalidParameterValue("root", root, f"{bound}, and Spark says: {reason(error.__cause__)}", fix) from error
+
+
 def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str, str]:
     if root.startswith(SCHEMA_PREFIX):
         if spark is None:
@@ -141,6 +153,7 @@ def _locks(root: str, folder: Path) -> dict[str, Any]:
 
 
 def _engine(
+    root: str,
     engine: str,
     scheme: str,
     locations: Mapping[str, str],
@@ -149,6 +162,8 @@ def _engine(
 ) -> Engine:
     if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme in (FILE, *SAFE_FOR_BOTH))):
         if scheme not in (FILE, *SAFE_FOR_BOTH, *S3):
+            if scheme not in SAFE_FOR_SPARK:
+                raise InvalidParameterValue("root", root, *unknown(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.delta_rs import DeltaRsEngine
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
 from ledger.store.delta.engine import reason
 from ledger.store.delta.locks import table_lock
 
@@ -26,6 +27,10 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
         place = here("table", table)
         if place.is_local:
             _require_delta_or_nothing(table, Path(place.text))
+        elif spark is None and place.scheme not in (*SAFE_FOR_BOTH, *S3):
+            if place.scheme not in SAFE_FOR_SPARK:
+                raise InvalidParameterValue("table", table, *unknown(place.scheme))
+            raise SparkIsNeeded(f"Only Spark writes to {place.scheme}: write a DataFrame, not an Arrow table")
         return place
     if not is_name(table):
         raise InvalidParameterValue(
@@ -68,6 +73,23 @@ def not_written(table: object) -> Iterator[None]:
         raise
     except Exception as error:
         raise OutputNotWritten(table, reason(error)) from error
+
+
+def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
+    """In words, the columns by which rows do not fit a table, both by name with their types; empty when they do."""
+    there = {name.lower(): kind for name, kind in table.items()}
+    said = [f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in there]
+    for name, kind in rows.items():
+        known = there.pop(name.lower(), kind)
+        if _plain(known) != _plain(kind):
+            said.append(f"column {name} is {kind}, and {known} in the table")
+    said += [f"the rows have no column {name}" for name in there if needs_all]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _plain(kind: str) -> str:
+    """Arrow has several types of text that are one to Delta."""
+    return kind.removeprefix("large_").removesuffix("_view")
 
 
 def _make_in_catalog(table: str, nothing: DataFrameWriter, spark: SparkSession) -> None:

@@ -17,7 +17,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.settings import Settings
-from ledger.store import QueueRecord
+from ledger.store import QueueRecord, Sent
 from ledger.store.delta.attempts import sent_before
 from ledger.store.delta.engine import Engine, Where
 from ledger.store.delta.rows import message_rows
@@ -26,7 +26,7 @@ from ledger.store.delta.transaction import Transactions
 
 #: So many open segments are known before it is looked through which of them are appended to no more.
 FEW_OPEN = 64
-_REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id"]
+_REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
 
 
 class Sender:
@@ -39,8 +39,8 @@ class Sender:
         self._most_open = FEW_OPEN
         self._turn = secrets.randbelow(1 << 16)
 
-    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[str]:
-        """Ids in the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+        """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
         if not entries:
             return []
         if is_fifo(queue.attributes):
@@ -59,14 +59,14 @@ class Sender:
             with self._transactions.turn("messages", losses=losses):
                 before = attempt and sent_before(self._engine, attempt)
                 if before:
-                    return [ids.message_id(ids.segment(before, 0), seq) for seq in range(len(entries))]
+                    return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 now = clock()
                 rows = message_rows(queue, lane, segment, first, entries, now)
                 if self._append(queue, rows, now, attempt and attempt.transaction):
-                    return [ids.message_id(segment, first + n) for n in range(len(entries))]
+                    return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
 
-    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[str]:
+    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[Sent]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
         application = f"fifo/{queue.id}"
@@ -81,22 +81,23 @@ class Sender:
                     if key not in known:
                         lane = fifo.lane(entry.message_group_id, int(queue.attributes["Lanes"]))
                         fresh.setdefault(lane, []).append((len(answer), entry, key))
-                        known[key] = ""
+                        known[key] = None
                     answer.append(key)
                 tables = []
                 for lane, mine in fresh.items():
                     segment, first = self._next(queue, lane, len(mine), at)
                     numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
                     tables.append(message_rows(queue, lane, segment, first, [e for _, e, _ in mine], at, numbers))
-                    known.update({key: ids.message_id(segment, first + n) for n, (*_, key) in enumerate(mine)})
+                    places = (ids.message_id(segment, first + n) for n in range(len(mine)))
+                    known.update({key: Sent(*one) for (*_, key), *one in zip(mine, places, numbers)})
                 if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1)):
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
     def _remembered(
         self, queue: QueueRecord, entries: Sequence[Entry], now: int
-    ) -> tuple[dict[tuple[str, str], str], int]:
-        """The ids of what was sent within the deduplication interval, by deduplication key, as far as `entries` have
+    ) -> tuple[dict[tuple[str, str], Sent | None], int]:
+        """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
         the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
@@ -107,7 +108,7 @@ class Sender:
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
-                known[key] = ids.message_id(row["segment"], row["seq"])
+                known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at
 
     def _append(self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None) -> bool:

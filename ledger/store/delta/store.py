@@ -16,7 +16,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome, Receipts, Verb
 from ledger.settings import Settings
-from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, named_twice
+from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
 from ledger.store import decide as decided
 from ledger.store.delta import axis
 from ledger.store.delta.axis import ABSENT, Pieces, Runs
@@ -76,22 +76,21 @@ class DeltaStore:
         def decide(losses: int) -> Plan[list[pa.Table]]:
             loaded = self._load(queue, clock, tuple_of((*named, 0)) if counted else named)
             lanes, events = loaded.lanes, Events()
-            answers, changes = [], []
+            wishes = []
             for action in actions:
-                pieces = _act_pieces(lanes, action)
-                outcome_of = dict.fromkeys(pieces.code.tolist())
-                new_code = {}
-                for code in outcome_of:
-                    outcome, record = decided(queue, action, lanes.record(code), limits, receipts, loaded.now)
-                    outcome_of[code] = outcome
+                pieces, outcome_of, new_code = _act_pieces(lanes, action), {}, {}
+                for code in dict.fromkeys(pieces.code.tolist()):
+                    record = lanes.record(code)
+                    outcome_of[code], record = decided(queue, action, record, limits, receipts, loaded.now)
                     new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
-                answers.append(self._outcomes(lanes, action, pieces, outcome_of))
                 change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
-                events.acted(action, lanes, change)
-                changes.append(change)
-            over = in_order(Runs(*(np.concatenate(column) for column in zip(*changes))))
-            if (over.first[1:] <= over.last[:-1]).any():
-                raise named_twice()
+                wishes.append((action, pieces, outcome_of, in_order(change)))
+            over, contradicted = axis.laid_together([change for *_, change in wishes])
+            answers = []
+            for action, pieces, outcome_of, change in wishes:
+                refused, done = axis.parted(change, contradicted)
+                answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
+                events.acted(action, lanes, done)
             return loaded.plan(over, events, lambda version: answers, (0,) if counted else ())
 
         return self.transactions.run("act", "visibility", queue.id, decide)
@@ -196,7 +195,12 @@ class DeltaStore:
                 return at, code
         raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
 
-    def _outcomes(self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome]) -> pa.Table:
+    def _outcomes(
+        self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome], refused: Runs
+    ) -> pa.Table:
+        """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
+        parts = axis.cut(refused, pieces.first, pieces.last)
+        pieces = Pieces(parts.query, parts.first, parts.last, pieces.code[parts.query])
         outcome = np.array([outcome_of[code].value for code in pieces.code.tolist()], dtype=object)
         unknown = pieces.code == ABSENT
         if unknown.any():
@@ -205,6 +209,7 @@ class DeltaStore:
             dropped = np.array([name not in exists for name in lanes.segments])[pieces.first >> axis.SEGMENT_SHIFT]
             gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
             outcome[unknown & dropped] = gone.value
+        outcome[parts.code != ABSENT] = Outcome.CONTRADICTED.value
         columns = [*lanes.table(pieces.first, pieces.last), pa.array(outcome, pa.string())]
         return pa.table(columns, schema=OUTCOME_RUNS)
 

@@ -124,6 +124,10 @@ def require_readable(table: str, description: str | None) -> None:
         )
 
 
+#: So long commits stay in the logs, and so long the files stay that nothing of now needs: past versions can be read.
+COMMIT_DAYS, FILE_DAYS = 30, 7
+
+
 @dataclass(frozen=True)
 class Table:
     """One of the ledger's tables: its name, columns, how it is partitioned and what identifies a row in a MERGE."""
@@ -139,8 +143,8 @@ class Table:
         return {
             "delta.checkpointInterval": "50",
             "delta.enableDeletionVectors": "false",
-            "delta.logRetentionDuration": "interval 30 days",
-            "delta.deletedFileRetentionDuration": "interval 7 days",
+            "delta.logRetentionDuration": f"interval {COMMIT_DAYS} days",
+            "delta.deletedFileRetentionDuration": f"interval {FILE_DAYS} days",
             "delta.dataSkippingNumIndexedCols": "8" if self.name == "messages" else "32",
         }
 

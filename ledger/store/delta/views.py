@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import InvalidParameterValue
 from ledger.store.delta.columns import BLOCK_SHIFT, EXPIRES_AT, STATUS, instant_literal
 from ledger.store.delta.engine import Commit, Engine
+from ledger.store.delta.tables import COMMIT_DAYS, FILE_DAYS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,14 +39,16 @@ def open_view(
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     if version is None:
         return spark.sql(view_statement(name, tables, instant_literal(now)))
-    commits = engine.history("visibility", -1) if isinstance(version, int) else []
-    (then,) = [commit for commit in commits if commit.version == version] or [None]
+    commits = engine.history("visibility", -1)
+    (then,) = [commit for commit in commits if commit.version == version and type(version) is int] or [None]
     if then is None:
         raise InvalidParameterValue(
             "version",
             version,
-            f"The history of the visibility table runs to version {engine.version('visibility')}",
-            "Versions leave the history after 30 days.",
+            f"The visibility table has the versions from {commits[0].version if commits else 0} "
+            f"to {engine.version('visibility')}",
+            f"Those of the last {FILE_DAYS} days can be read; of older ones upkeep may have removed files, and after "
+            f"{COMMIT_DAYS} days they are forgotten.",
         )
     tables["visibility"] += f" VERSION AS OF {version}"
     for table in ("messages", "queues"):

@@ -1,0 +1,46 @@
+"""A list of entries to be sent: read one by one, sent in one commit, an outcome for each (M2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from ledger.errors import LedgerError
+from ledger.message import SendOutcome
+from ledger.rules.message import Entry, entry_of, fails_the_batch
+from ledger.store import Sent
+
+log = logging.getLogger("ledger.send")
+
+
+class EntryList:
+    """Entries, those of which that can be sent, and what becomes of each."""
+
+    def __init__(self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object]) -> None:
+        self._read = [_read(one, queue, common) for one in given]
+        #: What is to be sent.
+        self.entries = [one for one in self._read if isinstance(one, Entry)]
+
+    def require(self, *, every: bool) -> None:
+        """Raises what the first entry that cannot be sent is refused for, or the first that fails the whole call."""
+        for number, one in enumerate(self._read):
+            if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
+                raise one if len(self._read) == 1 else one.advised(f"It is entry {number}. Nothing was sent.")
+
+    def outcomes(self, sent: Sequence[Sent]) -> list[SendOutcome]:
+        """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what is refused."""
+        answers = iter(sent)
+        outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
+        refused = [one for one in self._read if isinstance(one, LedgerError)]
+        if refused:
+            log.warning(
+                "%d of %d entries were refused and not sent: %s", len(refused), len(outcomes), str(refused[0])[:400]
+            )
+        return outcomes
+
+
+def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object]) -> Entry | LedgerError:
+    try:
+        return entry_of(given, queue, common)
+    except LedgerError as error:
+        return error
