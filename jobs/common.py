@@ -44,15 +44,20 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
     """Runs a job: 0 when it went well, 1 for an error of the ledger's, 2 for wrong arguments, 130 for Ctrl-C."""
     options = parser.parse_args()
     prepare()
-    from ledger.errors import InvalidAttributeName, InvalidParameterValue, LedgerError
+    from ledger import errors
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
         return job(options) or 0
-    except (InvalidParameterValue, InvalidAttributeName) as error:
+    except (
+        errors.InvalidAttributeName,
+        errors.InvalidMessageContents,
+        errors.InvalidParameterValue,
+        errors.MissingParameter,
+    ) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    except (LedgerError, FileNotFoundError) as error:
+    except (errors.LedgerError, FileNotFoundError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

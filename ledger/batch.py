@@ -87,7 +87,7 @@ class Claim:
             return []
         record, now = self._queue._record(), self._queue._clock()
         stored = self._queue._store.read(record, self._grant)
-        return [public_message(record, message, now, self.receipt_id) for message in stored]
+        return [public_message(record, message, now, self.receipt_id, self._queue._account) for message in stored]
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
         """The deadline becomes so many seconds from now (default: the claim's timeout). Costs the same for any size.

@@ -17,10 +17,14 @@ from ledger.tabular import listed
 class DeadLetters(QueueSettings):
     """The part of a Queue that is about dead letters."""
 
-    def dead_letter_source_queues(self) -> list[str]:
-        """The names of the queues whose RedrivePolicy names this one, as SQS's ListDeadLetterSourceQueues."""
+    def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
+        """The names of the queues whose RedrivePolicy names this one, in order, as SQS's ListDeadLetterSourceQueues;
+        for paging, at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page before).
+        """
+        most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         policies = {record.name: redrive_rules.policy_of(record.attributes) for record in self._store.queues()}
-        return [name for name, known in policies.items() if known is not None and known.target == self.name]
+        named = [name for name, known in policies.items() if known is not None and known.target == self.name]
+        return [name for name in sorted(named) if name > after][:most]
 
     def redrive(self, where: Any = None, destination: str | None = None, max_messages: int | None = None) -> int:
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue

@@ -16,8 +16,10 @@ log = logging.getLogger("ledger.send")
 class EntryList:
     """Entries, those of which that can be sent, and what becomes of each."""
 
-    def __init__(self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object]) -> None:
-        self._read = [_read(one, queue, common) for one in given]
+    def __init__(
+        self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
+    ) -> None:
+        self._read = [_read(one, queue, common, in_batch) for one in given]
         #: What is to be sent.
         self.entries = [one for one in self._read if isinstance(one, Entry)]
 
@@ -39,8 +41,8 @@ class EntryList:
         return outcomes
 
 
-def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object]) -> Entry | LedgerError:
+def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool) -> Entry | LedgerError:
     try:
-        return entry_of(given, queue, common)
+        return entry_of(given, queue, common, in_batch=in_batch)
     except LedgerError as error:
         return error

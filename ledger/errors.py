@@ -29,7 +29,8 @@ class LedgerError(Exception):
     def __str__(self) -> str:
         if not self.advice:
             return self.message
-        return f"{self.message}{'' if self.message.endswith('.') else '.'} {self.advice}"
+        sentence = self.message.rstrip()
+        return f"{sentence}{'' if sentence.endswith('.') else '.'} {self.advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross processes; those that are made of a field and a bound cannot be made of their message again.
@@ -70,11 +71,7 @@ class InvalidMessageContents(LedgerError, ValueError):
 
     def __init__(self, character: str) -> None:
         self.character = character
-        super().__init__(
-            f"Invalid binary character '{character}' was found in the message body, the set of allowed characters is "
-            "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF].",
-            "Encode the body, for example as JSON or base64.",
-        )
+        super().__init__(invalid_character(character, "message body"), "Encode the body, as JSON or base64 say.")
 
 
 class MissingParameter(LedgerError, ValueError):
@@ -82,9 +79,9 @@ class MissingParameter(LedgerError, ValueError):
 
     code = "MissingParameter"
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, advice: str = "") -> None:
         self.field = field
-        super().__init__(f"The request must contain the parameter {field}.")
+        super().__init__(f"The request must contain the parameter {field}.", advice)
 
 
 class InvalidAttributeName(LedgerError, ValueError):
@@ -280,6 +277,14 @@ class SparkIsNeeded(LedgerError):
     """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
 
     code = "SparkIsNeeded"
+
+
+def invalid_character(character: str, place: str) -> str:
+    """What the service says of a character that it refuses; public reports of it agree on the sentence for bodies."""
+    return (
+        f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
+        "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
+    )
 
 
 def shown(value: object) -> str:

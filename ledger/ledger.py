@@ -69,9 +69,9 @@ class Ledger:
         return cls(opened.store, clock, settings, opened)
 
     @classmethod
-    def in_memory(cls, clock: Clock = system_clock) -> Ledger:
+    def in_memory(cls, clock: Clock = system_clock, settings: Settings | None = None) -> Ledger:
         """A ledger of this process alone, gone with it: the executable specification. No DataFrames."""
-        return cls(MemoryStore(), clock, Settings())
+        return cls(MemoryStore(), clock, settings or Settings())
 
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
@@ -79,12 +79,12 @@ class Ledger:
         """The queue of this name, made if there is none (idempotent). Raises QueueNameExists when it exists with a
         different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
         attribute_rules.queue_name(name, attributes)
-        complete = attribute_rules.complete(attributes or {})
+        complete = attribute_rules.complete(attributes or {}, account=self.settings.account)
         record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)
+        there, asked = attribute_rules.answered(record.attributes), attribute_rules.answered(complete)
         for attribute in attributes or {}:
-            if record.attributes.get(attribute) != complete.get(attribute):
-                there, asked = record.attributes.get(attribute), complete.get(attribute)
-                raise QueueNameExists(name, attribute, there, asked)
+            if there.get(attribute) != asked.get(attribute):
+                raise QueueNameExists(name, attribute, there.get(attribute), asked.get(attribute))
         return self._queue(record)
 
     def queue(self, name: str) -> Queue:
@@ -153,4 +153,4 @@ class Ledger:
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None
-        return Queue(self.store, record, self._clock, frames, self.settings.poll_interval)
+        return Queue(self.store, record, self._clock, frames, self.settings)

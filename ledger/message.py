@@ -8,7 +8,8 @@ from datetime import datetime
 
 from ledger.clock import instant
 from ledger.errors import LedgerError
-from ledger.rules.attributes import queue_arn, queue_name_of
+from ledger.rules.arns import DEFAULT, Account
+from ledger.rules.attributes import queue_name_of
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
 from ledger.rules.receipt_handle import ReceiptHandle, encode
@@ -35,6 +36,8 @@ class Message:
     trace_header: str | None = None
     #: The name of the queue that a dead letter, or a redriven message, was moved from.
     dead_letter_source: str | None = None
+    #: The ledger's account and region, for ARNs.
+    account: Account = DEFAULT
 
     @property
     def md5_of_body(self) -> str:
@@ -57,7 +60,7 @@ class Message:
             # S1's order as SQS writes it: 20 digits.
             "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
             "AWSTraceHeader": self.trace_header,
-            "DeadLetterQueueSourceArn": self.dead_letter_source and queue_arn(self.dead_letter_source),
+            "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),
         }
         return {name: text for name, text in known.items() if text is not None}
 
@@ -167,7 +170,9 @@ class Counts:
         return self.visible + self.delayed + self.locked
 
 
-def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None) -> Message:
+def public_message(
+    queue: QueueRecord, stored: StoredMessage, now: int, receipt_id: str | None, account: Account = DEFAULT
+) -> Message:
     """A stored message as users see it; with a receipt id, with its receipt handle."""
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
@@ -186,6 +191,7 @@ def public_message(queue: QueueRecord, stored: StoredMessage, now: int, receipt_
         sequence_number=stored.sequence_number,
         trace_header=stored.trace_header,
         dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
+        account=account,
     )
 
 

@@ -25,8 +25,13 @@ class MoveTasks:
     def start(self, destination: str | None, rate: int | None, sources: list[str]) -> MoveTask:
         """See Queue.start_message_move_task."""
         if not sources:
+            bound = "Source queue must be configured as a Dead Letter Queue"
             raise InvalidParameterValue(
-                "SourceArn", self._source.name, "Source queue must be configured as a Dead Letter Queue"
+                "SourceArn",
+                self._source.name,
+                bound,
+                "Name it in another queue's RedrivePolicy.",
+                message=f"{bound}.",
             )
         maximum_messages(rate, UNBOUNDED)
         self._destination(destination)
@@ -94,7 +99,7 @@ class MoveTasks:
             return None if name is None else self._store.queue(name)
         except QueueDoesNotExist as error:
             raise ResourceNotFound(
-                f"The resource that you specified for the DestinationArn parameter doesn't exist. {error}"
+                "The resource that you specified for the DestinationArn parameter doesn't exist.", error.advice
             ) from None
 
 

@@ -18,6 +18,7 @@ from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
+from ledger.settings import Settings
 from ledger.store import QueueRecord, Store
 from ledger.tabular import arrow_table, is_spark, listed
 
@@ -32,10 +33,10 @@ class Queue(Acting):
     """A queue of a ledger. Threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
 
     def __init__(
-        self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, poll_interval: float
+        self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, settings: Settings
     ) -> None:
-        super().__init__(store, record, clock, frames)
-        self._poll_interval = poll_interval
+        super().__init__(store, record, clock, frames, settings.account)
+        self._poll_interval = settings.poll_interval
         self._claims = LiveClaims()
 
     def __repr__(self) -> str:
@@ -76,7 +77,8 @@ class Queue(Acting):
         The same list again under the same id has the same outcomes.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
         What an entry is refused for: InvalidParameterValue for a body that is no string, or over the queue's
-        MaximumMessageSize, MissingParameter for an empty body or a missing group. Raises these where all or nothing is
+        MaximumMessageSize, MissingParameter for an empty body or a missing group, InvalidMessageContents for a body
+        with a character that the service does not take (M1). Raises these where all or nothing is
         sent, InvalidParameterValue also for a keyword argument that can hold for no message, and a missing column;
         then nothing was sent.
         """
@@ -100,7 +102,9 @@ class Queue(Acting):
             raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
         message_rules.require_common(record.attributes, **common)
         single = isinstance(messages, (str, Mapping))
-        entries = EntryList([messages] if single else listed("messages", messages), record.attributes, common)
+        entries = EntryList(
+            [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
+        )
         entries.require(every=single or all_or_nothing)
         return entries.outcomes(self._store.send(record, entries.entries, self._clock, attempt_id))
 
@@ -165,7 +169,7 @@ class Queue(Acting):
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
         record = self._record()
-        return public_message(record, self._store.peek(record, message_id), self._clock(), None)
+        return public_message(record, self._store.peek(record, message_id), self._clock(), None, self._account)
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
         """V12: hides a message that nobody holds for so many seconds. Raises LedgerError when it is in flight or

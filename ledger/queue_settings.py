@@ -10,6 +10,7 @@ from ledger.errors import QueueDoesNotExist, SparkIsNeeded
 from ledger.message import Counts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import policy, redrive
+from ledger.rules.arns import Account
 from ledger.rules.state import Status
 from ledger.store import QueueRecord, Store
 
@@ -20,21 +21,23 @@ if TYPE_CHECKING:
 class QueueSettings:
     """The part of a Queue that is about the queue and not about messages."""
 
-    def __init__(self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None) -> None:
-        self._store, self._made, self._clock, self._frames = store, record, clock, frames
+    def __init__(
+        self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, account: Account
+    ) -> None:
+        self._store, self._made, self._clock, self._frames, self._account = store, record, clock, frames, account
         self.name = record.name
 
     @property
     def arn(self) -> str:
-        """The queue's ARN, which policies name it by; its account and region mean nothing here."""
-        return attribute_rules.queue_arn(self.name)
+        """The queue's ARN, which policies name it by; its account and region are settings of the ledger."""
+        return self._account.arn(self.name)
 
     def attributes(self) -> dict[str, str]:
         """All attributes as text, as SQS answers them, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
-        (seconds)."""
+        (seconds). Those that SQS does not have are named in `ledger.rules.attribute_kinds.OURS`."""
         record = self._record()
         return {
-            **record.attributes,
+            **attribute_rules.answered(record.attributes),
             "QueueArn": self.arn,
             "CreatedTimestamp": str(record.created_at // 1_000),
             "LastModifiedTimestamp": str(record.modified_at // 1_000),
@@ -42,7 +45,7 @@ class QueueSettings:
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
         """Changes the attributes that are named, for receives from now on, and no other. Raises InvalidAttributeName,
-        InvalidAttributeValue.
+        InvalidAttributeValue; InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
 
         Like every change of a queue it is one commit on this very queue: changes at the same time all count, and none
         reaches a queue that was made anew under the name (QueueDoesNotExist).
@@ -69,7 +72,8 @@ class QueueSettings:
 
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
         """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
-        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use.
+        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use and
+        for an action that is not granted to others, OverLimit for more than seven.
         """
         self._set_policy(lambda text: policy.with_permission(text, self.arn, label, account_ids, actions))
 
@@ -89,7 +93,7 @@ class QueueSettings:
 
         def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
             named = given(known.attributes)
-            complete = attribute_rules.complete(named, known.attributes)
+            complete = attribute_rules.complete(named, known.attributes, self._account)
             redrive.require_target(queues, known.name, complete, named)
             return complete, known.tags
 

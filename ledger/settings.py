@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules import arns
 from ledger.rules.message_id import SEQ_BOUND
 
 if sys.version_info >= (3, 11):
@@ -21,6 +23,11 @@ ENGINES = ("auto", "spark", "delta-rs")
 #: The table of a settings file that they stand in.
 TABLE = "ledger"
 YEAR = 31_536_000
+#: What a setting that is a text must be, and in words.
+TEXTS = {
+    "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
+    "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
+}
 #: The greatest value of every setting that is a number; all of them are greater than 0.
 MOST = {
     # The pause between two attempts doubles, and a double-precision number has no room for 1,030 doublings.
@@ -60,6 +67,9 @@ class Settings:
     open_segment_seconds: int = 3_600
     #: How far apart the clocks of drivers may be. Beyond it verbs raise ClocksDisagree.
     maximum_clock_skew: float = 30.0
+    #: The account and the region in ARNs. They name queues to SQS's callers; they neither grant nor refuse anything.
+    account_id: str = arns.DEFAULT.account_id
+    region: str = arns.DEFAULT.region
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -67,6 +77,11 @@ class Settings:
             bound = _broken_bound(field.name, value, type(field.default))
             if bound:
                 raise InvalidParameterValue(field.name, value, bound, f"Its default is {_toml(field.default)}.")
+
+    @property
+    def account(self) -> arns.Account:
+        """Whose queues a ledger's are, and where, in ARNs."""
+        return arns.Account(self.account_id, self.region)
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
@@ -85,6 +100,9 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
     """The bound that a value breaks, in words, or None."""
     if name == "engine":
         return None if value in ENGINES else f"Must be one of {', '.join(ENGINES)}"
+    if name in TEXTS:
+        pattern, bound = TEXTS[name]
+        return None if isinstance(value, str) and re.fullmatch(pattern, value) else bound
     if kind is bool:
         return None if isinstance(value, bool) else "Must be true or false"
     kinds = (int,) if kind is int else (int, float)

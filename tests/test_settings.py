@@ -12,7 +12,7 @@ import pytest
 
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
-from ledger.settings import MOST, TABLE, tomllib
+from ledger.settings import MOST, TABLE, TEXTS, tomllib
 from ledger.store.delta import bulk_send
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -55,6 +55,8 @@ def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(na
         assert re.search(r"\b(Attempts|Messages|Seconds), ", comment), "it says the unit"
     elif isinstance(FIELDS[name], bool):
         assert "true or false" in comment
+    elif name in TEXTS:
+        assert TEXTS[name][1].removeprefix("Must be ") in comment
     else:
         assert all(word in comment for word in ('"auto"', '"spark"', '"delta-rs"'))
 
@@ -92,6 +94,11 @@ def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
         ("engine", '"delta"'),
         ("engine", "1"),
         ("engine", "[]"),
+        ("account_id", "123456789012"),
+        ("account_id", '"12345678901"'),
+        ("account_id", '"12345678901x"'),
+        ("region", '"US-EAST-1"'),
+        ("region", '""'),
         ("keep_deleted_receipts", "2020-01-01"),
     ],
 )

@@ -18,7 +18,8 @@ def admit(asked: int | None, in_flight: int, limits: Limits, *, fifo: bool) -> i
     left = max(0, most - in_flight)
     if not left and not fifo:
         raise OverLimit(
+            "The maximum number of in flight messages is reached.",
             f"{in_flight} messages are in flight, and the queue's limit is {most}: delete or release some of them, or "
-            "make a queue with Limits=UNBOUNDED"
+            "make a queue with Limits=UNBOUNDED.",
         )
     return left if asked is None else min(asked, left)

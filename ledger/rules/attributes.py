@@ -1,92 +1,34 @@
-"""Queue names and queue attributes: which there are, their ranges and defaults. Values are text, as in SQS."""
+"""Queue names and queue attributes, checked. Values are text, as in SQS."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from ledger.rules import limits, redrive
+from ledger.rules.arns import DEFAULT, Account
+from ledger.rules.attribute_kinds import (
+    ATTRIBUTES,
+    BOOLEAN,
+    FIFO_ATTRIBUTES,
+    FIXED_AT_CREATION,
+    KEY,
+    KEY_PERIOD,
+    MANAGED,
+    ONLY_FIFO,
+    Choice,
+    Document,
+    Text,
+    WholeNumber,
+)
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 from ledger.rules.text import storable
 from ledger.rules.visibility import Receipts
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FIFO_SUFFIX = ".fifo"
-
-
-@dataclass(frozen=True)
-class WholeNumber:
-    """An attribute that is a number from `least` to `most`; on an UNBOUNDED queue up to `lifted`, if given."""
-
-    default: int
-    least: int
-    most: int
-    lifted: int | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An attribute that is one of a few words."""
-
-    default: str
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Document:
-    """An attribute that is a JSON document, and absent until it is set. The empty text removes it."""
-
-    default: None = None
-
-
-BOOLEAN = ("false", "true")
-FENCED = "fenced"
-#: The attributes that every queue has: those of SQS, then ours.
-ATTRIBUTES: dict[str, WholeNumber | Choice | Document] = {
-    "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
-    "DelaySeconds": WholeNumber(0, 0, limits.MAXIMUM_DELAY),
-    "MessageRetentionPeriod": WholeNumber(
-        limits.DEFAULT_RETENTION, limits.MINIMUM_RETENTION, limits.MAXIMUM_RETENTION, limits.LONGEST_RETENTION
-    ),
-    "MaximumMessageSize": WholeNumber(
-        limits.MAXIMUM_MESSAGE_BYTES, 1_024, limits.MAXIMUM_MESSAGE_BYTES, limits.LARGEST_MESSAGE_BYTES
-    ),
-    "ReceiveMessageWaitTimeSeconds": WholeNumber(0, 0, limits.MAXIMUM_WAIT, 86_400),
-    "RedrivePolicy": Document(),
-    "RedriveAllowPolicy": Document(),
-    "Policy": Document(),
-    # V7's ceiling and V1's bound at once: how long one receipt may hold a message, in all.
-    "MaximumVisibilityTimeout": WholeNumber(
-        limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
-    ),
-    # V8, V9: the documented errors, or what the service was recorded to do on standard queues: changes through a
-    # receipt that a later receive replaced, and late ones, are accepted. On FIFO queues it has no effect: others of the
-    # group may be held by another receiver by then.
-    "Receipts": Choice(FENCED, (FENCED, "recorded")),
-    # Of the two the late ones alone, for queues that had this before; Receipts sets it along, see `_together`.
-    "LateChange": Choice("reject", ("reject", "accept")),
-    # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
-    "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
-    "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
-}
-#: What FIFO queues have beside them.
-FIFO_ATTRIBUTES: dict[str, Choice] = {
-    "FifoQueue": Choice("true", ("true",)),
-    "ContentBasedDeduplication": Choice("false", BOOLEAN),
-    "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
-    "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
-}
-#: Recorded: these are refused on standard queues by words of their own.
-ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
-#: What messages already stored depend on cannot change; for the type of a queue the words are recorded.
-FIXED_AT_CREATION = {
-    "Lanes": "It is fixed when the queue is created",
-    "Limits": "It is fixed when the queue is created",
-    "FifoQueue": "Modifying queue type is not supported",
-}
 
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
@@ -112,10 +54,13 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
     return name
 
 
-def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None) -> dict[str, str]:
+def complete(
+    given: Mapping[str, object], known: Mapping[str, str] | None = None, account: Account = DEFAULT
+) -> dict[str, str]:
     """All attributes of a queue as text: `given` over `known` (or the defaults), each checked.
 
-    Raises InvalidAttributeName for an unknown one, InvalidAttributeValue for one out of its range or fixed.
+    Raises InvalidAttributeName for an unknown one, InvalidAttributeValue for one out of its range or fixed,
+    InvalidParameterValue for a RedrivePolicy or RedriveAllowPolicy, also one that names queues of another account.
     """
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Attributes", given, "Must be values by names", 'Write {"DelaySeconds": 5}.')
@@ -126,10 +71,10 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
     if unknown and unknown[0] in ONLY_FIFO:
         raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
-        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}. Known ones: {', '.join(kinds)}.")
-    values = (
-        dict(known) if known else {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    )
+        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", f"Known ones: {', '.join(kinds)}.")
+    defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
+    # A queue that is older than an attribute has its default.
+    values = {**defaults, **(known or {})}
     values.update(
         {
             n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text
@@ -141,7 +86,7 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
         if known and values.get(name) != known.get(name):
             raise InvalidAttributeValue(name, values[name], bound, "Make a new queue.", recorded=name == "FifoQueue")
     lifted = values["Limits"] == "UNBOUNDED"
-    for name in [name for name, kind in kinds.items() if isinstance(kind, Document) and values.get(name) == ""]:
+    for name in [name for name, kind in kinds.items() if kind.default is None and values.get(name) == ""]:
         del values[name]
     for name, value in values.items():
         _check(name, value, kinds[name], lifted)
@@ -155,7 +100,22 @@ def complete(given: Mapping[str, object], known: Mapping[str, str] | None = None
         )
     redrive.policy_of(values)
     redrive.allow_policy_of(values)
-    return values
+    redrive.require_own(texts, account)
+    if values.get(KEY) and texts.get(MANAGED, "").lower() == "true":
+        raise InvalidAttributeName(
+            "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS "
+            "SSE.",
+            "Set KmsMasterKeyId to the empty text, or SqsManagedSseEnabled to false.",
+        )
+    # Recorded: a key of one's own turns the managed ones off.
+    return {**values, MANAGED: "false"} if values.get(KEY) else values
+
+
+def answered(known: Mapping[str, str]) -> dict[str, str]:
+    """The attributes that a queue which stores these answers. Recorded: the reuse period only beside a key."""
+    kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
+    defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
+    return {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
 
 
 def tags(given: Mapping[str, str]) -> dict[str, str]:
@@ -185,11 +145,6 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
 def is_fifo(attributes: Mapping[str, str]) -> bool:
     """Whether a queue with these attributes is a FIFO queue."""
     return attributes.get("FifoQueue") == "true"
-
-
-def queue_arn(name: str) -> str:
-    """A queue's ARN, in SQS's form; a ledger has neither regions nor accounts."""
-    return f"arn:aws:sqs:ledger:000000000000:{name}"
 
 
 def queue_name_of(queue_id: str) -> str:
@@ -240,13 +195,18 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, (str, int)) else repr(value)
 
 
-def _check(name: str, value: str, kind: WholeNumber | Choice | Document, lifted: bool) -> None:
+def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, lifted: bool) -> None:
     if isinstance(kind, Document):
         _document(name, value)
         return
     if isinstance(kind, Choice):
         if value not in kind.words:
             raise InvalidAttributeValue(name, value, f"Must be one of {', '.join(kind.words)}")
+        return
+    if isinstance(kind, Text):
+        storable(name, value)
+        if len(value) > kind.longest:
+            raise InvalidAttributeValue(name, value, f"Must have at most {kind.longest} characters")
         return
     most = kind.lifted if lifted and kind.lifted is not None else kind.most
     if not re.fullmatch(r"[0-9]{1,12}", value) or not kind.least <= int(value) <= most:
@@ -255,6 +215,9 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document, lifted:
 
 def _document(name: str, value: str) -> None:
     storable(name, value)
+    if name.startswith("Redrive"):
+        # Their own words, with the rest of the rules about them.
+        return
     try:
         parsed = json.loads(value)
     except ValueError:

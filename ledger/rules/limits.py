@@ -14,6 +14,8 @@ MAXIMUM_VISIBILITY_TIMEOUT = 43_200
 MAXIMUM_MESSAGE_BYTES = 1_048_576
 #: A queue made in Python may raise its MaximumMessageSize to this: what one cell of a DataFrame can carry safely.
 LARGEST_MESSAGE_BYTES = 1_073_741_824
+#: Recorded: "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."
+MAXIMUM_MESSAGES = 10
 #: Recorded: "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."
 MAXIMUM_WAIT = 20
 #: Q6, Q7 (botocore's model): delay 0 to 900 s; retention 60 s to 14 days, 4 days by default.
@@ -51,14 +53,21 @@ class Limits:
 
 
 UNBOUNDED = Limits()
-SQS = Limits(maximum_messages_per_receive=10, maximum_wait=MAXIMUM_WAIT, maximum_in_flight=MAXIMUM_IN_FLIGHT)
+SQS = Limits(
+    maximum_messages_per_receive=MAXIMUM_MESSAGES, maximum_wait=MAXIMUM_WAIT, maximum_in_flight=MAXIMUM_IN_FLIGHT
+)
 
 
-def whole_number(field: str, value: object, least: int, most: int | None, fix: str = "") -> int:
-    """`value` as an int within [least, most]; raises InvalidParameterValue naming the field and the bound."""
-    bound = f"Must be a whole number >= {least}" + (f" and <= {most}" if most is not None else "")
+def whole_number(
+    field: str, value: object, least: int, most: int | None, fix: str = "", bound: str | None = None
+) -> int:
+    """`value` as an int within [least, most]; raises InvalidParameterValue naming the field and the bound, in the words
+    of MaxNumberOfMessages (recorded) unless told otherwise."""
+    if most is None:
+        bound = f"Must be a whole number >= {least}"
+    bound = bound or f"Must be between {least} and {most}, if provided"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidParameterValue(field, value, bound, fix)
+        raise InvalidParameterValue(field, value, bound, fix or "Give a whole number.")
     if value < least or (most is not None and value > most):
         raise InvalidParameterValue(field, value, bound, fix)
     return value

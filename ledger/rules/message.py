@@ -7,14 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from ledger.rules import limits
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message_attributes import Attribute, message_attributes, size_of
-from ledger.rules.text import storable
+from ledger.rules.message_attributes import Attribute, message_attributes, require_characters, size_of
+from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
 IDENTIFIER = r"[!-~]{1,128}"
+#: Recorded, of a message and of one in a batch.
+_INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 _NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
@@ -38,8 +40,15 @@ _FIELDS = {
 }
 
 
-def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object]) -> Entry:
-    """An entry from a body, or from a mapping with SQS's names; what it does not say is as in `common`."""
+def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
+    """An entry from a body, or from a mapping with SQS's names; what it does not say is as in `common`. `in_batch`: it
+    is one of several, of which the service says otherwise that it is too long."""
+    if in_batch:
+        try:
+            return entry_of(given, queue, common)
+        except InvalidParameterValue as error:
+            error.message = error.message.replace(_INVALID, _NOT_VALIDATED, 1)
+            raise
     if not isinstance(given, Mapping):
         return entry(given, queue, **common)
     unknown = sorted(set(given) - {"MessageBody", *_FIELDS}, key=str)
@@ -61,13 +70,14 @@ def entry(
     message_deduplication_id: object = None,
     trace_header: object = None,
 ) -> Entry:
-    """A message as a queue with these attributes takes it. Raises InvalidParameterValue, MissingParameter."""
+    """A message as a queue with these attributes takes it. Raises InvalidParameterValue, InvalidMessageContents,
+    MissingParameter."""
     most = int(queue["MaximumMessageSize"])
     known = message_attributes(attributes)
     checked = body(text, most)
     size = len(checked.encode()) + size_of(known)
     if size > most:
-        raise too_long(text, size, most, "With its attributes it")
+        raise too_long(text, most, f"With its attributes it has {size} bytes")
     fifo = is_fifo(queue)
     group = _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
@@ -83,7 +93,7 @@ def entry(
         deduplication = content_digest(checked)
     if trace_header is not None and not isinstance(trace_header, str):
         raise InvalidParameterValue("AWSTraceHeader", trace_header, "Must be a string")
-    storable("AWSTraceHeader", trace_header or "")
+    require_characters("AWSTraceHeader", "AWSTraceHeader", trace_header or "")
     return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, trace_header)
 
 
@@ -120,29 +130,32 @@ def require_common(
 
 def body(text: object, maximum_bytes: int) -> str:
     """`text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8. Raises MissingParameter for
-    the empty one (recorded), InvalidParameterValue."""
+    the empty one (recorded), InvalidMessageContents for a character that the service refuses, InvalidParameterValue."""
     if text is None or text == "":
         raise MissingParameter("MessageBody")
     if not isinstance(text, str):
         raise InvalidParameterValue(
             "MessageBody", text, "Must be a string", "Encode other values, for example as JSON."
         )
-    size = len(storable("MessageBody", text))
+    refused = forbidden(text)
+    if refused is not None:
+        raise InvalidMessageContents(refused)
+    size = len(text.encode())
     if size > maximum_bytes:
-        raise too_long(text, size, maximum_bytes)
+        raise too_long(text, maximum_bytes, f"MessageBody has {size} bytes")
     return text
 
 
-def too_long(text: str, size: int, maximum_bytes: int, counted: str = "MessageBody") -> InvalidParameterValue:
+def too_long(text: str, maximum_bytes: int, has: str = "It has more") -> InvalidParameterValue:
     """The error for a message over the queue's MaximumMessageSize, in the recorded words."""
     bound = f"Message must be shorter than {maximum_bytes} bytes"
     return InvalidParameterValue(
         "MessageBody",
         text,
         bound,
-        f"{counted} has {size} bytes and must have 1 to {maximum_bytes} (MaximumMessageSize). Raise the queue's "
-        "MaximumMessageSize, or send a pointer to the data.",
-        message=f"One or more parameters are invalid. Reason: {bound}.",
+        f"{has} and must have 1 to {maximum_bytes} (MaximumMessageSize). Raise the queue's MaximumMessageSize, or send "
+        "a pointer to the data.",
+        message=f"{_INVALID} Reason: {bound}.",
     )
 
 
@@ -152,7 +165,8 @@ def delay(seconds: object, queue: Mapping[str, str]) -> int:
     default = int(queue["DelaySeconds"])
     if seconds is None:
         return default
-    checked = limits.whole_number("DelaySeconds", seconds, 0, limits.MAXIMUM_DELAY)
+    most = limits.MAXIMUM_DELAY
+    checked = limits.whole_number("DelaySeconds", seconds, 0, most, bound=f"DelaySeconds must be >= 0 and <= {most}")
     if not is_fifo(queue):
         return checked
     if checked:

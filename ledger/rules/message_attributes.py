@@ -8,12 +8,14 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, invalid_character
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.text import storable
+from ledger.rules.text import forbidden
 
-#: Of whole texts. Spark's engine, Java's, reads them alike.
-NAME = r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+#: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
+NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
+#: M1: "attribute names may have letters beyond ASCII". Java's name of what Python's \w is.
+JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
@@ -85,14 +87,19 @@ def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str | None:
 
 
 def _name(name: object) -> str:
-    if not isinstance(name, str) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
-        raise InvalidParameterValue(
-            "MessageAttributes",
-            name,
-            "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or "
-            "Amazon.",
-        )
-    return name
+    if isinstance(name, str) and len(name) <= LONGEST_NAME and re.fullmatch(NAME, name):
+        return name
+    bound = (
+        "A name has 1 to 256 letters, digits, - _ and single periods inside, and does not begin with AWS. or Amazon."
+    )
+    characters = isinstance(name, str) and not re.fullmatch(r"[\w.-]*", name)
+    said = (
+        "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
+        "hyphens and underscores. "
+    )
+    raise InvalidParameterValue(
+        "MessageAttributes", name, bound, bound if characters else "", message=said if characters else None
+    )
 
 
 def _attribute(name: str, given: object) -> Attribute:
@@ -108,25 +115,38 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = "String", given, None
     match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) else None
     if match is None or len(data_type) > LONGEST_NAME:
+        said = f"Message (user) attribute '{name}' must contain a non-empty attribute type."
+        if data_type:
+            said = (
+                f"The type of message (user) attribute '{name}' is invalid. You must use only the following supported "
+                "type prefixes: Binary, Number, String."
+            )
+        bound = "Must be String, Number or Binary, or one of them with a .label"
         raise InvalidParameterValue(
-            f"MessageAttributes.{name}.DataType",
-            data_type,
-            "Must be String, Number or Binary, or one of them with a .label",
+            f"MessageAttributes.{name}.DataType", data_type, bound, f"{bound}, of printable characters.", message=said
         )
     value = binary if match[1] == "Binary" else text
     if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
-        raise InvalidParameterValue(
-            f"MessageAttributes.{name}",
-            given,
-            f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'",
+        raise _refused(
+            name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
     if isinstance(value, str):
-        storable(f"MessageAttributes.{name}", value)
+        require_characters(f"MessageAttributes.{name}", f"message attribute '{name}' value", value)
     if match[1] == "Number" and not re.fullmatch(NUMBER, value):
-        raise InvalidParameterValue(
-            f"MessageAttributes.{name}", given, f"Can't cast the value of message (user) attribute '{name}' to a number"
-        )
+        raise _refused(name, given, f"Can't cast the value of message (user) attribute '{name}' to a number")
     return Attribute(data_type, None if match[1] == "Binary" else value, value if match[1] == "Binary" else None)
+
+
+def require_characters(field: str, place: str, text: str) -> None:
+    """M1: raises InvalidParameterValue when a text has a character that a body may not have either."""
+    refused = forbidden(text)
+    if refused is not None:
+        bound = f"It holds {refused}, which the service does not take"
+        raise InvalidParameterValue(field, text, bound, "Send it as Binary.", message=invalid_character(refused, place))
+
+
+def _refused(name: str, given: object, sentence: str) -> InvalidParameterValue:
+    return InvalidParameterValue(f"MessageAttributes.{name}", given, sentence, message=f"{sentence}.")
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -57,11 +57,10 @@ def new_task(
 ) -> MoveTask:
     """A task that starts now; `others` are those of the same source. Recorded: only one may run at a time."""
     if any(task.is_running for task in others):
-        raise InvalidParameterValue(
-            "SourceArn",
-            source,
-            "There is already a task running. Only one active task is allowed for a source queue arn at a given time",
+        bound = (
+            "There is already a task running. Only one active task is allowed for a source queue arn at a given time"
         )
+        raise InvalidParameterValue("SourceArn", source, bound, message=f"{bound}.")
     return MoveTask(secrets.token_hex(16), source, destination, rate, now, now, to_move)
 
 
@@ -121,7 +120,10 @@ def task_id(handle: object) -> str:
             said = None
         found = said.get("taskId") if isinstance(said, dict) and isinstance(said.get("sourceArn"), str) else None
     if not isinstance(found, str) or not _ID.fullmatch(found):
-        raise InvalidParameterValue("TaskHandle", handle, "It is not the handle of a message move task")
+        bound = "It is not the handle of a message move task"
+        raise InvalidParameterValue(
+            "TaskHandle", handle, bound, f"{bound}.", message="Value for parameter TaskHandle is invalid."
+        )
     return found
 
 
@@ -131,4 +133,7 @@ def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:
     for task in tasks:
         if task.task == wanted and task.is_running:
             return task
-    raise ResourceNotFound("No running message move task has this handle; it was completed or cancelled, or never was")
+    raise ResourceNotFound(
+        "Task does not exist.",
+        "No running message move task has this handle; it was completed or cancelled, or never was.",
+    )

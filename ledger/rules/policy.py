@@ -6,18 +6,63 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
+
+#: The API reference of AddPermission: "An Amazon SQS policy can have a maximum of seven actions per statement."
+MOST_ACTIONS = 7
+#: What may be granted to others. A batch action is granted with the action that it is many of.
+ACTIONS = (
+    "*",
+    "ChangeMessageVisibility",
+    "DeleteMessage",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+    "ListDeadLetterSourceQueues",
+    "PurgeQueue",
+    "ReceiveMessage",
+    "SendMessage",
+)
+#: The API reference: "Cross-account permissions don't apply to the following actions".
+OWNER_ACTIONS = (
+    "AddPermission",
+    "CancelMessageMoveTask",
+    "CreateQueue",
+    "DeleteQueue",
+    "ListMessageMoveTasks",
+    "ListQueues",
+    "ListQueueTags",
+    "RemovePermission",
+    "SetQueueAttributes",
+    "StartMessageMoveTask",
+    "TagQueue",
+    "UntagQueue",
+)
 
 
 def with_permission(
     policy: str | None, arn: str, label: str, account_ids: Sequence[str], actions: Sequence[str]
 ) -> str:
-    """The policy with a statement more. Recorded: a label that is taken "Already exists"."""
+    """The policy with a statement more. Recorded: a label that is taken "Already exists".
+
+    M4: actions that are the owner's alone are refused, and so are more than MOST_ACTIONS (OverLimit).
+    """
     for field, values in (("AWSAccountIds", account_ids), ("Actions", actions)):
         if isinstance(values, str) or not all(isinstance(value, str) and value for value in values):
             raise InvalidParameterValue(field, values, "Must be a list of strings")
         if not values:
             raise MissingParameter(field)
+    if len(actions) > MOST_ACTIONS:
+        raise OverLimit(f"{len(actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.")
+    for action in actions:
+        if action not in ACTIONS:
+            whose = "Only the queue owner is allowed to invoke this action"
+            other = "Please refer to the appropriate WSDL for a list of valid actions"
+            raise InvalidParameterValue(
+                "ActionName",
+                f"SQS:{action}",
+                whose if action in OWNER_ACTIONS else other,
+                f"Give {', '.join(ACTIONS)}.",
+            )
     known = _read(policy, arn)
     if any(statement.get("Sid") == label for statement in known["Statement"]):
         raise InvalidParameterValue("Label", label, "Already exists")

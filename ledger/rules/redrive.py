@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.errors import InvalidAttributeValue, InvalidParameterValue
+from ledger.errors import InvalidParameterValue
+from ledger.rules.arns import Account, not_ours, queue_of
 from ledger.rules.limits import MAXIMUM_RECEIVES
 from ledger.rules.state import Record
 
-_ARN = re.compile(r"arn:[a-z0-9-]+:sqs:[a-z0-9-]*:[0-9]*:([A-Za-z0-9_.-]+)")
+_FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
+_ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
 
 @dataclass(frozen=True)
@@ -41,61 +43,77 @@ class RedriveAllowPolicy:
         return self.permission == "allowAll" or (self.permission == "byQueue" and source in self.sources)
 
 
-def queue_of(arn: object) -> str | None:
-    """The queue's name in an ARN of SQS's form; a plain name is taken as it is. None when it is neither."""
-    if not isinstance(arn, str) or not arn:
-        return None
-    match = _ARN.fullmatch(arn)
-    return match[1] if match else (None if ":" in arn else arn)
-
-
 def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
-    """The redrive policy in a queue's attributes; None without one. Raises InvalidAttributeValue."""
+    """The redrive policy in a queue's attributes; None without one. M4: raises InvalidParameterValue."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
-    given = json.loads(text)
-    unknown = set(given) - {"deadLetterTargetArn", "maxReceiveCount"}
-    target, count = queue_of(given.get("deadLetterTargetArn")), given.get("maxReceiveCount")
-    if target is None or unknown:
-        raise InvalidAttributeValue(
-            "RedrivePolicy", text, "Must hold deadLetterTargetArn (a queue's ARN or name) and maxReceiveCount"
-        )
+    given = _map(text)
+    if given is None:
+        raise _refused(text, "Redrive policy is not a valid JSON map")
+    for name in reversed(_FIELDS):
+        if name not in given:
+            raise _refused(text, f"Redrive policy does not contain mandatory attribute: {name}")
+    if set(given) - set(_FIELDS):
+        raise _refused(text, f"Only following attributes are supported: [{', '.join(_FIELDS)}]")
+    target, count = queue_of(given["deadLetterTargetArn"]), given["maxReceiveCount"]
+    if target is None:
+        raise _refused(text, "Invalid value for deadLetterTargetArn", "Give a queue's ARN, or its name.")
     if (
         isinstance(count, bool)
         or not re.fullmatch(r"[0-9]{1,4}", str(count))
         or not 1 <= int(count) <= MAXIMUM_RECEIVES
     ):
-        raise InvalidAttributeValue(
-            "RedrivePolicy",
-            text,
-            f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive",
+        raise _refused(
+            text, f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
         )
     return RedrivePolicy(target, int(count))
 
 
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
-    """Which queues may use this one for dead letters; by default all. Raises InvalidAttributeValue."""
+    """Which queues may use this one for dead letters; by default all. Raises InvalidParameterValue."""
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
-    given = json.loads(text)
-    sources = given.get("sourceQueueArns", [])
+    given = _map(text) or {}
+    sources, permission = given.get("sourceQueueArns", []), given.get("redrivePermission")
     names = tuple(queue_of(arn) for arn in sources) if isinstance(sources, list) else (None,)
-    right = given.get("redrivePermission") in _PERMISSIONS and None not in names and len(names) <= MAXIMUM_SOURCES
-    if not right or bool(names) != (given.get("redrivePermission") == "byQueue"):
-        raise InvalidAttributeValue(
+    said = "Amazon SQS can't create the redrive allow policy"
+    if permission == "byQueue" and not names:
+        said += (
+            ". When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values"
+        )
+    elif permission in _PERMISSIONS and permission != "byQueue" and names:
+        said += ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"
+    elif permission in _PERMISSIONS and None not in names and len(names) <= MAXIMUM_SOURCES:
+        return RedriveAllowPolicy(permission, names)
+    raise InvalidParameterValue("RedriveAllowPolicy", text, said, _ALLOW_POLICY)
+
+
+def require_own(given: Mapping[str, str], account: Account) -> None:
+    """M4: raises InvalidParameterValue when a policy that is being set names a queue of another account or region.
+
+    One of the same name here is not meant by it. ARNs as ledgers wrote them before they had an account are taken.
+    """
+    text = given.get("RedrivePolicy")
+    bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
+    if bound is not None:
+        raise _refused(text, bound, f"This ledger's queues have ARNs like {account.arn('name')}.")
+    text = given.get("RedriveAllowPolicy")
+    sources = (_map(text) or {}).get("sourceQueueArns") if text else None
+    if isinstance(sources, list) and any(not_ours(arn, account) for arn in sources):
+        raise InvalidParameterValue(
             "RedriveAllowPolicy",
             text,
-            "Must hold redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns",
+            "Amazon SQS can't create the redrive allow policy",
+            f"Sources are queues of this ledger; their ARNs are like {account.arn('name')}.",
         )
-    return RedriveAllowPolicy(given["redrivePermission"], names)
 
 
 def require_target(
     queues: Iterable[Any], name: str, attributes: Mapping[str, str], given: Mapping[str, object]
 ) -> None:
-    """Raises InvalidAttributeValue when a RedrivePolicy that is being set names a queue that cannot be its target."""
+    """M4: raises InvalidParameterValue when a RedrivePolicy that is being set names a queue that cannot be one."""
     wanted = policy_of(attributes) if "RedrivePolicy" in given else None
     if wanted is None:
         return
@@ -103,19 +121,13 @@ def require_target(
     target = {queue.name: queue for queue in queues}.get(wanted.target)
     # M4: a queue may be its own target, once it is there.
     if target is None:
-        raise InvalidAttributeValue(
-            "RedrivePolicy", text, "Dead letter target does not exist", "Create that queue first."
-        )
+        raise _refused(text, "Dead letter target does not exist", "Create that queue first.")
     if target.attributes.get("FifoQueue") != attributes.get("FifoQueue"):
-        raise InvalidAttributeValue("RedrivePolicy", text, "Dead-letter queue must be same type of queue as the source")
+        raise _refused(text, "Dead-letter queue must be same type of queue as the source")
     if attributes.get("FifoQueue") and target.attributes["Lanes"] != attributes["Lanes"]:
-        raise InvalidAttributeValue(
-            "RedrivePolicy", text, f"FIFO queues need equal Lanes; the target has {target.attributes['Lanes']}"
-        )
+        raise _refused(text, f"FIFO queues need equal Lanes; the target has {target.attributes['Lanes']}")
     if not allow_policy_of(target.attributes).allows(name):
-        raise InvalidAttributeValue(
-            "RedrivePolicy", text, f"The RedriveAllowPolicy of {target.name} does not allow {name} as a source"
-        )
+        raise _refused(text, f"The RedriveAllowPolicy of {target.name} does not allow {name} as a source")
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
@@ -167,3 +179,16 @@ def dead_letter(record: Record, origin: str, now: int, *, fifo: bool, target: st
 def redriven(now: int, origin: str | None = None) -> Record:
     """D2: what the destination of a redrive records: received never, kept from now on. The id stays."""
     return Record(enqueued_at=now, origin_queue=origin)
+
+
+def _map(text: str) -> dict[str, Any] | None:
+    """The JSON map in a text; None when it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refused(text: str, bound: str, fix: str = "") -> InvalidParameterValue:
+    return InvalidParameterValue("RedrivePolicy", text, bound, fix)

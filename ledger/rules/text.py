@@ -1,8 +1,21 @@
-"""Text that can be stored: what UTF-8 can say."""
+"""Text that can be stored: what UTF-8 can say, and of that the characters that the service takes (M1)."""
 
 from __future__ import annotations
 
+import re
+
 from ledger.errors import InvalidParameterValue
+
+#: M1, one character outside the set "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF".
+#: Spark's engine, Java's, reads it alike.
+FORBIDDEN = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uD800-\uDFFF\uFFFE\uFFFF]"
+_FORBIDDEN = re.compile(FORBIDDEN)
+
+
+def forbidden(text: str) -> str | None:
+    """The first character of a text that the service refuses, as it names it (#xB, say); None if there is none."""
+    found = _FORBIDDEN.search(text)
+    return found and f"#x{ord(found[0]):X}"
 
 
 def storable(field: str, text: str) -> bytes:

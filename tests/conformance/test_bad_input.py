@@ -32,22 +32,22 @@ WRONG = {
     "half a message to receive": (lambda q, h: q.receive(1.5), InvalidParameterValue, f"{MOST}.*whole number"),
     "text to receive": (lambda q, h: q.receive("all"), InvalidParameterValue, f"{MOST}.*whole number"),
     "true to receive": (lambda q, h: q.receive(True), InvalidParameterValue, f"{MOST}.*whole number"),
-    "a timeout below 0": (lambda q, h: q.receive(1, -1), InvalidParameterValue, f"{TIMEOUT}.*>= 0 and <= 43200"),
-    "a timeout of 43201": (lambda q, h: q.receive(1, 43_201), InvalidParameterValue, f"{TIMEOUT}.*<= 43200.*heartbeat"),
-    "a timeout that is text": (lambda q, h: q.receive(1, "30"), InvalidParameterValue, f"{TIMEOUT}.*whole number"),
+    "a timeout below 0": (lambda q, h: q.receive(1, -1), InvalidParameterValue, f"{TIMEOUT}.*between 0 and 43200"),
+    "a timeout of 43201": (lambda q, h: q.receive(1, 43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200.*heartbeat"),
+    "a timeout that is text": (lambda q, h: q.receive(1, "30"), InvalidParameterValue, f"{TIMEOUT}.*between 0"),
     "a wait below 0": (lambda q, h: q.receive(wait=-1), InvalidParameterValue, "WaitTimeSeconds.*>= 0"),
     "a wait that is text": (lambda q, h: q.receive(wait="1"), InvalidParameterValue, "WaitTimeSeconds.*>= 0"),
     "an attempt id too long": (lambda q, h: q.receive(attempt_id="x" * 129), InvalidParameterValue, "ReceiveRequestAttemptId.*1 to 128.*dag_id.*run_id.*task_id.*map_index.*sha256"),
     "an attempt id that is a number": (lambda q, h: q.receive(attempt_id=7), InvalidParameterValue, "ReceiveRequestAttemptId.*1 to 128"),
-    "a change to 43201": (lambda q, h: q.change_visibility(h, 43_201), InvalidParameterValue, f"{TIMEOUT}.*<= 43200"),
-    "a change below 0": (lambda q, h: q.change_visibility(h, -1), InvalidParameterValue, f"{TIMEOUT}.*>= 0"),
+    "a change to 43201": (lambda q, h: q.change_visibility(h, 43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200"),
+    "a change below 0": (lambda q, h: q.change_visibility(h, -1), InvalidParameterValue, f"{TIMEOUT}.*between 0"),
     "a change to text": (lambda q, h: q.change_visibility(h, "60"), InvalidParameterValue, TIMEOUT),
     "a change to nothing": (lambda q, h: q.change_visibility(h, None), InvalidParameterValue, TIMEOUT),
     "a change of a list to half seconds": (lambda q, h: q.change_visibility([h], 1.5), InvalidParameterValue, TIMEOUT),
     "a change of a list to nothing": (lambda q, h: q.change_visibility([h], None), InvalidParameterValue, TIMEOUT),
     "a change of a list to true": (lambda q, h: q.change_visibility([h], True), InvalidParameterValue, TIMEOUT),
     "fewer timeouts than handles": (lambda q, h: q.change_visibility([h, h], [1]), InvalidParameterValue, f"{TIMEOUT}.*each of the 2"),
-    "a bad timeout of a settle": (lambda q, h: q.settle(extend=[h], visibility_timeout=43_201), InvalidParameterValue, f"{TIMEOUT}.*<= 43200"),
+    "a bad timeout of a settle": (lambda q, h: q.settle(extend=[h], visibility_timeout=43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200"),
     "a settle with a column but no DataFrame": (lambda q, h: q.settle(extend=[h], visibility_timeout="seconds"), InvalidParameterValue, TIMEOUT),
     "a forged handle to delete": (lambda q, h: q.delete("forged"), ReceiptHandleIsInvalid, "not one that receive handed out"),
     "a forged handle to change": (lambda q, h: q.change_visibility("forged", 60), ReceiptHandleIsInvalid, "not one that receive handed out"),
@@ -60,7 +60,7 @@ WRONG = {
     "a message id that is a number": (lambda q, h: q.lock(7, 60), InvalidParameterValue, "MessageId.*as send or receive"),
     "a message that is not there": (lambda q, h: q.peek("00000000-0000-8000-8000-000000000000"), MessageDoesNotExist, "no message 0000.*in queue"),
     "a lock of a message that is not there": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 60), MessageDoesNotExist, "no message"),
-    "a lock of 43201": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 43_201), InvalidParameterValue, f"{TIMEOUT}.*<= 43200"),
+    "a lock of 43201": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200"),
     "an attribute that is none": (lambda q, h: q.set_attributes({"Color": "red"}), InvalidAttributeName, "Color.*Known ones: VisibilityTimeout"),
     "an attribute out of range": (lambda q, h: q.set_attributes({TIMEOUT: 43_201}), InvalidParameterValue, f"{TIMEOUT}.*0 to 43200"),
     "a tag that is a number": (lambda q, h: q.set_tags({"team": 7}), InvalidParameterValue, "(?i)tag"),
@@ -110,7 +110,7 @@ def test_an_sqs_queue_has_the_bounds_of_the_service(make_queue):
     queue = make_queue(Limits="SQS")
     queue.send([f"{n}" for n in range(12)])
     with changing_nothing(queue):
-        with pytest.raises(InvalidParameterValue, match=f"{MOST}.*<= 10"):
+        with pytest.raises(InvalidParameterValue, match=f"{MOST}.*between 1 and 10, if provided"):
             queue.receive(11)
         with pytest.raises(InvalidParameterValue, match=r"WaitTimeSeconds.*<= 20"):
             queue.receive(wait=21)
@@ -140,6 +140,6 @@ def test_a_queue_name_that_is_none_is_refused_and_no_queue_made(ledger, name):
     ids=["send's attempt", "receive's attempt", "attribute", "trace header", "tag", "policy"],
 )
 def test_half_a_character_is_refused_wherever_it_stands(queue, call):
-    with pytest.raises(InvalidParameterValue, match="half a character"):
+    with pytest.raises(InvalidParameterValue, match=r"half a character|#xD800|#xDC00"):
         call(queue)
     assert queue.counts().stored == 0

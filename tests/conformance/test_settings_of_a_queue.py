@@ -98,7 +98,7 @@ def test_what_is_done_with_a_queue_does_not_reach_its_namesake(ledger, queue):
         lambda: queue.untag(["new"]),
         lambda: queue.add_permission("label", ["1"], ["SendMessage"]),
         lambda: queue.remove_permission("label"),
-        lambda: ledger.store.delete_queue(queue._made),
+        lambda: ledger.store.delete_queue(queue._made, ledger._clock),
     ):
         with pytest.raises(QueueDoesNotExist):
             late()

@@ -56,7 +56,7 @@ def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
     store, record = queue._store, queue._made
 
     def delete():
-        store.delete_queue(record)
+        store.delete_queue(record, queue._clock)
         if anew:
             store.create_queue(record.name, record.attributes, {}, queue._clock)
 

@@ -43,6 +43,7 @@ GOOD = [
     ("late", 900, None, None, {}),
     ("grouped", 0, "g!~", None, {"a": ("String", "é", None)}),
     ("typed", None, "x" * 128, None, {"n": ("Number.int", "-1.5e3", None), "b.c": ("Binary", "ignored", b"\x00\xff")}),
+    ("letters", None, None, None, {"attr.1øßä": ("String", "x", None), "имя": ("String", "\t", None)}),
     ("ten", None, None, None, {f"a{n}": ("String.x", "y", b"ignored") for n in range(10)}),
 ]
 
@@ -87,6 +88,8 @@ BAD = {
     "empty text": ("x", None, None, None, {"a": ("String", "", None)}),
     "no text": ("x", None, None, None, {"a": ("String", None, b"x")}),
     "no bytes": ("x", None, None, None, {"a": ("Binary", "x", None)}),
+    "name beyond letters": ("x", None, None, None, {"a€": ("String", "x", None)}),
+    "character": ("x", None, None, None, {"a": ("String", "x\x00", None)}),
     "number": ("x", None, None, None, {"a": ("Number", "1e", None)}),
     "no attribute": ("x", None, None, None, {"a": None}),
     "eleven": ("x", None, None, None, {f"a{n}": ("String", "x", None) for n in range(11)}),

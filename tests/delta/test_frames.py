@@ -6,7 +6,8 @@ import json
 import pytest
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, SparkIsNeeded
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, SparkIsNeeded
+from ledger.rules import message
 
 CLAIM_COLUMNS = [
     ("message_id", "string"),
@@ -83,12 +84,27 @@ def test_an_empty_dataframe_sends_nothing(queue, spark):
     assert not queue.receive()
 
 
-@pytest.mark.parametrize("bad", [None, "", "é" * 513], ids=["null", "empty", "over the bytes"])
-def test_a_bad_body_refuses_the_whole_send(queue, spark, bad, commits):
+@pytest.mark.parametrize("bad", [None, "", "é" * 513, "a\x00", "\x0b", "b\x1f", "\ufffe", "c\uffff"])
+def test_m1_a_bad_body_refuses_the_whole_send_in_the_words_of_a_list(queue, spark, bad, commits):
+    with pytest.raises(LedgerError) as of_list:
+        message.body(bad, 1_024)
     frame = spark.createDataFrame([("good",), ("é" * 512,), (bad,)], "body STRING")
-    with pytest.raises(InvalidParameterValue, match=r"null, empty or over 1024 bytes.*Nothing was sent"):
+    with pytest.raises(type(of_list.value), match="Nothing was sent") as raised:
         queue.send(frame)
+    assert raised.value.message == of_list.value.message
     assert queue.counts().stored == len(commits()) == 0
+
+
+def test_m1_bytes_that_are_no_utf_8_are_refused(queue, spark, commits):
+    with pytest.raises(InvalidMessageContents, match="Nothing was sent"):
+        queue.send(spark.sql("SELECT CAST(X'61FF' AS STRING) AS body"))
+    assert queue.counts().stored == len(commits()) == 0
+
+
+def test_m1_the_edges_of_the_services_characters_are_taken_of_dataframes(queue, spark):
+    taken = "\t\n\r \x7f\ud7ff\ue000\ufffd\U00010000\U0010ffff"
+    queue.send(spark.createDataFrame([(taken,)], "body STRING"))
+    assert bodies(queue.receive()) == [taken]
 
 
 def test_a_column_that_is_missing_or_no_text_is_refused_with_the_fix(queue, spark):
@@ -117,7 +133,7 @@ def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again_and_another_o
         send(("a", "1"), ("a", "2"), ("b", "1"))
     with pytest.raises(InvalidParameterValue, match="to another queue"):
         send(("a", "1"), ("a", "1"), ("b", "2"), to=ledger.create_queue(f"{queue.name}-other"))
-    with pytest.raises(InvalidParameterValue, match=r"MessageBody.*Nothing was sent"):
+    with pytest.raises(MissingParameter, match=r"MessageBody.*Nothing was sent"):
         send(("", "1"))
     assert bodies(queue.receive(None)) == ["a", "a", "b"]
 

@@ -96,7 +96,7 @@ def test_a_policy_is_not_set_to_a_queue_that_was_deleted_meanwhile(queue, ledger
 
     def check(outcome):
         # Set, and the target deleted afterwards, is as SQS has it.
-        refused = outcome.answers[0] == "InvalidAttributeValue"
+        refused = outcome.answers[0] == "InvalidParameterValue"
         assert refused == ("RedrivePolicy" not in outcome.ledger.queue("jobs").attributes())
 
     set_policy = jobs(lambda queue: queue.set_attributes({"RedrivePolicy": policy}))

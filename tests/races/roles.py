@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ledger import Queue
+from ledger import Queue, Settings
 from tests.races.worker import Worker
 
 GROUPS = "abcd"
@@ -66,4 +66,4 @@ class Roles(Worker):
 
     def _dead(self) -> Queue:
         store, clock = self.queue._store, self.queue._clock
-        return Queue(store, store.queue(f"dead-{self.queue.name}"), clock, None, 0.2)
+        return Queue(store, store.queue(f"dead-{self.queue.name}"), clock, None, Settings())

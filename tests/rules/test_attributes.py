@@ -4,6 +4,7 @@ import pytest
 
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from ledger.rules import attributes
+from ledger.rules.attribute_kinds import OURS
 
 DEFAULTS = attributes.complete({})
 
@@ -115,3 +116,39 @@ def test_the_default_timeout_cannot_exceed_the_queues_own_ceiling():
         attributes.complete({"MaximumVisibilityTimeout": 10})
     with pytest.raises(InvalidAttributeValue, match="MaximumVisibilityTimeout"):
         attributes.complete({"MaximumVisibilityTimeout": 10}, DEFAULTS)
+
+
+def test_a_key_of_ones_own_turns_the_managed_ones_off_and_shows_its_period():
+    first = attributes.complete({})
+    assert attributes.answered(first)["SqsManagedSseEnabled"] == "true"
+    assert "KmsDataKeyReusePeriodSeconds" not in attributes.answered(first)
+    keyed = attributes.complete({"KmsMasterKeyId": "alias/mine"}, first)
+    assert attributes.answered(keyed)["KmsDataKeyReusePeriodSeconds"] == "300"
+    assert keyed["SqsManagedSseEnabled"] == "false"
+    left = attributes.complete({"KmsMasterKeyId": ""}, keyed)
+    assert "KmsMasterKeyId" not in left and left["SqsManagedSseEnabled"] == "false", "recorded"
+    assert (
+        attributes.complete({"KmsMasterKeyId": "", "SqsManagedSseEnabled": True}, keyed)["SqsManagedSseEnabled"]
+        == "true"
+    )
+
+
+@pytest.mark.parametrize("known", [None, attributes.complete({"KmsMasterKeyId": "k"})])
+def test_one_kind_of_encryption_at_a_time(known):
+    given = {"SqsManagedSseEnabled": "true", **({} if known else {"KmsMasterKeyId": "k"})}
+    with pytest.raises(InvalidAttributeName) as raised:
+        attributes.complete(given, known)
+    assert raised.value.message == (
+        "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
+    )
+
+
+def test_a_queue_that_is_older_than_an_attribute_has_its_default():
+    old = {name: value for name, value in DEFAULTS.items() if name not in ("SqsManagedSseEnabled", "Receipts")}
+    assert attributes.answered(old)["SqsManagedSseEnabled"] == "true"
+    assert attributes.complete({"DelaySeconds": 1}, old) == {**DEFAULTS, "DelaySeconds": "1"}
+
+
+def test_ours_and_sqss_attributes_are_told_apart():
+    assert {"Limits", "Lanes", "LateChange", "MaximumVisibilityTimeout", "Receipts"} == OURS
+    assert not OURS & {"VisibilityTimeout", "KmsMasterKeyId", "RedrivePolicy", "FifoQueue"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from ledger.rules import limits, message
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 
@@ -17,7 +17,8 @@ def test_v1_another_visibility_timeout_is_refused_with_field_bound_and_fix(value
     with pytest.raises(InvalidParameterValue) as raised:
         limits.visibility_timeout(value, SQS)
     assert raised.value.field == "VisibilityTimeout" and raised.value.value is value
-    assert "VisibilityTimeout" in str(raised.value) and ">= 0 and <= 43200" in str(raised.value) and raised.value.fix
+    assert "VisibilityTimeout" in str(raised.value) and raised.value.fix
+    assert raised.value.bound == "Must be between 0 and 43200, if provided"
 
 
 def test_v1_a_queue_may_raise_the_bound():
@@ -34,7 +35,7 @@ def test_v1_the_default_is_30_seconds():
 @pytest.mark.parametrize("value", [0, -1, 11, 2.0, "1", True])
 def test_q4_an_sqs_queue_gives_1_to_10_messages_a_call(value):
     assert limits.maximum_messages(1, SQS) == 1 and limits.maximum_messages(10, SQS) == 10
-    with pytest.raises(InvalidParameterValue, match=r"MaxNumberOfMessages.*>= 1 and <= 10"):
+    with pytest.raises(InvalidParameterValue, match=r"MaxNumberOfMessages.*Must be between 1 and 10, if provided\."):
         limits.maximum_messages(value, SQS)
 
 
@@ -96,7 +97,18 @@ def test_a_body_that_is_no_string_is_refused(value):
         message.body(value, 1_024)
 
 
-def test_a_body_with_half_a_character_is_refused():
-    # A lone surrogate cannot be stored as UTF-8.
-    with pytest.raises(InvalidParameterValue, match="MessageBody"):
-        message.body("\ud800", 1_024)
+def test_m1_the_edges_of_the_services_characters_are_taken():
+    taken = "\t\n\r \x7f\ud7ff\ue000\ufffd\U00010000\U0010ffff"
+    assert message.body(taken, 1_024) == taken
+
+
+@pytest.mark.parametrize("code", [*range(9), 0xB, 0xC, *range(0xE, 0x20), 0xD800, 0xDFFF, 0xFFFE, 0xFFFF])
+def test_m1_another_character_is_refused_by_its_name(code):
+    # 0xD800 to 0xDFFF are half a character, which Python's strings may hold and UTF-8 may not.
+    with pytest.raises(InvalidMessageContents) as raised:
+        message.body(f"good {chr(code)} bad", 1_024)
+    assert raised.value.code == "InvalidMessageContents" and raised.value.character == f"#x{code:X}"
+    assert raised.value.message == (
+        f"Invalid binary character '#x{code:X}' was found in the message body, the set of allowed characters is #x9 | "
+        "#xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
+    )

@@ -130,3 +130,13 @@ def test_f1_the_scope_says_whether_the_group_makes_two_messages_different():
     assert message.deduplication_key(by_group, "g", "d") != message.deduplication_key(by_group, "h", "d")
     assert message.deduplication_key(by_group, "g", "d") == message.deduplication_key(by_group, "g", "d")
     assert message.deduplication_key(FIFO, "g", "d") != message.deduplication_key(FIFO, "g", "e")
+
+
+def test_recorded_a_message_that_is_too_long_is_worded_otherwise_in_a_batch():
+    for in_batch, opening in ((False, "are invalid"), (True, "cannot be validated")):
+        with pytest.raises(InvalidParameterValue) as raised:
+            entry_of("x" * 1_025, QUEUE, {}, in_batch=in_batch)
+        said = f"One or more parameters {opening}. Reason: Message must be shorter than 1024 bytes."
+        assert raised.value.message == said and str(raised.value).startswith(said)
+    with pytest.raises(MissingParameter):
+        entry_of("", QUEUE, {}, in_batch=True)

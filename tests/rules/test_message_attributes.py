@@ -80,11 +80,41 @@ def test_a_name_that_sqs_takes(name):
     assert list(message_attributes({name: "x"})) == [name]
 
 
-@pytest.mark.parametrize(
-    "name", ["", "a b", ".a", "a.", "a..b", "x" * 257, "aws.x", "AWS.x", "Amazon.x", "aMaZoN.x", "é", "a\n", 7, None]
-)
+@pytest.mark.parametrize("name", ["attr.1øßä", "é", "имя", "名前", "a\u0661"])
+def test_m1_a_name_may_have_letters_beyond_ascii(name):
+    assert list(message_attributes({name: "x"})) == [name]
+
+
+@pytest.mark.parametrize("value", ["a\x00", "\x0b", "\ufffe", "\ud800"])
+@pytest.mark.parametrize("kind", ["String", "String.json"])
+def test_m1_a_value_has_the_characters_that_a_body_may_have(value, kind):
+    with pytest.raises(InvalidParameterValue) as raised:
+        message_attributes({"name": {"DataType": kind, "StringValue": value}})
+    assert raised.value.field == "MessageAttributes.name" and "message attribute 'name' value" in raised.value.message
+    assert message_attributes({"name": {"DataType": "Binary", "BinaryValue": b"\x00"}})
+
+
+NO_NAMES = [
+    "",
+    "a b",
+    ".a",
+    "a.",
+    "a..b",
+    "x" * 257,
+    "aws.x",
+    "AWS.x",
+    "Amazon.x",
+    "aMaZoN.x",
+    "a\n",
+    "a€",
+    "a!",
+    "é..é",
+]
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, 7, None])
 def test_another_name_is_refused(name):
-    with pytest.raises(InvalidParameterValue, match=r"MessageAttributes.*1 to 256 letters"):
+    with pytest.raises(InvalidParameterValue, match=r"1 to 256 letters"):
         message_attributes({name: "x"})
 
 
@@ -92,8 +122,15 @@ def test_another_name_is_refused(name):
     "kind", ["", "string", "Text", "String.", "Number x", "Strings", None, 7, "String." + "x" * 250, "Binary. x"]
 )
 def test_a_type_is_string_number_or_binary_with_or_without_a_label(kind):
-    with pytest.raises(InvalidParameterValue, match=r"MessageAttributes\.name\.DataType.*String, Number or Binary"):
+    with pytest.raises(InvalidParameterValue, match="String, Number or Binary") as raised:
         message_attributes({"name": {"DataType": kind, "StringValue": "7"}})
+    assert raised.value.field == "MessageAttributes.name.DataType"
+    assert raised.value.message == (
+        "The type of message (user) attribute 'name' is invalid. You must use only the following supported type "
+        "prefixes: Binary, Number, String."
+        if kind
+        else "Message (user) attribute 'name' must contain a non-empty attribute type."
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +140,7 @@ def test_recorded_an_empty_value_is_refused(value, kind):
     with pytest.raises(InvalidParameterValue) as raised:
         message_attributes({"ErrorDetails": value})
     assert (
-        raised.value.bound + "."
+        raised.value.message
         == f"Message (user) attribute 'ErrorDetails' must contain a non-empty value of type '{kind}'."
     )
 

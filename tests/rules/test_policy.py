@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 from ledger.rules import policy
 
 ARN = "arn:aws:sqs:ledger:000000000000:jobs"
@@ -83,3 +83,28 @@ def test_a_permission_without_accounts_or_actions_is_refused(accounts, actions, 
 def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
     with pytest.raises(InvalidParameterValue, match=r"(AWSAccountIds|Actions).*list of strings"):
         policy.with_permission(None, ARN, "label", accounts, actions)
+
+
+@pytest.mark.parametrize("action", policy.OWNER_ACTIONS)
+def test_m4_what_is_the_owners_alone_is_not_granted(action):
+    with pytest.raises(InvalidParameterValue) as raised:
+        policy.with_permission(None, ARN, "label", ["2"], ["SendMessage", action])
+    assert raised.value.message == (
+        f"Value SQS:{action} for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke "
+        "this action."
+    )
+
+
+@pytest.mark.parametrize("action", ["SendMessageBatch", "sendmessage", "Everything"])
+def test_m4_what_is_no_action_is_not_granted_either(action):
+    with pytest.raises(InvalidParameterValue, match="Please refer to the appropriate WSDL for a list of valid actions"):
+        policy.with_permission(None, ARN, "label", ["2"], [action])
+
+
+def test_m4_seven_actions_are_the_most():
+    seven = list(policy.ACTIONS[1:8])
+    text = policy.with_permission(None, ARN, "label", ["2"], seven)
+    assert json.loads(text)["Statement"][0]["Action"] == [f"SQS:{action}" for action in seven]
+    with pytest.raises(OverLimit) as raised:
+        policy.with_permission(None, ARN, "label", ["2"], [*seven, "SendMessage"])
+    assert raised.value.message == "8 Actions were found, maximum allowed is 7."

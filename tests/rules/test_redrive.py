@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.errors import InvalidAttributeValue, InvalidParameterValue
+from ledger.errors import InvalidParameterValue
 from ledger.rules import attributes, redrive, visibility
+from ledger.rules.arns import DEFAULT, Account
 from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
 from ledger.rules.state import Record
 
@@ -45,7 +46,41 @@ def test_d1_a_queue_is_named_by_its_arn_or_its_name(arn, name):
 
 
 def test_d1_a_queues_own_arn_names_it():
-    assert redrive.queue_of(attributes.queue_arn("dead")) == "dead"
+    assert redrive.queue_of(DEFAULT.arn("dead")) == "dead"
+    assert Account("111122223333", "eu-west-1").arn("a.fifo") == "arn:aws:sqs:eu-west-1:111122223333:a.fifo"
+
+
+@pytest.mark.parametrize(
+    ("arn", "why"),
+    [
+        (DEFAULT.arn("dead"), None),
+        ("dead", None),
+        (ARN, None),
+        ("arn:aws:sqs:eu-west-1:123456789012:dead", "Dead-letter target must be in same region as the source"),
+        ("arn:aws:sqs:us-east-1:111122223333:dead", "Dead-letter target owner should be same as the source"),
+        ("arn:aws:sqs:us-east-1:000000000000:dead", "Dead-letter target owner should be same as the source"),
+    ],
+)
+def test_m4_a_queue_of_another_account_or_region_is_no_target_but_the_ledgers_former_arns_are(arn, why):
+    given = policy(arn)
+    if why is None:
+        assert attributes.complete(given)["RedrivePolicy"] == given["RedrivePolicy"]
+        return
+    with pytest.raises(InvalidParameterValue) as raised:
+        attributes.complete(given)
+    text = given["RedrivePolicy"]
+    assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
+    stored = {**attributes.complete({}), **given}
+    assert attributes.complete({"DelaySeconds": 1}, stored)["RedrivePolicy"] == text, "what is stored goes on"
+    with pytest.raises(InvalidParameterValue, match="RedriveAllowPolicy"):
+        attributes.complete(allowing("byQueue", arn))
+
+
+def test_m4_an_account_of_ones_own_is_the_measure():
+    own = Account("111122223333", "eu-west-1")
+    assert attributes.complete(policy(own.arn("dead")), account=own)
+    with pytest.raises(InvalidParameterValue, match="same region"):
+        attributes.complete(policy(DEFAULT.arn("dead")), account=own)
 
 
 @pytest.mark.parametrize("count", [1, 3, "3", 1_000, "1000"])
@@ -60,23 +95,31 @@ def test_d1_a_policy_names_the_target_and_how_often_a_message_may_be_received(co
 
 @pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "\uff13"])
 def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
-    with pytest.raises(InvalidAttributeValue) as raised:
+    with pytest.raises(InvalidParameterValue) as raised:
         redrive.policy_of(policy("dead", count))
     assert raised.value.field == "RedrivePolicy"
     said = f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
     assert raised.value.bound == said
 
 
-@pytest.mark.parametrize("text", [
-    '{"maxReceiveCount": 3}',
-    '{"deadLetterTargetArn": "arn:aws:sns:a:1:b", "maxReceiveCount": 3}',
-    '{"deadLetterTargetArn": 7, "maxReceiveCount": 3}',
-    '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "more": 1}',
-    '{"deadLetterTargetArn": null, "maxReceiveCount": 3}',
+@pytest.mark.parametrize(("text", "why"), [
+    ("{}", "Redrive policy does not contain mandatory attribute: maxReceiveCount"),
+    ('{"maxReceiveCount": 3}', "Redrive policy does not contain mandatory attribute: deadLetterTargetArn"),
+    ('{"deadLetterTargetArn": "arn:aws:sns:a:1:b", "maxReceiveCount": 3}', "Invalid value for deadLetterTargetArn"),
+    ('{"deadLetterTargetArn": 7, "maxReceiveCount": 3}', "Invalid value for deadLetterTargetArn"),
+    ('{"deadLetterTargetArn": null, "maxReceiveCount": 3}', "Invalid value for deadLetterTargetArn"),
+    (
+        '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "more": 1}',
+        "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount]",
+    ),
+    ("[]", "Redrive policy is not a valid JSON map"),
+    ("dead", "Redrive policy is not a valid JSON map"),
 ])  # fmt: skip
-def test_d1_a_policy_without_a_target_or_with_more_is_refused(text):
-    with pytest.raises(InvalidAttributeValue, match=r"RedrivePolicy.*deadLetterTargetArn.*maxReceiveCount"):
-        redrive.policy_of({"RedrivePolicy": text})
+def test_m4_an_error_in_a_policy_is_invalid_parameter_value_in_the_services_words(text, why):
+    with pytest.raises(InvalidParameterValue) as raised:
+        attributes.complete({"RedrivePolicy": text})
+    assert raised.value.code == "InvalidParameterValue"
+    assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
 
 
 @pytest.mark.parametrize(
@@ -106,7 +149,7 @@ def test_d1_an_allow_policy_is_read_whole():
     json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [f"q{n}" for n in range(11)]}),
 ])  # fmt: skip
 def test_d1_an_allow_policy_that_is_none_is_refused(text):
-    with pytest.raises(InvalidAttributeValue, match=r"RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
+    with pytest.raises(InvalidParameterValue, match=r"RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
         redrive.allow_policy_of({"RedriveAllowPolicy": text})
 
 
@@ -131,7 +174,7 @@ FIFO = {"FifoQueue": "true"}
 def test_d1_a_queue_that_cannot_be_the_target_is_refused_when_the_policy_is_set(target, own, says):
     given = policy("dead" if target.name == "other" else target.name)
     complete = attributes.complete({**own, **given})
-    with pytest.raises(InvalidAttributeValue, match=says) as raised:
+    with pytest.raises(InvalidParameterValue, match=says) as raised:
         redrive.require_target([target], "source", complete, given)
     assert raised.value.field == "RedrivePolicy"
     redrive.require_target([target], "source", complete, {"VisibilityTimeout": 1})
@@ -143,7 +186,7 @@ def test_d1_a_queue_that_cannot_be_the_target_is_refused_when_the_policy_is_set(
      (queue("dead", **allowing("byQueue", "source")), {})],
 )  # fmt: skip
 def test_d1_a_queue_that_can_be_the_target_is_taken(target, own):
-    given = policy(attributes.queue_arn("dead"))
+    given = policy(DEFAULT.arn("dead"))
     redrive.require_target([target], "source", attributes.complete({**own, **given}), given)
 
 

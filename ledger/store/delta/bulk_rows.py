@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
 from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID
+from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, too_long
+from ledger.rules.text import FORBIDDEN
 from ledger.store.delta.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: How a task says that a row cannot be sent: the field and the bound stand behind it.
 REFUSED = "ledger refuses a row:"
+#: What stands there instead of a field when the refusal has an error, or words, of its own.
+MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
 #: Beside the body: the columns that mean something when a DataFrame has them, and their types.
 MEANINGFUL = {
     "delay_seconds": ("int", "bigint", "smallint", "tinyint"),
@@ -48,10 +51,9 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     if fifo and "message_group_id" not in named:
         raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
     most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
-    said = f"A row's body is null, empty or over {most} bytes (MaximumMessageSize)"
     group = F.col("message_group_id") if "message_group_id" in named else F.lit(None).cast("string")
     return {
-        "body": checked(text, (size >= 1) & (size <= most), "MessageBody", said),
+        "body": _sendable(text, most),
         "delay": _delay(queue, "delay_seconds" in named),
         "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
         "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
@@ -118,8 +120,7 @@ def _attributes(kind: str | None, room: Column) -> Column:
     right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
     said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
     sound = checked(given, given.isNull() | right, "MessageAttributes", said, stored)
-    too_large = "A row's body with its attributes is larger than the queue takes (MaximumMessageSize)"
-    return checked(sound, given.isNull() | (size <= room), "MessageBody", too_large, stored)
+    return F.when(given.isNull() | (size <= room), sound).otherwise(_refuse(TOO_LONG, F.lit(""), stored))
 
 
 def _of_one_kind(one: Column) -> Column:
@@ -140,10 +141,11 @@ def _is_attribute(entry: Column) -> Column:
     name, kind = entry["key"], entry["value"]["data_type"]
     text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
     longest = attribute_rules.LONGEST_NAME
-    named = name.rlike(_whole(attribute_rules.NAME)) & (F.length(name) <= longest)
+    named = name.rlike(_whole(attribute_rules.JAVA_NAME)) & (F.length(name) <= longest)
     typed = kind.rlike(_whole(attribute_rules.TYPE)) & (F.length(kind) <= longest)
     number = ~kind.startswith("Number") | text.rlike(_whole(attribute_rules.NUMBER))
-    value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise((F.length(text) > 0) & number)
+    said = (F.length(text) > 0) & number & _has_right_characters(text)
+    value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(said)
     return F.coalesce(named & typed & value, F.lit(False))
 
 
@@ -161,22 +163,59 @@ def _whole(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
-def refusal(error: Exception) -> InvalidParameterValue | None:
-    """What a failed send was refused for; None when it failed otherwise."""
+def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
+    """What a failed send to a queue was refused for; None when it failed otherwise."""
     said = str(error)
     at = said.find(REFUSED)
     if at < 0:
         return None
-    field, bound = said[at + len(REFUSED) :].split("|")[:2]
-    return InvalidParameterValue(field.strip(), "of a row", bound, "Nothing was sent. Filter such rows.")
+    field, bound = (part.strip() for part in said[at + len(REFUSED) :].split("|")[:2])
+    if field == MISSING:
+        refused: LedgerError = MissingParameter(bound)
+    elif field == CHARACTER:
+        refused = InvalidMessageContents(bound)
+    elif field == TOO_LONG:
+        refused = too_long("of a row", int(queue["MaximumMessageSize"]))
+    else:
+        refused = InvalidParameterValue(field, "of a row", bound)
+    return refused.advised("Nothing was sent. Filter such rows.")
+
+
+def _sendable(text: Column, most: int) -> Column:
+    """Twin of rules.message.body."""
+    from pyspark.sql import functions as F
+
+    size = F.octet_length(text)
+    first = F.regexp_extract(text, FORBIDDEN, 0)
+    # Bytes that are no UTF-8 are no character, and have no name.
+    name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(first, "UTF-16BE")), "^0+(?=.)", ""))
+    named = F.when(F.is_valid_utf8(text), name).otherwise(F.lit("no UTF-8"))
+    return (
+        F.when(F.coalesce(size, F.lit(0)) == 0, _refuse(MISSING, F.lit("MessageBody")))
+        .when(size > most, _refuse(TOO_LONG, F.lit("")))
+        .when(_has_right_characters(text), text)
+        .otherwise(_refuse(CHARACTER, named))
+    )
+
+
+def _has_right_characters(text: Column) -> Column:
+    """Twin of rules.text.forbidden, M1."""
+    from pyspark.sql import functions as F
+
+    return F.is_valid_utf8(text) & ~text.rlike(FORBIDDEN)
+
+
+def _refuse(field: str, said: Column, kind: Any = "string") -> Column:
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.concat(F.lit(f"{REFUSED}{field}|"), said, F.lit("|"))).cast(kind)
 
 
 def checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
     """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`)."""
     from pyspark.sql import functions as F
 
-    refused = F.raise_error(F.lit(f"{REFUSED}{field}|{bound}|"))
-    return F.when(right, value).otherwise(refused.cast(kind))
+    return F.when(right, value).otherwise(_refuse(field, F.lit(bound), kind))
 
 
 def _identifier(value: Column, field: str, *, required: bool) -> Column:

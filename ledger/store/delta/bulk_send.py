@@ -74,7 +74,7 @@ class BulkSender:
         try:
             count, hashes = rows.agg(*fingerprint()).first()
         except Exception as error:
-            raise refusal(error) or error from None
+            raise refusal(error, queue.attributes) or error from None
         attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, count, int(hashes or 0)))
         placed, tries = self._placed(queue, rows, attempt.key), self._store.transactions.attempts("send")
         for _ in tries:
@@ -197,7 +197,7 @@ class BulkSender:
                     f"The send would have more than {ids.ORDINAL_BOUND} segments",
                     "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
                 ) from None
-            raise refusal(error) or error from None
+            raise refusal(error, queue.attributes) or error from None
         return transactions.landed("messages", operation, since) is not None
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:

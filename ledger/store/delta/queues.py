@@ -10,7 +10,7 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
-from ledger.rules.attributes import FENCED
+from ledger.rules.attribute_kinds import FENCED
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
 from ledger.store.delta.lanes import Lanes, instants

@@ -1,0 +1,53 @@
+"""ARNs: how policies and dead letters name queues. A ledger's account and region are settings of it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_ARN = re.compile(r"arn:[a-z0-9-]+:sqs:([a-z0-9-]*):([0-9]*):([A-Za-z0-9_.-]+)")
+ACCOUNT_ID, REGION = r"[0-9]{12}", r"[a-z0-9-]{1,32}"
+
+
+class Account(NamedTuple):
+    """Whose queues they are, and where."""
+
+    account_id: str = "123456789012"
+    region: str = "us-east-1"
+
+    def arn(self, name: str) -> str:
+        """The ARN of the queue of this name."""
+        return f"arn:aws:sqs:{self.region}:{self.account_id}:{name}"
+
+
+DEFAULT = Account()
+#: What ledgers called themselves before they had an account and a region; their policies still say it.
+FORMER = Account("000000000000", "ledger")
+
+
+def queue_of(arn: object) -> str | None:
+    """The queue's name in an ARN of SQS's form, whatever its account; a plain name is taken as it is. None when it is
+    neither.
+
+    So it reads what is stored: the policies of a ledger outlive a change of its settings.
+    """
+    if not isinstance(arn, str) or not arn:
+        return None
+    match = _ARN.fullmatch(arn)
+    return match[3] if match else (None if ":" in arn else arn)
+
+
+def not_ours(arn: object, account: Account) -> str | None:
+    """Why an ARN that is being given cannot name a queue of this ledger, in the service's words; None when it may.
+
+    Another region's or another account's queue of the same name is not ours.
+    """
+    match = _ARN.fullmatch(arn) if isinstance(arn, str) else None
+    if match is None or (match[1], match[2]) in (
+        (account.region, account.account_id),
+        (FORMER.region, FORMER.account_id),
+    ):
+        return None
+    if match[1] != account.region:
+        return "Dead-letter target must be in same region as the source"
+    return "Dead-letter target owner should be same as the source"

@@ -1,0 +1,98 @@
+"""Queue attributes: which there are, SQS's and ours, their ranges and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.rules import limits
+
+
+@dataclass(frozen=True)
+class WholeNumber:
+    """An attribute that is a number from `least` to `most`; on an UNBOUNDED queue up to `lifted`, if given."""
+
+    default: int
+    least: int
+    most: int
+    lifted: int | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An attribute that is one of a few words."""
+
+    default: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """An attribute that is a short text, and absent until it is set. The empty text removes it."""
+
+    longest: int
+    default: None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """An attribute that is a JSON document, and absent until it is set. The empty text removes it."""
+
+    default: None = None
+
+
+BOOLEAN = ("false", "true")
+FENCED = "fenced"
+#: Encryption at rest is the storage's here: these are kept and answered, and not acted on.
+KEY, KEY_PERIOD, MANAGED = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"
+#: SQS's attributes that every queue has.
+SQS_ATTRIBUTES: dict[str, WholeNumber | Choice | Document | Text] = {
+    "VisibilityTimeout": WholeNumber(limits.DEFAULT_VISIBILITY_TIMEOUT, 0, limits.MAXIMUM_VISIBILITY_TIMEOUT),
+    "DelaySeconds": WholeNumber(0, 0, limits.MAXIMUM_DELAY),
+    "MessageRetentionPeriod": WholeNumber(
+        limits.DEFAULT_RETENTION, limits.MINIMUM_RETENTION, limits.MAXIMUM_RETENTION, limits.LONGEST_RETENTION
+    ),
+    "MaximumMessageSize": WholeNumber(
+        limits.MAXIMUM_MESSAGE_BYTES, 1_024, limits.MAXIMUM_MESSAGE_BYTES, limits.LARGEST_MESSAGE_BYTES
+    ),
+    "ReceiveMessageWaitTimeSeconds": WholeNumber(0, 0, limits.MAXIMUM_WAIT, 86_400),
+    "RedrivePolicy": Document(),
+    "RedriveAllowPolicy": Document(),
+    "Policy": Document(),
+    KEY: Text(longest=2_048),
+    KEY_PERIOD: WholeNumber(300, 60, 86_400),
+    MANAGED: Choice("true", BOOLEAN),
+}
+#: Ours, which SQS does not know.
+OUR_ATTRIBUTES: dict[str, WholeNumber | Choice] = {
+    # V7's ceiling and V1's bound at once: how long one receipt may hold a message, in all.
+    "MaximumVisibilityTimeout": WholeNumber(
+        limits.MAXIMUM_VISIBILITY_TIMEOUT, 1, limits.MAXIMUM_VISIBILITY_TIMEOUT, limits.MAXIMUM_RETENTION
+    ),
+    # V8, V9: the documented errors, or what the service was recorded to do on standard queues: changes through a
+    # receipt that a later receive replaced, and late ones, are accepted. On FIFO queues it has no effect: others of the
+    # group may be held by another receiver by then.
+    "Receipts": Choice(FENCED, (FENCED, "recorded")),
+    # Of the two the late ones alone, for queues that had this before; Receipts sets it along, see `_together`.
+    "LateChange": Choice("reject", ("reject", "accept")),
+    # Q4: UNBOUNDED keeps the semantics and lifts the numbers.
+    "Limits": Choice("UNBOUNDED", ("UNBOUNDED", "SQS")),
+    "Lanes": WholeNumber(limits.DEFAULT_LANES, 1, limits.MAXIMUM_LANES),
+}
+ATTRIBUTES = {**SQS_ATTRIBUTES, **OUR_ATTRIBUTES}
+#: The names of those that are ours: who answers as SQS does leaves them out.
+OURS = frozenset(OUR_ATTRIBUTES)
+#: What FIFO queues have beside them.
+FIFO_ATTRIBUTES: dict[str, Choice] = {
+    "FifoQueue": Choice("true", ("true",)),
+    "ContentBasedDeduplication": Choice("false", BOOLEAN),
+    "DeduplicationScope": Choice("queue", ("queue", "messageGroup")),
+    "FifoThroughputLimit": Choice("perQueue", ("perQueue", "perMessageGroupId")),
+}
+#: Recorded: these are refused on standard queues by words of their own.
+ONLY_FIFO = ("DeduplicationScope", "FifoThroughputLimit")
+#: What messages already stored depend on cannot change; for the type of a queue the words are recorded.
+FIXED_AT_CREATION = {
+    "Lanes": "It is fixed when the queue is created",
+    "Limits": "It is fixed when the queue is created",
+    "FifoQueue": "Modifying queue type is not supported",
+}
