@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,17 +15,18 @@ def append_once(rows: DataFrame, table: str, application: str, version: int) -> 
     (Delta's transaction id). The rows may be computed anew for each try."""
     from ledger.store.delta.locks import table_lock
     from ledger.store.delta.output_target import make_with_spark, place_of
+    from ledger.store.delta.retrying import Attempts
     from ledger.store.delta.spark_engine import CONFLICTS
 
     path = make_with_spark(table, place_of(table, rows.sparkSession), rows).text
     write = rows.write.format("delta").mode("append").option("txnAppId", application).option("txnVersion", version)
-    for attempt in range(1, ATTEMPTS + 1):
+    attempts = Attempts(f"the append to {table}", ATTEMPTS, first_pause=0.2, longest_pause=5.0)
+    for _ in attempts:
         try:
             # On a local path Spark's commits are not safe between processes; elsewhere this is no lock at all.
             with table_lock(path).exclusive():
                 write.save(path)
                 return
         except CONFLICTS:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(random.uniform(0, min(5.0, 0.1 * 2**attempt)))
+            continue
+    raise attempts.outlasted()

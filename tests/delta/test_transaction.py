@@ -164,3 +164,16 @@ def test_threads_of_one_process_do_not_lose_to_each_other(open_ledger, fifo):
         thread.join()
     assert conflicts == []
     assert queue.counts().deleted == 18
+
+
+def test_the_log_has_a_line_for_each_try_and_a_warning_for_one_that_loses_often(queue, open_ledger, caplog):
+    other = open_ledger(maximum_attempts=7, losses_before_waiting=7)
+    taken = iter(range(6))
+    interrupt(other, "chosen", lambda: next(taken, None) is not None and queue.receive(1, visibility_timeout=0))
+    with caplog.at_level("DEBUG", "ledger.verbs"):
+        claim = other.queue("jobs").receive()
+    lost = [message for message in caplog.messages if message.endswith("lost to another writer")]
+    assert len(lost) == 6 and "attempt 6: load" in lost[-1] and queue._made.id in lost[-1]
+    assert "attempt 7: load" in caplog.messages[-1] and f"version {claim.version} of visibility" in caplog.messages[-1]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and "receive has lost to other writers 5 times" in warnings[0]

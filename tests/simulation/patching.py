@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ledger.rules import limits
+from ledger.store.delta.retrying import Attempts
 from tests.simulation.scheduler import Scheduler
 
 #: A quota that a handful of messages meets.
@@ -108,19 +109,23 @@ class Mutex:
         self.release()
 
 
-def pause(losses: int) -> None:
-    """Stands for transaction.pause: somebody else may go on, and time passes."""
+def pause(losses: int, first: float, longest: float) -> None:
+    """Stands for retrying.pause: somebody else may go on, and time passes."""
     Time.sleep(dice().uniform(0.001, 0.005 * 2 ** min(losses, 6)))
 
 
-def pause_within(losses: int) -> None:
-    """Stands for the pause of output_tables: between two commits to another table, within a decision that goes on with
-    the clock that it has read."""
-    client = None if _now[0] is None else _now[0].current
-    since = client and client.since
-    pause(losses)
-    if client is not None:
-        client.since = since
+class AttemptsWithin(Attempts):
+    """Stands for the attempts of output_tables, to commit to another table: its pauses are within a decision, which
+    goes on with the clock that it has read."""
+
+    def __iter__(self) -> Iterator[int]:
+        client = None if _now[0] is None else _now[0].current
+        since = client and client.since
+        for losses in super().__iter__():
+            if client is not None:
+                client.since = since
+            yield losses
+            since = client and client.since
 
 
 #: What the product imports only when it is needed.
@@ -142,7 +147,9 @@ def installed() -> Iterator[None]:
         for attribute, value in list(vars(module).items()):
             other = _STANDS_FOR.get(id(value))
             if attribute == "pause" and isinstance(value, types.FunctionType):
-                other = pause_within if name == "ledger.store.delta.output_tables" else pause
+                other = pause
+            if attribute == "Attempts" and name == "ledger.store.delta.output_tables":
+                other = AttemptsWithin
             if other is not None:
                 undo.append((module, attribute, value))
                 setattr(module, attribute, other)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -97,6 +98,8 @@ class Snapshot:
     where: Where
     rows: pa.Table
     loaded: Any = None
+    #: When it was read, in monotonic seconds.
+    read_at: float = field(default_factory=time.monotonic)
 
 
 class OutputLog(NamedTuple):

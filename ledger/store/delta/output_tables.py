@@ -14,8 +14,8 @@ from ledger.rules.storage import S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
 from ledger.store.delta.engine import Conflict, Engine, reason
 from ledger.store.delta.locks import StillLocked, table_lock
+from ledger.store.delta.retrying import Attempts
 from ledger.store.delta.storage_safety import require_safe
-from ledger.store.delta.transaction import pause
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
@@ -92,8 +92,8 @@ class OutputTables:
 
 
 def _written(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
-    application, started, before = output.application(write_id), time.monotonic(), None
-    for losses in range(ATTEMPTS):
+    application, before, attempts = output.application(write_id), None, Attempts(f"the fence of {table}", ATTEMPTS)
+    for _ in attempts:
         found = engine.output_log(table, application)
         if found.committed is not None:
             return found.committed == output.WRITTEN
@@ -114,5 +114,4 @@ def _written(engine: Engine, table: str, write_id: str, until: float | None) -> 
             raise OutputUnreadable(table, "others are writing to it, or stand still while they do") from error
         except (OSError, StorageFailed) as error:
             raise OutputUnreadable(table, reason(error)) from error
-        pause(losses)
-    raise OutputUnreadable(table, f"{ATTEMPTS} commits lost to other writers in {time.monotonic() - started:.1f} s")
+    raise OutputUnreadable(table, f"{ATTEMPTS} commits lost to other writers in {attempts.seconds:.1f} s")

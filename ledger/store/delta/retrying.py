@@ -1,25 +1,52 @@
-"""Commits of upkeep that are no decisions of a verb: it is the one that tries again, and gives way in the end."""
+"""Trying again what lost to other writers: how often, how long to wait in between, and what to say in the end."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Iterator
 
-from ledger.store.delta.engine import Conflict
-from ledger.store.delta.transaction import Transactions, pause
+from ledger.errors import ContentionOutlastedRetries
 
-log = logging.getLogger("ledger.upkeep")
-ATTEMPTS = 10
+log = logging.getLogger("ledger.verbs")
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+#: Who lost so often gets a line in the log: the queue may want more lanes.
+LOST_OFTEN = 5
 
 
-def retried(transactions: Transactions, table: str, commit: Callable[[], None]) -> bool:
-    """Tries a commit to a table until no other writer is first; False: it is left to the next round."""
-    for losses in range(ATTEMPTS):
-        try:
-            with transactions.turn(table):
-                commit()
-                return True
-        except Conflict:
-            pause(losses + 4)
-    log.warning("upkeep of %s lost to other writers %d times and leaves it to the next round", table, ATTEMPTS)
-    return False
+class Attempts:
+    """The tries of one verb: each is given how often it has lost so far, and there is a pause after each loss, of a
+    random length that grows from `first_pause` to `longest_pause` (seconds)."""
+
+    def __init__(
+        self, verb: str, most: int, first_pause: float = FIRST_PAUSE, longest_pause: float = LONGEST_PAUSE
+    ) -> None:
+        self._verb, self._most, self._pauses = verb, most, (first_pause, longest_pause)
+        self._started = self.began = time.monotonic()
+        #: How often it has lost, and when the try that runs began (monotonic seconds).
+        self.losses = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for losses in range(self._most):
+            self.losses = losses
+            if losses:
+                pause(losses - 1, *self._pauses)
+            if losses == LOST_OFTEN:
+                log.warning("%s has lost to other writers %d times in %.1f s", self._verb, losses, self.seconds)
+            self.began = time.monotonic()
+            yield losses
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been tried."""
+        return time.monotonic() - self._started
+
+    def outlasted(self) -> ContentionOutlastedRetries:
+        """What to raise when all were lost."""
+        return ContentionOutlastedRetries(self._verb, self._most, self.seconds)
+
+
+def pause(losses: int, first: float, longest: float) -> None:
+    """Waits a random moment that grows with the losses, from at most `first` to at most `longest` seconds."""
+    time.sleep(random.uniform(0, min(longest, first * 2**losses)))

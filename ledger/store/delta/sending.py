@@ -20,6 +20,7 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.attempts import sent_before
 from ledger.store.delta.engine import Engine, Where
+from ledger.store.delta.retrying import Attempts
 from ledger.store.delta.rows import message_rows
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.transaction import Transactions
@@ -62,7 +63,7 @@ class Sender:
                     return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 now = clock()
                 rows = message_rows(queue, lane, segment, first, entries, now)
-                if self._append(queue, rows, now, attempt and attempt.transaction):
+                if self._append(queue, rows, now, attempt and attempt.transaction, attempts):
                     return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
 
@@ -90,7 +91,7 @@ class Sender:
                     tables.append(message_rows(queue, lane, segment, first, [e for _, e, _ in mine], at, numbers))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
                     known.update({key: Sent(*one) for (*_, key), *one in zip(mine, places, numbers)})
-                if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1)):
+                if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1), attempts):
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
@@ -111,13 +112,15 @@ class Sender:
                 known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at
 
-    def _append(self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None) -> bool:
+    def _append(
+        self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None, attempts: Attempts
+    ) -> bool:
         """One append; False when another writer was first."""
         since = self._engine.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
         append = lambda: self._engine.append("messages", rows, metadata, transaction)  # noqa: E731
-        if self._transactions.commit("messages", metadata, since, append) is None:
+        if self._transactions.commit("messages", metadata, since, append, attempts) is None:
             return False
         self._transactions.step("committed")
         return True

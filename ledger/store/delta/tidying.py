@@ -8,6 +8,7 @@ noted on the queue for good, and then recorded in the lane, so that whoever is a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,18 @@ from ledger.store import QueueRecord
 from ledger.store.delta import axis
 from ledger.store.delta.axis import SEGMENT_SHIFT, Runs
 from ledger.store.delta.deciding import in_order, load
-from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Where
+from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Conflict, Where
 from ledger.store.delta.existing import came_at, existing
 from ledger.store.delta.lanes import EDITS, Lanes, head
-from ledger.store.delta.retrying import retried
+from ledger.store.delta.retrying import Attempts
 from ledger.store.delta.stock import Listing
 from ledger.store.delta.store import DeltaStore
 from ledger.store.delta.tables import HEAD
-from ledger.store.delta.transaction import Plan
+from ledger.store.delta.transaction import Plan, Transactions
 
 log = logging.getLogger("ledger.upkeep")
+#: How often upkeep tries a commit of its own, and how long it waits at first, in seconds.
+ATTEMPTS, FIRST_PAUSE = 10, 0.08
 
 
 def is_final(record: Record, before: int) -> bool:
@@ -158,3 +161,18 @@ def _is_free(record: Record, now: int) -> bool:
 
 def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
     return Lanes(queue.id, rows.filter(pc.equal(rows["queue"], queue.id)))
+
+
+def retried(transactions: Transactions, table: str, commit: Callable[[], None]) -> bool:
+    """Tries a commit of upkeep's that is no decision until no other writer is first. It is the one that gives way:
+    False leaves it to the next round."""
+    attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
+    for _ in attempts:
+        try:
+            with transactions.turn(table):
+                commit()
+                return True
+        except Conflict:
+            continue
+    log.warning("%s; it is left to the next upkeep", attempts.outlasted())
+    return False

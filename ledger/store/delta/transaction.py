@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,15 +12,16 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from ledger.errors import ContentionOutlastedRetries, StorageFailed
+from ledger.errors import StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.engine import Conflict, Engine, Snapshot, Where
 from ledger.store.delta.locks import NoLock
+from ledger.store.delta.retrying import Attempts
 from ledger.store.delta.tables import TABLES
 from ledger.store.delta.turns import Turns
 
 Answer = TypeVar("Answer")
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+log = logging.getLogger("ledger.verbs")
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,6 @@ class Plan(Generic[Answer]):
     at: int
     #: The versions of other tables that it was made on, as far as it read them: what a view of the past goes by.
     read: Mapping[str, int] = field(default_factory=dict)
-
-
-class Attempts:
-    """The tries of one verb: each is given how often it has lost so far, and there is a pause after each loss."""
-
-    def __init__(self, verb: str, most: int) -> None:
-        self._verb, self._most, self._started = verb, most, time.monotonic()
-
-    def __iter__(self) -> Iterator[int]:
-        for losses in range(self._most):
-            yield losses
-            pause(losses)
-
-    def outlasted(self) -> ContentionOutlastedRetries:
-        """What to raise when all were lost."""
-        return ContentionOutlastedRetries(self._verb, self._most, time.monotonic() - self._started)
 
 
 class Transactions:
@@ -91,6 +76,8 @@ class Transactions:
                     metadata,
                     plan.snapshot.version,
                     lambda p=plan, m=metadata: self._engine.merge(p.snapshot, table, p.where, p.edits, m),
+                    attempts,
+                    plan.snapshot.read_at,
                 )
                 if version is not None:
                     self.step("committed")
@@ -101,13 +88,42 @@ class Transactions:
         """As many tries as the setting maximum_attempts says."""
         return Attempts(verb, self._settings.maximum_attempts)
 
-    def commit(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
+    def commit(
+        self,
+        table: str,
+        metadata: Mapping[str, Any],
+        since: int,
+        write: Callable[[], int],
+        attempts: Attempts,
+        read_at: float | None = None,
+    ) -> int | None:
         """The version that `write` committed, whatever became of its answer; None when another writer was first.
+
+        A debug line in the log "ledger.verbs" says how long it all took: to load what the decision is about, the wait
+        for the turn included (until `read_at`, in monotonic seconds), to decide, and to commit.
 
         Every commit that says no, in whatever words, is looked for by its operation in the log after version `since`: a
         conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes after it.
         Raises StorageFailed.
         """
+        decided_at = time.monotonic()
+        version = self._committed(table, metadata, since, write)
+        took = (
+            (read_at or decided_at) - attempts.began,
+            decided_at - (read_at or decided_at),
+            time.monotonic() - decided_at,
+        )
+        log.debug(
+            "%s of %s, attempt %d: load %.1f ms, decide %.1f ms, commit %.1f ms, %s",
+            metadata["verb"],
+            metadata["queue"] or "the ledger",
+            attempts.losses + 1,
+            *(1_000 * seconds for seconds in took),
+            "lost to another writer" if version is None else f"version {version} of {table}",
+        )
+        return version
+
+    def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
             return write()
@@ -156,8 +172,3 @@ class Transactions:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
         self._before_turn()
         return self._locks[table].exclusive()
-
-
-def pause(losses: int) -> None:
-    """Waits a random moment that grows with the losses."""
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**losses)))

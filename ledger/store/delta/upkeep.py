@@ -18,11 +18,10 @@ from ledger.store.delta.engine import Where, literal, tuple_of
 from ledger.store.delta.existing import existing
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.receipts import fill_receipts
-from ledger.store.delta.retrying import retried
 from ledger.store.delta.stock import Listing, Stock
 from ledger.store.delta.store import DeltaStore
 from ledger.store.delta.tables import TABLES
-from ledger.store.delta.tidying import Tidying, is_final
+from ledger.store.delta.tidying import Tidying, is_final, retried
 
 log = logging.getLogger("ledger.upkeep")
 #: A segment is rewritten into one file when it has at least so many.
