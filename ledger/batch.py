@@ -44,11 +44,15 @@ class Claim:
     """Messages held under one receipt. False when there are none.
 
     `receipt_id` (string, None when empty), `count`, `deadline` (UTC; when the hold ends unless extended), `version`:
-    the commit that granted it, a fencing token that only grows.
+    the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
+    one. (Claims of one `receive_many`, which have no message in common, share it.)
+    `error`: of a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
     """
 
-    def __init__(self, queue: Queue, grant: Grant | None, visibility_timeout: int) -> None:
-        self._queue, self._grant, self.visibility_timeout = queue, grant, visibility_timeout
+    def __init__(
+        self, queue: Queue, grant: Grant | None, visibility_timeout: int, error: LedgerError | None = None
+    ) -> None:
+        self._queue, self._grant, self.visibility_timeout, self.error = queue, grant, visibility_timeout, error
         self.receipt_id = grant.receipt_id if grant else None
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.acting import Acting
 from ledger.arrow_rows import SentTable, entries_of, sent_table
@@ -19,7 +19,7 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.settings import Settings
-from ledger.store import QueueRecord, Store
+from ledger.store import QueueRecord, Request, Store
 from ledger.tabular import arrow_table, is_spark, listed
 
 if TYPE_CHECKING:
@@ -132,28 +132,53 @@ class Queue(Acting):
         """
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
-        maximum = bounds.maximum_messages(max_messages, limits)
-        if visibility_timeout is None:
-            visibility_timeout = int(record.attributes["VisibilityTimeout"])
-        bounds.visibility_timeout(visibility_timeout, limits)
+        request = _request(record, max_messages, visibility_timeout, attempt_id)
         wait = bounds.wait(int(record.attributes["ReceiveMessageWaitTimeSeconds"]) if wait is None else wait, limits)
-        attempt = attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId")
         give_up = time.monotonic() + wait
         while True:
             seen = self._store.change_token() if wait else None
-            try:
-                grant = self._store.receive(record, maximum, visibility_timeout, attempt, self._clock)
-            except (OverLimit, OutputUnreadable) as error:
+            (received,) = self._store.receive(record, [request], self._clock)
+            if isinstance(received, LedgerError):
                 # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
                 # are left alone others may come.
-                if not wait or (isinstance(error, OutputUnreadable) and time.monotonic() >= give_up):
-                    raise
-                grant = None
-            if grant is not None or time.monotonic() >= give_up:
-                return Claim(self, grant, visibility_timeout)
+                waits = wait and isinstance(received, (OverLimit, OutputUnreadable))
+                if not waits or (isinstance(received, OutputUnreadable) and time.monotonic() >= give_up):
+                    raise received
+                received = None
+            if received is not None or time.monotonic() >= give_up:
+                return Claim(self, received, request.timeout)
             self._wait_for_change(seen, give_up)
             # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
             record = self._record()
+
+    def receive_many(self, requests: Sequence[Sequence[Any]]) -> list[Claim]:
+        """Several receives at once, in one commit, which costs about as much as one receive of all their messages.
+
+        Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`, of which later ones may be left
+        out; it does not wait. Answers a Claim for each, in their order, with a receipt of its own: what these receives
+        would get one after the other at one instant, but that a message goes to one of them only, also with a timeout
+        of 0. On FIFO queues (F2) no group goes to two of them: what one leaves of its last group, nobody gets.
+        A request whose attempt holds a claim gets that one again. All claims that are granted have the same `version`.
+        What one request alone cannot have leaves the others as they are: its claim is empty and has the `error`:
+        OverLimit once a standard queue's quota is used up, by claims of this call too (Q2); InvalidParameterValue when
+        its attempt holds more than it asks for; OutputUnreadable as in `receive`.
+        Raises InvalidParameterValue, before anything is received, for a request that is wrong, and for an attempt id
+        that two requests have. Safe to retry where every request has an attempt id.
+        """
+        record, asked = self._record(), listed("requests", requests)
+        for one in asked:
+            if isinstance(one, (str, bytes)) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
+                bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
+                raise InvalidParameterValue("requests", one, bound)
+        wanted = [_request(record, *one) for one in asked]
+        attempts.require_different([request.attempt_id for request in wanted])
+        found = self._store.receive(record, wanted, self._clock) if wanted else []
+        return [
+            Claim(self, None, request.timeout, error=one)
+            if isinstance(one, LedgerError)
+            else Claim(self, one, request.timeout)
+            for request, one in zip(wanted, found)
+        ]
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.
@@ -219,3 +244,15 @@ class Queue(Acting):
             time.sleep(min(self._poll_interval, max(0.0, look_again - time.monotonic())))
             if self._store.change_token() != seen:
                 return
+
+
+def _request(
+    record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
+) -> Request:
+    """A receive as it is asked for, within the bounds of the queue. Raises InvalidParameterValue."""
+    limits = attribute_rules.limits_of(record.attributes)
+    maximum = bounds.maximum_messages(max_messages, limits)
+    if visibility_timeout is None:
+        visibility_timeout = int(record.attributes["VisibilityTimeout"])
+    bounds.visibility_timeout(visibility_timeout, limits)
+    return Request(maximum, visibility_timeout, attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId"))

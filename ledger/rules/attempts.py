@@ -75,6 +75,17 @@ def require_asked(value: str, held: int, maximum: int | None) -> None:
         )
 
 
+def require_different(ids: Iterable[str | None]) -> None:
+    """Raises InvalidParameterValue when two receives of one call have the same attempt id: which of them is the retry
+    of which, nobody could tell."""
+    known: set[str] = set()
+    for one in ids:
+        if one is not None and one in known:
+            bound = "Two receives of one call have it"
+            raise InvalidParameterValue("ReceiveRequestAttemptId", one, bound, "Give every receive an id of its own.")
+        known.add(one)
+
+
 def shortened(text: str, longest: int = LONGEST) -> str:
     """An id of at most `longest` characters for a text of any length: itself, or its beginning and its SHA-256."""
     digest = hashlib.sha256(text.encode()).hexdigest()

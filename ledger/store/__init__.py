@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.errors import LedgerError
 from ledger.rules import visibility
 from ledger.rules.attributes import is_fifo, retention_period
 from ledger.rules.limits import Limits
@@ -110,6 +111,18 @@ class Grant:
         return count_messages(self.runs)
 
 
+class Request(NamedTuple):
+    """One receive: of at most `maximum` messages (None: all), for `timeout` seconds."""
+
+    maximum: int | None
+    timeout: int
+    attempt_id: str | None = None
+
+
+#: The answer to one request of a receive: None when nothing is visible, or the error that it alone meets.
+Received = Grant | LedgerError | None
+
+
 @dataclass(frozen=True)
 class Action:
     """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases.
@@ -196,10 +209,13 @@ class Store(Protocol):
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
         """
 
-    def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
-    ) -> Grant | None:
-        """Grants up to `maximum` visible messages (None: all) to one new receipt, or None when none is visible."""
+    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
+        """Grants to each request's new receipt up to `maximum` visible messages, or again what its attempt holds: all
+        of it in one commit, whose version they share. No two attempt ids may be the same.
+
+        As receives one after the other would, but that a message goes to one of them only, whatever the timeouts. An
+        error is one request's own: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds more.
+        """
 
     def act(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock

@@ -117,7 +117,7 @@ class MemoryStore(MemoryReceives):
         with self._lock:
             stored, now = self._stored(queue), None if clock is None else clock()
             places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
-            return self._grant(stored, as_found(queue, stored, places)) if places else None
+            return self._grant(stored, as_found(queue, stored, places), self._version) if places else None
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         with self._lock:

@@ -8,44 +8,52 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.errors import LedgerError
 from ledger.rules import fifo, redrive, visibility
 from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status, came, expires_at, status
-from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store import GRANTED_RUNS, Grant, QueueRecord, Received, Request
 from ledger.store.memory_queues import MemoryQueues, Place, Stored
 
 
 class MemoryReceives(MemoryQueues):
     """The receives and moves of a MemoryStore."""
 
-    def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
-    ) -> Grant | None:
+    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
         with self._lock:
             now = clock()
             stored = self._stored(queue)
-            if attempt_id is not None:
-                same = [place for place, m in stored.items() if visibility.same_attempt(m.record, attempt_id, now)]
-                if same:
-                    # With late changes accepted, an attempt may hold two claims; its last one is meant.
-                    last = max((stored[place].record for place in same), key=lambda record: record.received_at)
-                    same = [place for place in same if stored[place].record.receipt_id == last.receipt_id]
-                    require_asked(attempt_id, len(same), maximum)
-                    for place in same:
-                        stored[place].record = visibility.restart(stored[place].record, timeout, now)
-                    return self._grant(stored, as_found(queue, stored, same))
             states = {place: self._status(queue, m, now) for place, m in stored.items()}
-            in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
-            maximum = admit(maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes))
-            alive = self._bury(queue, stored, self._receivable(queue, stored, states, now), now)
-            chosen = alive if maximum is None else alive[:maximum]
-            receipt_id = new_receipt_id()
-            for place in chosen:
-                stored[place].record = visibility.receive(stored[place].record, receipt_id, attempt_id, timeout, now)
-            return self._grant(stored, chosen) if chosen else None
+            in_flight, version = sum(state is Status.IN_FLIGHT for state in states.values()), None
+            answers: list[Received] = []
+            # Looked for before anything is granted: what is granted now is no earlier attempt's, nor does it order it.
+            held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
+            free = [] if all(held) else self._receivable(queue, stored, states, now)
+            left: list[Place] | None = None
+            for request, mine in zip(requests, held):
+                try:
+                    if mine:
+                        require_asked(request.attempt_id, len(mine), request.maximum)
+                        for place in mine:
+                            stored[place].record = visibility.restart(stored[place].record, request.timeout, now)
+                    else:
+                        most = admit(
+                            request.maximum, in_flight, limits_of(queue.attributes), fifo=is_fifo(queue.attributes)
+                        )
+                        if left is None:
+                            left = self._bury(queue, stored, free, now)
+                        mine, left = _dealt(queue, stored, left, most)
+                        in_flight += len(mine)
+                        _record(stored, mine, request, now)
+                except LedgerError as error:
+                    answers.append(error)
+                    continue
+                version = self._commit() if version is None and mine else version
+                answers.append(self._grant(stored, mine, version) if mine else None)
+            return answers
 
     @staticmethod
     def _receivable(
@@ -107,8 +115,8 @@ class MemoryReceives(MemoryQueues):
         ends = expires_at(message.record, message.sent_at, queue.retention)
         return status(message.record, message.available_at, now, ends)
 
-    def _grant(self, stored: dict[Place, Stored], places: list[Place]) -> Grant:
-        version = self._commit()
+    @staticmethod
+    def _grant(stored: dict[Place, Stored], places: list[Place], version: int) -> Grant:
         newest = max((stored[place].record for place in places), key=lambda record: record.visible_at)
         rows = [
             {
@@ -143,6 +151,32 @@ def as_found(queue: QueueRecord, stored: dict[Place, Stored], places: Sequence[P
     if not is_fifo(queue.attributes):
         return places
     return fifo.drained(places, lambda place: stored[place].entry.message_group_id)
+
+
+def _held_by(queue: QueueRecord, stored: dict[Place, Stored], attempt_id: str | None, now: int) -> list[Place]:
+    """F3: what an earlier receive under the attempt id holds."""
+    same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
+    # With late changes accepted, an attempt may hold two claims; its last one is meant.
+    last = max((m.record for m in same.values()), key=lambda record: record.received_at, default=None)
+    return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last.receipt_id])
+
+
+def _dealt(
+    queue: QueueRecord, stored: dict[Place, Stored], left: list[Place], most: int | None
+) -> tuple[list[Place], list[Place]]:
+    """What one receive takes of what may be received, and what is left for the next one of the same commit."""
+    taken, left = (left, []) if most is None else (left[:most], left[most:])
+    if taken and is_fifo(queue.attributes):
+        group = stored[taken[-1]].entry.message_group_id
+        left = [place for place in left if stored[place].entry.message_group_id != group]
+    return taken, left
+
+
+def _record(stored: dict[Place, Stored], places: Sequence[Place], request: Request, now: int) -> None:
+    receipt_id = new_receipt_id()
+    for place in places:
+        before = stored[place].record
+        stored[place].record = visibility.receive(before, receipt_id, request.attempt_id, request.timeout, now)
 
 
 def _member(queue: QueueRecord, place: Place, message: Stored, state: Status) -> fifo.Member:

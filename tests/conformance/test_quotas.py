@@ -5,8 +5,9 @@ A call of such a queue takes at most ten; so what fills it here asks the store f
 
 import pytest
 
-from ledger.errors import OverLimit
+from ledger.errors import LedgerError, OverLimit
 from ledger.rules.limits import MAXIMUM_IN_FLIGHT, MAXIMUM_IN_FLIGHT_FIFO
+from ledger.store import Request
 from tests.conformance.looking import changing_nothing
 
 FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true"}
@@ -14,7 +15,9 @@ FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true
 
 def claim_many(queue, clock, count, timeout=30):
     """A receive of any size, whatever the queue allows per call; answers how many it got."""
-    grant = queue._store.receive(queue._record(), count, timeout, None, clock)
+    (grant,) = queue._store.receive(queue._record(), [Request(count, timeout)], clock)
+    if isinstance(grant, LedgerError):
+        raise grant
     return grant.count if grant else 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import QueueDoesNotExist
+from ledger.store import Request
 
 
 @pytest.fixture(params=["memory", "delta-rs"])
@@ -66,7 +67,7 @@ def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
         queue.receive(wait=20)
     deleter.join()
     with pytest.raises(QueueDoesNotExist):
-        store.receive(record, None, 30, None, queue._clock)
+        store.receive(record, [Request(None, 30)], queue._clock)
 
 
 def test_q5_the_queues_attribute_is_the_default_wait(queue):

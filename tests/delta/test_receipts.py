@@ -175,3 +175,16 @@ def test_what_spark_did_is_entered_as_well(ledger, queue, open_ledger, entries):
         ("granted", 2, claim.receipt_id, "tester"),
         ("deleted", 2, claim.receipt_id, "tester"),
     ]
+
+
+def test_receipts_of_one_commit_have_an_entry_each(queue, entries):
+    queue.send(["a", "b", "c"])
+    held = queue.receive(1, attempt_id="one")
+    again, other, none = queue.receive_many([(1, None, "one"), (9,), (1,)])
+    assert not none and again.receipt_id == held.receipt_id
+    found = entries("event", "messages", "receipt_id", "version")
+    assert found[0] == ("granted", 1, held.receipt_id, held.version)
+    assert sorted(found[1:]) == [
+        ("granted", 2, other.receipt_id, other.version),
+        ("granted again", 1, held.receipt_id, other.version),
+    ]

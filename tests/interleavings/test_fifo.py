@@ -57,6 +57,34 @@ def test_what_is_sent_has_an_order_that_is_the_order_of_the_commits(ledger, ever
     assert every_interleaving([sending("a"), sending("b"), sending("c")], check) == 198
 
 
+@pytest.mark.parametrize("attempts", [("one", "other"), ("one", "one")])
+def test_two_calls_of_several_receives_share_no_group_and_no_attempt(ledger, every_interleaving, attempts):
+    """24 interleavings: each call has two requests, the first one with an attempt id."""
+    queue = make(ledger, 2)
+    for group in "abc":
+        send(queue, f"{group}1", group)
+        send(queue, f"{group}2", group)
+
+    def receiving_many(attempt):
+        def run(ledger):
+            claims = ledger.queue("jobs.fifo").receive_many([(1, 60, attempt), (2, 60)])
+            return [(claim.receipt_id, [message.body for message in claim]) for claim in claims]
+
+        return run
+
+    def check(outcome):
+        (first, *_), (second, *_) = outcome.answers
+        assert (first == second) == (attempts[0] == attempts[1]), "the same attempt gets the same claim"
+        held = {receipt: bodies for answer in outcome.answers for receipt, bodies in answer if receipt}
+        groups = [{body[0] for body in bodies} for bodies in held.values()]
+        assert sum(map(len, groups)) == len(set().union(*groups)), "a group is held twice"
+        for bodies in held.values():
+            assert all(f"{body[0]}1" in bodies for body in bodies) and bodies == sorted(bodies)
+        assert outcome.ledger.queue("jobs.fifo").counts().in_flight == sum(map(len, held.values()))
+
+    assert every_interleaving([receiving_many(attempt) for attempt in attempts], check) == 24
+
+
 @pytest.mark.parametrize(("lanes", "orders"), [(1, 24), (2, 24)])
 def test_two_receives_get_different_groups_in_order(ledger, every_interleaving, lanes, orders):
     """24 and 24 interleavings, with the two groups in one lane and in two."""

@@ -105,6 +105,24 @@ class Programs(Moves):
                 )
             )
 
+    @precondition(lambda self: self.fifo)
+    @rule(queue=QUEUES, requests=st.lists(st.tuples(st.sampled_from([1, 2, 7, None]), TIMEOUTS, ATTEMPTS), max_size=4))
+    def receive_many(self, queue: str, requests: list[tuple[int | None, int, str | None]]) -> None:
+        # Only FIFO queues have an order that says which messages each of them gets.
+        tested = answered(lambda: self.tested[queue].receive_many(requests))
+        expected = answered(lambda: self.expected[queue].receive_many(requests))
+        if isinstance(tested, str) or isinstance(expected, str):
+            assert tested == expected
+            return
+        for ours, theirs in zip(tested, expected, strict=True):
+            (mine, others), errors = (ours.messages(), theirs.messages()), [type(one.error) for one in (ours, theirs)]
+            assert [m.body for m in mine] == [m.body for m in others] and errors[0] is errors[1]
+            assert [m.receive_count for m in mine] == [m.receive_count for m in others]
+            assert ours.deadline == theirs.deadline
+            if ours:
+                handles = [{m.body: m.receipt_handle for m in side} for side in (mine, others)]
+                self.pairs.append(Pair(queue, ours, theirs, *handles))
+
     @precondition(lambda self: self.pairs)
     @rule(data=st.data(), verb=st.sampled_from(["extend", "extend", "release", "delete"]), timeout=TIMEOUTS)
     def act_on_a_whole_claim(self, data: Any, verb: str, timeout: int) -> None:

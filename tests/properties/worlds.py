@@ -43,7 +43,7 @@ def answered(call: Callable[[], Any]) -> Any:
         value = call()
     except LedgerError as error:
         return type(error).__name__
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(one, Claim) for one in value):
         return [(o.outcome, o.error_code) if isinstance(o, HandleOutcome) else "an id" for o in value]
     return value
 

@@ -67,3 +67,10 @@ def test_a_claim_larger_than_what_is_asked_for_is_no_retry(held, maximum, fits):
 
 def test_the_jobs_help_has_the_recipe_that_the_errors_have():
     assert attempts.RECIPE in common.ATTEMPT_ID
+
+
+def test_f3_two_receives_of_one_call_have_different_attempt_ids():
+    attempts.require_different([None, "a", None, "b"])
+    with pytest.raises(InvalidParameterValue, match="Two receives of one call have it") as raised:
+        attempts.require_different(["a", None, "b", "a"])
+    assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", "a")

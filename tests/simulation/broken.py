@@ -103,8 +103,8 @@ def dead_letters_to_any_lanes(stack: contextlib.ExitStack) -> None:
 def lane_met_twice(stack: contextlib.ExitStack) -> None:
     """The attempt's lane and the quota's lane were both counted up where they are one, and edits were not looked at."""
 
-    def broken(queue: Any, attempt_id: str | None) -> tuple[int, ...]:
-        lanes = () if attempt_id is None else (crc32(attempt_id.encode()) % int(queue.attributes["Lanes"]),)
+    def broken(queue: Any, attempts: Any) -> tuple[int, ...]:
+        lanes = tuple(crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts)
         return lanes if limits_of(queue.attributes).maximum_in_flight is None else (*lanes, 0)
 
     _patch(stack, receiving, "_meeting", broken)

@@ -4,9 +4,11 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ledger.store.delta.axis import Runs
-from ledger.store.delta.choose import choose_lanes, choose_lanes_in_order, first_in_order
+from ledger.store.delta.choose import Deal, choose_lanes, choose_lanes_in_order, first_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +58,7 @@ def runs(*rows):
 
 def taken(given, order, maximum):
     """What is taken of `given`, as (first, last, code)."""
-    found, of_each = first_in_order(given, np.array(order), maximum)
-    assert [order[given.first.tolist().index(first)] for first in found.first.tolist()] == of_each.tolist()
-    return list(zip(*(column.tolist() for column in found)))
+    return list(zip(*(column.tolist() for column in first_in_order(given, np.array(order), maximum))))
 
 
 THREE = runs((0, 4, 7), (100, 104, 8), (200, 204, 9))
@@ -96,4 +96,39 @@ def test_of_what_has_one_place_in_the_order_the_first_by_place_is_taken():
     """Parts of one run share its place: so many that a sort could mix them up."""
     place = np.arange(0, 6_000, 2)
     given, order = Runs(place, place, place), np.arange(3_000) % 3
-    assert first_in_order(given, order, 700)[0].first.tolist() == place[order == 0][:700].tolist()
+    assert first_in_order(given, order, 700).first.tolist() == place[order == 0][:700].tolist()
+
+
+def test_f2_to_several_claims_what_comes_next_is_dealt_and_nothing_twice():
+    deal = Deal(THREE, np.array([30, 10, 20]))
+    found = [tuple(column.tolist() for column in deal.take(most)[0]) for most in (2, 4, 0, 5, None, 3)]
+    assert found == [
+        ([100], [101], [8]),
+        ([102, 200], [104, 200], [8, 9]),
+        ([], [], []),
+        ([0, 201], [0, 204], [7, 9]),
+        ([1], [4], [7]),
+        ([], [], []),
+    ]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(
+    groups=st.lists(st.integers(1, 6), max_size=12),
+    asked=st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=9),
+    dice=st.randoms(use_true_random=False),
+)
+def test_f2_what_a_claim_leaves_of_a_group_is_nobodys(groups, asked, dice):
+    """As plainly as it can be said: a list of (group, member) in order."""
+    numbers = [(group << 8) | member for group, size in enumerate(groups) for member in range(size)]
+    places = dice.sample(range(100), len(numbers))
+    number_of, left = dict(zip(places, numbers)), list(numbers)
+    place = np.array(sorted(places), dtype=np.int64)
+    deal = Deal(Runs(place, place, place), np.array([number_of[p] for p in place.tolist()], dtype=np.int64), shift=8)
+    for maximum in asked:
+        expected = left[:maximum] if maximum is not None else left
+        left = [n for n in left[len(expected) :] if not expected or n >> 8 != expected[-1] >> 8]
+        found, order = deal.take(maximum)
+        assert sorted(order.tolist()) == expected
+        assert found.first.tolist() == sorted(found.first.tolist()) == found.code.tolist()
+        assert [number_of[p] for p in found.first.tolist()] == order.tolist()

@@ -129,7 +129,7 @@ class Redriver:
                 runs, order = _only(loaded.lanes, runs, order, chosen)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             runs, order = Runs(*(column[to >= 0] for column in runs)), order[to >= 0]
-            runs, _ = first_in_order(runs, order, maximum)
+            runs = first_in_order(runs, order, maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [axis.empty_runs()], {}
             for index, queue in enumerate(known):

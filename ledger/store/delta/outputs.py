@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -127,16 +127,16 @@ class Outputs:
         return loaded, axis.cut(loaded.lanes.runs, first, last)
 
     def decide_doubts(
-        self, loaded: Loaded, events: Events, attempt_id: str | None = None, only: Record | None = None
+        self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
     ) -> OutputUnreadable | None:
-        """Asks the tables about what is free, or held by an earlier run of this attempt, and in doubt; from then on
+        """Asks the tables about what is free, or held by an earlier run of these attempts, and in doubt; from then on
         `loaded` has it as deleted, or as never written. What a table cannot say stays in doubt, for nobody to receive
         (`Lanes.undecided`); then the error that says so is answered. `only`: about messages with this very record."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
-            mine = attempt_id is not None and same_attempt(record, attempt_id, loaded.now)
+            mine = record.attempt_id in attempts and same_attempt(record, record.attempt_id, loaded.now)
             free = record.visible_at is None or record.visible_at <= loaded.now
             return in_doubt(record) and (mine or free) and only in (None, record)
 

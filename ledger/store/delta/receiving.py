@@ -1,15 +1,14 @@
-"""Receiving: one MERGE that grants messages to a new receipt, and buries what was received too often."""
+"""Receiving: one MERGE that grants messages to new receipts, and buries what was received too often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
 import numpy as np
-import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import OutputUnreadable
+from ledger.errors import InvalidParameterValue, OutputUnreadable, OverLimit
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
@@ -17,15 +16,16 @@ from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Status
 from ledger.settings import Settings
-from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store import QueueRecord, Received, Request
 from ledger.store.delta import axis
 from ledger.store.delta.axis import Runs
-from ledger.store.delta.choose import choose_lanes, choose_lanes_in_order, first_in_order
+from ledger.store.delta.choose import Deal, choose_lanes, choose_lanes_in_order
 from ledger.store.delta.deciding import Loaded, in_order
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.existing import INDEX
-from ledger.store.delta.groups import Groups
+from ledger.store.delta.granting import Part, grant_of, granted, joined, refused
+from ledger.store.delta.groups import TURN_SHIFT, Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Move, load_beside, move
 from ledger.store.delta.outputs import Outputs
@@ -51,53 +51,72 @@ class Receiver:
         self._engine, self._transactions, self._stocks = engine, transactions, stocks
         self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
 
-    def receive(
-        self, queue: QueueRecord, maximum: int | None, timeout: int, attempt_id: str | None, clock: Clock
-    ) -> Grant | None:
+    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
         """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
-        receipt_id = new_receipt_id()
-        fifo, limits = is_fifo(queue.attributes), limits_of(queue.attributes)
-        meeting = _meeting(queue, attempt_id)
+        receipts = [new_receipt_id() for _ in requests]
+        attempts = {request.attempt_id for request in requests} - {None}
+        meeting = _meeting(queue, attempts)
 
-        def decide(losses: int) -> Plan[Grant | None]:
+        def decide(losses: int) -> Plan[list[Received]]:
             others = lambda: self._targets(queue)  # noqa: E731
             loaded, targets = load_beside(self._engine, self._settings, self._queues, queue, clock, others)
-            target = targets[0] if targets else None
-            policy = redrive.policy_of(queue.attributes) if targets else None
-            lanes, events = loaded.lanes, Events()
-            undecided = self._outputs.decide_doubts(loaded, events, attempt_id)
-            if attempt_id is not None:
-                again = _same_attempt(lanes, attempt_id, timeout, loaded.now)
-                if len(again.first):
-                    require_asked(attempt_id, int(axis.lengths(again.first, again.last).sum()), maximum)
-                    record = lanes.record(again.code[0])
-                    events.add("granted again", record, again)
-                    answer = grant_of(lanes, again, record.receipt_id)
-                    # Even when the deadline stays what it was: the fencing token is a commit of this grant's own.
-                    return loaded.plan(again, events, answer, meeting, always=True)
-                if any(visibility.same_attempt(lanes.record(c), attempt_id, loaded.now) for c in lanes.undecided):
-                    return loaded.plan(again, events, _or_raise(lambda version: None, undecided), meeting)
-            seen = loaded.look(self._stocks)
-            held = seen.state == INDEX[Status.IN_FLIGHT]
-            in_flight = int(axis.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
-            most = admit(maximum, in_flight, limits, fifo=fifo)
-            runs, order = receivable(loaded, seen, self._groups)
-            dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
-            buried = self._bury(loaded, seen.listing, target, _sorted(runs, dead), events)
-            alive, order = _where(runs, ~dead), order[~dead]
-            some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
-            chosen, order = first_in_order(_where(alive, some), order[some], most)
-            events.expired(lanes, chosen)
-            granted = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
-            over = in_order(chosen._replace(code=lanes.per_code(chosen.code, granted, np.int64)))
-            if len(over.first):
-                events.add("granted", lanes.record(over.code[0]), over)
-            answer = _or_raise(grant_of(lanes, over, receipt_id, order if fifo else None), undecided)
-            both = in_order(Runs(*(np.concatenate(column) for column in zip(over, buried.leaving))))
-            arriving = {target.id: buried.arriving} if target else {}
-            return loaded.plan(both, events, answer, meeting, arriving)
+            events = Events()
+            undecided = self._outputs.decide_doubts(loaded, events, attempts)
+            again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
+            known = {n: part for n, part in again.items() if part is not None}
+            fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
+            found, buried = self._fresh(loaded, fresh, targets, undecided, losses, events)
+            parts = [(known | found)[n] for n in range(len(requests))]
+            over = in_order(joined([*(part.runs for part in parts), buried.leaving]))
+            arriving = {target.id: buried.arriving for target in targets}
+            answer = lambda version: [part.answer(version) for part in parts]  # noqa: E731
+            # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
+            always = any(len(part.runs.first) for part in known.values())
+            return loaded.plan(over, events, answer, meeting, arriving, always=always)
 
         return self._transactions.run("receive", "visibility", queue.id, decide)
+
+    def _fresh(
+        self,
+        loaded: Loaded,
+        requests: Mapping[int, tuple[Request, str]],
+        targets: Sequence[QueueRecord],
+        undecided: OutputUnreadable | None,
+        losses: int,
+        events: Events,
+    ) -> tuple[dict[int, Part], Move]:
+        """What each of the requests, which have a new receipt each, is granted; and what is buried meanwhile."""
+        nothing = Move(axis.empty_runs(), axis.empty_runs())
+        if not requests:
+            return {}, nothing
+        fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
+        lanes, seen = loaded.lanes, loaded.look(self._stocks)
+        held = seen.state == INDEX[Status.IN_FLIGHT]
+        in_flight = int(axis.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
+        asked = [request.maximum for request, _ in requests.values()]
+        try:
+            most = admit(None if None in asked else sum(asked), in_flight, limits, fifo=fifo)
+        except OverLimit as error:
+            return dict.fromkeys(requests, refused(error)), nothing
+        policy = redrive.policy_of(loaded.queue.attributes) if targets else None
+        runs, order = receivable(loaded, seen, self._groups)
+        dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
+        buried = self._bury(loaded, seen.listing, targets, _sorted(runs, dead), events)
+        alive, order = _where(runs, ~dead), order[~dead]
+        some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
+        deal = Deal(_where(alive, some), order[some], TURN_SHIFT if fifo else None)
+        parts = {}
+        for n, (request, receipt_id) in requests.items():
+            try:
+                most = admit(request.maximum, in_flight, limits, fifo=fifo)
+            except OverLimit as error:
+                parts[n] = refused(error)
+                continue
+            chosen, order = deal.take(most)
+            events.expired(lanes, chosen)
+            parts[n] = granted(loaded, chosen, request, receipt_id, order if fifo else None, undecided, events)
+            in_flight += int(axis.lengths(chosen.first, chosen.last).sum())
+        return parts, buried
 
     def _targets(self, queue: QueueRecord) -> list[QueueRecord]:
         """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the
@@ -106,60 +125,44 @@ class Receiver:
         named = [record for record in self._queues.all() if record.name == policy.target] if policy else []
         return [record for record in named if redrive.broken_bound(queue, record) is None]
 
-    def _bury(self, loaded: Loaded, listing: Listing, target: QueueRecord | None, dead: Runs, events: Events) -> Move:
-        if target is None or not len(dead.first):
+    def _bury(
+        self, loaded: Loaded, listing: Listing, targets: Sequence[QueueRecord], dead: Runs, events: Events
+    ) -> Move:
+        if not targets or not len(dead.first):
             return Move(axis.empty_runs(), axis.empty_runs())
         fifo = is_fifo(loaded.queue.attributes)
+        target = targets[0]
         arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo, target=target.id)  # noqa: E731
         return move(loaded, listing, target, dead, arrives, events)
 
 
-def grant_of(
-    lanes: Lanes, runs: Runs, receipt_id: str, order: np.ndarray | None = None
-) -> Callable[[int], Grant | None]:
-    """The answer of a receive, once its version is known; None for no messages. `order`: see Grant."""
-
-    def answer(version: int) -> Grant | None:
-        if not len(runs.first):
-            return None
-        codes, which = np.unique(runs.code, return_inverse=True)
-        records, which = [lanes.record(code) for code in codes.tolist()], pa.array(which)
-        columns = [
-            *lanes.table(runs.first, runs.last),
-            pa.array([r.receive_count for r in records], pa.int32()).take(which),
-            pa.array([r.first_received_at for r in records], pa.int64()).take(which),
-            pa.array([r.origin_queue for r in records], pa.string()).take(which),
-            pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
-        ]
-        newest = max(records, key=lambda r: r.visible_at)
-        table = pa.table(columns, schema=GRANTED_RUNS)
-        places = None if order is None else pa.array(order)
-        return Grant(receipt_id, newest.visible_at, newest.received_at, version, table, places)
-
-    return answer
+def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None, events: Events) -> Part | None:
+    """F3: the claim that an earlier receive under the attempt id holds; None: it holds none."""
+    if request.attempt_id is None:
+        return None
+    lanes = loaded.lanes
+    again = _same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
+    if len(again.first):
+        try:
+            count = int(axis.lengths(again.first, again.last).sum())
+            require_asked(request.attempt_id, count, request.maximum)
+        except InvalidParameterValue as error:
+            return refused(error)
+        record = lanes.record(again.code[0])
+        events.add("granted again", record, again)
+        return Part(again, grant_of(lanes, again, record.receipt_id))
+    if any(visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided):
+        return refused(undecided)
+    return None
 
 
-def _or_raise(
-    answer: Callable[[int], Grant | None], undecided: OutputUnreadable | None
-) -> Callable[[int], Grant | None]:
-    """The answer; where it would be none although there are messages, left alone in doubt, the error that says why."""
-
-    def answer_or_error(version: int) -> Grant | None:
-        grant = answer(version)
-        if grant is None and undecided is not None:
-            raise undecided
-        return grant
-
-    return answer_or_error
-
-
-def _meeting(queue: QueueRecord, attempt_id: str | None) -> tuple[int, ...]:
+def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
     """Lanes that receives count up although they take nothing there, so that two of them conflict.
 
     Two receives of one attempt may choose different lanes; on the attempt's own lane they meet. And a quota holds
     exactly only if every receive has seen the one before it.
     """
-    lanes = set() if attempt_id is None else {crc32(attempt_id.encode()) % int(queue.attributes["Lanes"])}
+    lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
     return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
 
 

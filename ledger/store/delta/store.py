@@ -24,13 +24,14 @@ from ledger.store.delta.deciding import Loaded, in_order, load
 from ledger.store.delta.engine import Engine, tuple_of
 from ledger.store.delta.events import Events
 from ledger.store.delta.existing import GONE_STATES, STATES, came_at
+from ledger.store.delta.granting import grant_of
 from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Redriver
 from ledger.store.delta.outputs import Outputs
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.reading import Reader
-from ledger.store.delta.receiving import Receiver, grant_of
+from ledger.store.delta.receiving import Receiver
 from ledger.store.delta.sending import Sender
 from ledger.store.delta.stock import Stocks
 from ledger.store.delta.tasks import Tasks
