@@ -71,13 +71,16 @@ class Ledger:
     @classmethod
     def in_memory(cls, clock: Clock = system_clock, settings: Settings | None = None) -> Ledger:
         """A ledger of this process alone, gone with it: the executable specification. No DataFrames."""
-        return cls(MemoryStore(), clock, settings or Settings())
+        settings = settings or Settings()
+        return cls(MemoryStore(settings), clock, settings)
 
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
         """The queue of this name, made if there is none (idempotent). Raises QueueNameExists when it exists with a
-        different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
+        different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue; with
+        Limits=SQS QueueDeletedRecently, within the setting deletion_interval (60 s) of the deletion of one of that
+        name."""
         attribute_rules.queue_name(name, attributes)
         complete = attribute_rules.complete(attributes or {}, account=self.settings.account)
         record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)

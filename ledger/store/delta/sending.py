@@ -70,7 +70,7 @@ class Sender:
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[Sent]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
-        application = f"fifo/{queue.id}"
+        application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
@@ -105,6 +105,9 @@ class Sender:
         last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
         at = time.not_before(now, last // 1_000, self._settings.maximum_clock_skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
+        # Looked up behind the count of sends: a purge since then counts, too.
+        purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
+        rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.sequence_number(purged + 1, 0)))
         known = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
