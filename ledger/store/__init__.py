@@ -147,6 +147,7 @@ class StoredMessage:
     message_deduplication_id: str | None = None
     sequence_number: int | None = None
     trace_header: str | None = None
+    sender_id: str | None = None
 
 
 @dataclass(frozen=True)

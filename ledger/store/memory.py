@@ -33,10 +33,11 @@ from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
 class MemoryStore(MemoryReceives):
     """A Store of one process, gone with it."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
         super().__init__(settings or Settings())
         #: By queue id: when it was last purged, and how many commits there were before.
         self._purged: dict[str, tuple[int, int]] = {}
+        self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[Sent]]] = {}
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
@@ -167,13 +168,13 @@ class MemoryStore(MemoryReceives):
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return message
 
-    @staticmethod
-    def _answer(place: Place, message: Stored) -> StoredMessage:
+    def _answer(self, place: Place, message: Stored) -> StoredMessage:
         entry = message.entry
         return StoredMessage(
             ids.message_id(*place), entry.body, message.sent_at, message.available_at, message.lane, *place,
             message.record, entry.message_attributes, entry.message_group_id, entry.message_deduplication_id,
             message.sequence_number if entry.message_deduplication_id else None, entry.trace_header,
+            self._sender,
         )  # fmt: skip
 
 

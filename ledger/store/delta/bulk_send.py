@@ -15,6 +15,7 @@ from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.rules.message_attributes import SENDER
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
 from ledger.store.delta.attempts import sent_before
@@ -170,6 +171,15 @@ class BulkSender:
             "available_at": F.expr(f"timestamp_millis({now} + delay * 1000)"),
             "sequence_number": sequence_number,
         }
+        sender = self._store.sender_id
+        if sender is not None:
+            own = F.coalesce("message_attributes", F.expr("map()").cast(placed.schema["message_attributes"].dataType))
+            fields = F.struct(
+                F.lit("String").alias("data_type"),
+                F.lit(sender).alias("string_value"),
+                F.lit(None).cast("binary").alias("binary_value"),
+            )
+            values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
         for field in MESSAGES:
             if values.get(field.name) is None:
                 there = field.name in placed.columns

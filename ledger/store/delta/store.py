@@ -45,15 +45,21 @@ class DeltaStore:
     """
 
     def __init__(
-        self, engine: Engine, transactions: Transactions, settings: Settings, by_spark: Engine | None = None
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        settings: Settings,
+        by_spark: Engine | None = None,
+        sender_id: str | None = None,
     ) -> None:
+        self.sender_id = sender_id
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
         queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
-        sender = Sender(engine, transactions, self.stocks, settings)
+        sender = Sender(engine, transactions, self.stocks, settings, sender_id)
         self.send = sender.send
         self.purge = Purger(engine, transactions, self.stocks, settings).purge
         tasks = Tasks(engine, transactions)
