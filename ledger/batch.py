@@ -81,7 +81,7 @@ class Claim:
     @property
     def dataframe(self) -> DataFrame:
         """The messages, a row each: message_id, body (string), message_attributes (map), sent_at, first_received_at
-        (timestamp), receive_count (int), receipt_handle (string). Lazy and without an order; needs Spark."""
+        (timestamp), receive_count (int), receipt_handle, sender_id (string). Lazy and without an order; needs Spark."""
         return self._queue._spark().messages(self._queue._record(), self._grant)
 
     def messages(self) -> list[Message]:

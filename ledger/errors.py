@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from ledger.shown import invalid_character, quoted, shown
+
 Error = TypeVar("Error", bound="LedgerError")
-#: How many characters of a value errors show.
-LONGEST_TEXT, LONGEST_OTHER = 4_096, 120
 
 
 class LedgerError(Exception):
@@ -59,7 +59,7 @@ class InvalidParameterValue(LedgerError, ValueError):
     def __init__(self, field: str, value: object, bound: str, fix: str = "", *, message: str | None = None) -> None:
         self.field, self.value, self.bound, self.fix = field, value, bound, fix
         # The service's parameters begin with a capital, and their values stand as they are; those of ours are quoted.
-        text = shown(value) if field[:1].isupper() else _cut(repr(value), LONGEST_OTHER)
+        text = shown(value) if field[:1].isupper() else quoted(value)
         sentence = f"Value {text} for parameter {field} is invalid. Reason: {bound.rstrip('.')}."
         super().__init__(sentence if message is None else message, fix)
 
@@ -131,6 +131,18 @@ class QueueNameExists(LedgerError):
             f"A queue already exists with the same name and a different value for attribute {attribute}",
             f"{name} has {there}, asked was {asked}; use set_attributes.",
         )
+
+
+class QueueDeletedRecently(LedgerError):
+    """M3: a queue of this name was deleted a moment ago."""
+
+    code = "QueueDeletedRecently"
+
+
+class PurgeQueueInProgress(LedgerError):
+    """M3: the queue was purged a moment ago."""
+
+    code = "PurgeQueueInProgress"
 
 
 class MessageDoesNotExist(LedgerError, LookupError):
@@ -277,23 +289,3 @@ class SparkIsNeeded(LedgerError):
     """The call moves rows as a DataFrame, or names a catalog schema, and the ledger was opened without Spark."""
 
     code = "SparkIsNeeded"
-
-
-def invalid_character(character: str, place: str) -> str:
-    """What the service says of a character that it refuses; public reports of it agree on the sentence for bodies."""
-    return (
-        f"Invalid binary character '{character}' was found in the {place}, the set of allowed characters is "
-        "#x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
-    )
-
-
-def shown(value: object) -> str:
-    """A value as the service shows it: a text as it is. What has no end is cut."""
-    if not isinstance(value, str):
-        return _cut(repr(value), LONGEST_OTHER)
-    # Half a character, which Python's strings may hold, cannot be printed or sent on.
-    return _cut(value[: LONGEST_TEXT + 1].encode("utf-8", "backslashreplace").decode(), LONGEST_TEXT)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."

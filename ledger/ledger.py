@@ -11,6 +11,7 @@ from ledger.move_tasks import carry_on
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
+from ledger.rules import message_attributes
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
@@ -45,6 +46,7 @@ class Ledger:
         create: bool = True,
         settings: Settings | None = None,
         owner: str | None = None,
+        sender_id: str | None = None,
         clock: Clock = system_clock,
         storage_options: Mapping[str, str] | None = None,
         storage_clock: Clock | None = None,
@@ -55,8 +57,10 @@ class Ledger:
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
         through delta-rs where the storage is safe for both. `owner` is who the receipts ledger names (default: user,
-        machine and process). `storage_options` go to delta-rs. `storage_clock` answers its time (milliseconds),
-        which this machine's is held against at opening and every 10 minutes; on local paths, without it, a file's is.
+        machine and process). `sender_id` is stored with every message sent through this object, and is its SenderId (an
+        account or a user; default: the account of the queues' ARNs, which is not stored). `storage_options` go to
+        delta-rs. `storage_clock` answers its time (milliseconds), which this machine's is held against at opening and
+        every 10 minutes; on local paths, without it, a file's is.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
         """
         from ledger.store.delta.opening import open_tables
@@ -64,20 +68,34 @@ class Ledger:
         settings = settings or Settings()
         options = dict(storage_options or {})
         opened = open_tables(
-            str(root), spark, engine or settings.engine, settings, owner, options, clock, storage_clock, create
+            str(root),
+            spark,
+            engine or settings.engine,
+            settings,
+            owner,
+            options,
+            clock,
+            storage_clock,
+            create,
+            message_attributes.sender_id(sender_id),
         )
         return cls(opened.store, clock, settings, opened)
 
     @classmethod
-    def in_memory(cls, clock: Clock = system_clock, settings: Settings | None = None) -> Ledger:
+    def in_memory(
+        cls, clock: Clock = system_clock, settings: Settings | None = None, *, sender_id: str | None = None
+    ) -> Ledger:
         """A ledger of this process alone, gone with it: the executable specification. No DataFrames."""
-        return cls(MemoryStore(), clock, settings or Settings())
+        settings = settings or Settings()
+        return cls(MemoryStore(settings, message_attributes.sender_id(sender_id)), clock, settings)
 
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
         """The queue of this name, made if there is none (idempotent). Raises QueueNameExists when it exists with a
-        different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue."""
+        different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue; with
+        Limits=SQS QueueDeletedRecently, within the setting deletion_interval (60 s) of the deletion of one of that
+        name."""
         attribute_rules.queue_name(name, attributes)
         complete = attribute_rules.complete(attributes or {}, account=self.settings.account)
         record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)

@@ -38,6 +38,8 @@ class Message:
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
+    #: Who sent it, as `Ledger.open(sender_id=...)` said; None: the ledger's account.
+    sender_id: str | None = None
 
     @property
     def md5_of_body(self) -> str:
@@ -52,6 +54,7 @@ class Message:
     def attributes(self) -> dict[str, str]:
         """SQS's system attributes, as text; those that the message has. Timestamps are in milliseconds."""
         known = {
+            "SenderId": self.sender_id or self.account.account_id,
             "SentTimestamp": _timestamp(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
             "ApproximateFirstReceiveTimestamp": _timestamp(self.first_received_at),
@@ -190,6 +193,7 @@ def public_message(
         message_deduplication_id=stored.message_deduplication_id,
         sequence_number=stored.sequence_number,
         trace_header=stored.trace_header,
+        sender_id=stored.sender_id,
         dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
         account=account,
     )

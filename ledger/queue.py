@@ -208,7 +208,11 @@ class Queue(Acting):
             )
 
     def purge(self) -> int:
-        """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays."""
+        """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays.
+
+        M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
+        Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
+        """
         return self._store.purge(self._record(), self._clock)
 
     def restore(self, receipt_id: str) -> int:

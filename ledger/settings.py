@@ -28,7 +28,7 @@ TEXTS = {
     "account_id": (arns.ACCOUNT_ID, "Must be 12 digits"),
     "region": (arns.REGION, "Must be 1 to 32 lower-case letters, digits and -"),
 }
-#: The greatest value of every setting that is a number; all of them are greater than 0.
+#: The greatest value of every setting that is a number; all of them are greater than 0, but for MAY_BE_0.
 MOST = {
     # The pause between two attempts doubles, and a double-precision number has no room for 1,030 doublings.
     "maximum_attempts": 1_000,
@@ -40,7 +40,11 @@ MOST = {
     "keep_deleted_receipts": YEAR,
     "open_segment_seconds": YEAR,
     "maximum_clock_skew": YEAR,
+    "purge_interval": YEAR,
+    "deletion_interval": YEAR,
 }
+#: Those that may be 0, which turns off what they are about.
+MAY_BE_0 = ("purge_interval", "deletion_interval")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class Settings:
     #: The account and the region in ARNs. They name queues to SQS's callers; they neither grant nor refuse anything.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region
+    #: M3, queues with Limits=SQS: so long after a purge another one is PurgeQueueInProgress. 0: never.
+    purge_interval: int = 60
+    #: M3, queues with Limits=SQS: so long after a deletion its name is QueueDeletedRecently. 0: never. At most as long
+    #: as the log of the table `queues` reaches back, 30 days.
+    deletion_interval: int = 60
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -109,7 +118,9 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
     # Not a number (NaN) is neither above nor below anything.
     if isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST[name]:
         return None
-    return f"Must be a {'whole ' * (kind is int)}number > 0 and <= {MOST[name]}"
+    if value == 0 and isinstance(value, int) and not isinstance(value, bool) and name in MAY_BE_0:
+        return None
+    return f"Must be a {'whole ' * (kind is int)}number {'>=' if name in MAY_BE_0 else '>'} 0 and <= {MOST[name]}"
 
 
 def _tables(path: str | Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ MOST_LINES = 300
 RUNTIME = 90
 LAYERS = {
     "ledger.errors": -1,
+    "ledger.shown": -1,
     "ledger.clock": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,

@@ -12,7 +12,7 @@ import pytest
 
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
-from ledger.settings import MOST, TABLE, TEXTS, tomllib
+from ledger.settings import MAY_BE_0, MOST, TABLE, TEXTS, tomllib
 from ledger.store.delta import bulk_send
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -66,9 +66,11 @@ def test_every_number_has_a_bound_and_keeps_it():
     assert set(MOST) == numbers
     for name, most in MOST.items():
         assert getattr(Settings(**{name: most}), name) == most
-        for beyond in (most + 1, 0, -1):
-            with pytest.raises(InvalidParameterValue, match=rf"parameter {name} .*> 0 and <= {most}"):
+        for beyond in (most + 1, *(() if name in MAY_BE_0 else (0,)), -1):
+            with pytest.raises(InvalidParameterValue, match=rf"parameter {name} .*>=? 0 and <= {most}"):
                 Settings(**{name: beyond})
+    for name in MAY_BE_0:
+        assert getattr(Settings(**{name: 0}), name) == 0
 
 
 def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):

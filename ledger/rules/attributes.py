@@ -175,6 +175,7 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_messages_per_receive=chosen.maximum_messages_per_receive,
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
+        has_intervals=chosen.has_intervals,
     )
 
 

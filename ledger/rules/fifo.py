@@ -89,6 +89,21 @@ def sequence_number(send: int, ordinal: int) -> int:
     return (send << ORDINAL_BITS) | ordinal
 
 
+def sends(queue: str) -> str:
+    """The application id under which the sends to a queue are counted."""
+    return f"fifo/{queue}"
+
+
+def purges(queue: str) -> str:
+    """The application id under which a queue's last purge notes how many sends were before it."""
+    return f"purged/{queue}"
+
+
+def is_forgotten(number: int, purged: int) -> bool:
+    """M3: whether a sequence number is of one of the first `purged` sends, which a purge has forgotten."""
+    return number < sequence_number(purged + 1, 0)
+
+
 def is_duplicate(sent_at: int, now: int) -> bool:
     """F1: whether a message that was sent then still makes a send with the same deduplication id a duplicate.
 

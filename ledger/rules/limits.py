@@ -50,11 +50,16 @@ class Limits:
     maximum_messages_per_receive: int | None = None
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
+    #: M3: whether purges, and queues of one name, keep their distance; for how long is a setting.
+    has_intervals: bool = False
 
 
 UNBOUNDED = Limits()
 SQS = Limits(
-    maximum_messages_per_receive=MAXIMUM_MESSAGES, maximum_wait=MAXIMUM_WAIT, maximum_in_flight=MAXIMUM_IN_FLIGHT
+    maximum_messages_per_receive=MAXIMUM_MESSAGES,
+    maximum_wait=MAXIMUM_WAIT,
+    maximum_in_flight=MAXIMUM_IN_FLIGHT,
+    has_intervals=True,
 )
 
 

@@ -8,9 +8,10 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledger.errors import InvalidParameterValue, invalid_character
+from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.text import forbidden
+from ledger.shown import invalid_character
 
 #: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
 NAME = r"(?!(?i:aws|amazon)\.)[\w-]+(\.[\w-]+)*"
@@ -19,6 +20,9 @@ JAVA_NAME = NAME.replace(r"\w", r"\p{L}\p{N}_")
 TYPE = r"(String|Number|Binary)(\.[!-~]+)?"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 LONGEST_NAME = 256
+#: Who sent a message is stored among its attributes, under a name that none of a user's can have. So every release
+#: reads and writes the same columns; one that does not know of it shows it as an attribute.
+SENDER = "AWS.SenderId"
 
 
 class Attribute(NamedTuple):
@@ -151,3 +155,11 @@ def _refused(name: str, given: object, sentence: str) -> InvalidParameterValue:
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
+
+
+def sender_id(given: object) -> str | None:
+    """`given` if it can be a SenderId: text of 1 to 128 characters without spaces; None: not told."""
+    if given is not None and (not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,128}", given)):
+        bound = "Must be 1 to 128 letters, digits and punctuation"
+        raise InvalidParameterValue("SenderId", given, bound, "Name an account or a user.")
+    return given

@@ -160,6 +160,7 @@ class StoredMessage:
     message_deduplication_id: str | None = None
     sequence_number: int | None = None
     trace_header: str | None = None
+    sender_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ class Store(Protocol):
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
     ) -> QueueRecord:
         """The queue of this name, made if there is none. Raises InvalidAttributeValue when the RedrivePolicy of one
-        that would be made names a queue that cannot be its target."""
+        that would be made names a queue that cannot be its target, and QueueDeletedRecently within the setting
+        deletion_interval of the deletion of the last queue of the name, where the new one has intervals (M3)."""
 
     def queue(self, name: str) -> QueueRecord:
         """The queue of this name; raises QueueDoesNotExist."""
@@ -255,7 +257,8 @@ class Store(Protocol):
         `fifo.drained` when the grant was found again."""
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
-        """Deletes every message stored now; answers how many."""
+        """Deletes every message stored now; answers how many. M3: a FIFO queue forgets all deduplication ids until now.
+        Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals."""
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """Counts by state, from metadata and records alone."""

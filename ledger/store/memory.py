@@ -8,14 +8,15 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import MessageDoesNotExist
-from ledger.rules import fifo, visibility
+from ledger.rules import fifo, intervals, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
-from ledger.rules.attributes import is_fifo
+from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.state import GONE, Status, expires_at
 from ledger.rules.visibility import Receipts
+from ledger.settings import Settings
 from ledger.store import (
     Action,
     Counts,
@@ -32,8 +33,11 @@ from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
 class MemoryStore(MemoryReceives):
     """A Store of one process, gone with it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, settings: Settings | None = None, sender_id: str | None = None) -> None:
+        super().__init__(settings or Settings())
+        #: By queue id: when it was last purged, and how many commits there were before.
+        self._purged: dict[str, tuple[int, int]] = {}
+        self._sender = sender_id
         self._sent: dict[str, tuple[Attempt, list[Sent]]] = {}
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
@@ -64,13 +68,16 @@ class MemoryStore(MemoryReceives):
                 self._sent[attempt_id] = attempt, answer
             return answer
 
-    @staticmethod
-    def _remembered(queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
-        """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here."""
+    def _remembered(self, queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
+        """F1: what was sent to this queue so lately that sending it again is a duplicate; not what was moved here, and
+        not what was sent before its last purge."""
+        _, purged = self._purged.get(queue.id, (0, 0))
         return {
             _key(queue, message.entry): place
             for place, message in stored.items()
-            if message.home == queue.id and fifo.is_duplicate(message.sent_at, now)
+            if message.home == queue.id
+            and fifo.is_duplicate(message.sent_at, now)
+            and not fifo.is_forgotten(message.sequence_number, purged)
         }
 
     def act(
@@ -134,9 +141,11 @@ class MemoryStore(MemoryReceives):
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
         with self._lock:
-            now = clock()
-            self._commit()
-            alive = [m for m in self._stored(queue).values() if self._status(queue, m, now) not in GONE]
+            now, (last, _) = clock(), self._purged.get(queue.id, (None, 0))
+            stored, limits = self._stored(queue), limits_of(queue.attributes)
+            intervals.require_purge(queue.name, last, limits, self._settings.purge_interval, now)
+            self._purged[queue.id] = now, self._commit()
+            alive = [m for m in stored.values() if self._status(queue, m, now) not in GONE]
             for message in alive:
                 message.record = visibility.purge(message.record, now)
             return len(alive)
@@ -159,13 +168,13 @@ class MemoryStore(MemoryReceives):
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return message
 
-    @staticmethod
-    def _answer(place: Place, message: Stored) -> StoredMessage:
+    def _answer(self, place: Place, message: Stored) -> StoredMessage:
         entry = message.entry
         return StoredMessage(
             ids.message_id(*place), entry.body, message.sent_at, message.available_at, message.lane, *place,
             message.record, entry.message_attributes, entry.message_group_id, entry.message_deduplication_id,
             message.sequence_number if entry.message_deduplication_id else None, entry.trace_header,
+            self._sender,
         )  # fmt: skip
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
-from ledger.rules import move_task, redrive
+from ledger.rules import intervals, move_task, redrive
+from ledger.rules.attributes import limits_of
 from ledger.rules.message import Entry
 from ledger.rules.move_task import MoveTask
 from ledger.rules.state import UNTOUCHED, Record
+from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 
 Place = tuple[str, int]
@@ -34,12 +36,13 @@ class Stored:
 class MemoryQueues:
     """The queues of a MemoryStore. One lock makes every verb atomic."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._lock = settings, threading.RLock()
         self._queues: dict[str, QueueRecord] = {}
         self._messages: dict[str, dict[Place, Stored]] = {}
         self._tasks: dict[str, MoveTask] = {}
         self._version = 0
+        self._deleted: dict[str, int] = {}
 
     def create_queue(
         self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock
@@ -48,6 +51,8 @@ class MemoryQueues:
             known, now = self._queues.get(name), clock()
             if known is None:
                 redrive.require_target(self.queues(), name, attributes, attributes)
+                interval = self._settings.deletion_interval
+                intervals.require_name(name, self._deleted.get(name), limits_of(attributes), interval, now)
                 known = QueueRecord(f"{name}-{self._commit():08x}", name, attributes, tags, now, now)
                 self._queues[name], self._messages[known.id] = known, {}
             return known
@@ -75,6 +80,7 @@ class MemoryQueues:
         with self._lock:
             self._messages.pop(self._required(queue).id)
             self._queues.pop(queue.name)
+            self._deleted[queue.name] = clock()
             self._commit()
 
     def tasks(self) -> list[MoveTask]:

@@ -55,11 +55,16 @@ def test_the_calls_attributes_hold_for_messages_without_their_own(queue):
 def test_the_system_attributes_are_text_as_in_sqs(queue, clock):
     ids = queue.send(["x"])
     sent = clock()
-    assert queue.peek(ids[0]).attributes() == {"SentTimestamp": str(sent), "ApproximateReceiveCount": "0"}
+    assert queue.peek(ids[0]).attributes() == {
+        "SenderId": "123456789012",
+        "SentTimestamp": str(sent),
+        "ApproximateReceiveCount": "0",
+    }
     clock.advance(1.234)
     first = received(queue)
     clock.advance(30)
     assert received(queue).attributes() == {
+        "SenderId": "123456789012",
         "SentTimestamp": str(sent),
         "ApproximateReceiveCount": "2",
         "ApproximateFirstReceiveTimestamp": str(sent + 1_234),

@@ -20,6 +20,7 @@ CLAIM_COLUMNS = [
     ("first_received_at", "timestamp"),
     ("receive_count", "int"),
     ("receipt_handle", "string"),
+    ("sender_id", "string"),
 ]
 _numbers = itertools.count()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.simulation.facts import Facts, apply, beginning
+from tests.simulation.log import Storage
 from tests.simulation.run import Call, Run
 
 #: How far apart clocks may be, in milliseconds.
@@ -31,7 +32,7 @@ def judge_answers(run: Run, changed: dict[int, list[Any]]) -> list[str]:
     problems += [
         f"{body!r} was sent once, and is there {n} times" for body, n in bodies.items() if n > 1 and " " in body
     ]
-    problems += _twice_in_the_interval(sent)
+    problems += _twice_in_the_interval(sent, run.storage)
     return problems
 
 
@@ -95,13 +96,15 @@ def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -
             yield f"answered {call.answer} moved, and {moved} were"
 
 
-def _twice_in_the_interval(sent: Facts) -> Iterable[str]:
-    """F1: of one deduplication id, one message within the interval."""
+def _twice_in_the_interval(sent: Facts, storage: Storage) -> Iterable[str]:
+    """F1: of one deduplication id, one message within the interval; M3: a purge begins a new one."""
     by_key: dict[Any, list[int]] = {}
     for message in sent.messages.values():
         if message.deduplication is not None:
-            by_key.setdefault((message.queue, message.deduplication), []).append(message.sent_at)
-    for (queue, key), times in by_key.items():
+            purges = storage.tables["messages"].transactions.get(f"purged/{message.queue}", ())
+            before = sum(message.number >> 32 > sends for _, sends in purges)
+            by_key.setdefault((message.queue, message.deduplication, before), []).append(message.sent_at)
+    for (queue, key, _), times in by_key.items():
         times.sort()
         if any(later - earlier < INTERVAL for earlier, later in itertools.pairwise(times)):
             yield f"{key} was sent to {queue} at {times}, less than 5 minutes apart"

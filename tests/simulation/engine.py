@@ -121,6 +121,13 @@ class SimulatedEngine:
         version = self._commit(table, known, base, [], added, metadata, None, transaction)
         return version if self._spark else self.version(table)
 
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        self._at(f"mark {table}")
+        known = self.storage.tables[table]
+        base = known.version
+        require_next(transaction, known.transaction_version(transaction[0], base))
+        return self._commit(table, known, base, [], [], metadata, None, transaction, also=also)
+
     def files(self) -> tuple[int, pa.Table]:
         self._at("files")
         known = self.storage.tables["messages"]
@@ -258,6 +265,7 @@ class SimulatedEngine:
         reads: Callable[[Partition], bool] | None,
         transaction: tuple[str, int] | None = None,
         data: bool = True,
+        also: tuple[str, int] | None = None,
     ) -> int:
         fault = self._at(f"commit {name}")
         if fault is Fault.REFUSED:
@@ -276,6 +284,7 @@ class SimulatedEngine:
             blind_appends_matter=not self._spark,
             transaction=transaction,
             data=data,
+            also=also,
             actor=self._actor(),
         )
         if fault is Fault.CONFLICT:

@@ -111,6 +111,7 @@ class Table:
         transaction: tuple[str, int] | None = None,
         data: bool = True,
         actor: Any = None,
+        also: tuple[str, int] | None = None,
     ) -> int:
         """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
 
@@ -143,8 +144,9 @@ class Table:
         blind = reads is None and not removed
         change = Change(version, timestamp, metadata, removed, added, transaction, state, blind, data, actor)
         self.changes.append(change)
-        if transaction:
-            self.transactions.setdefault(transaction[0], []).append((version, transaction[1]))
+        for one in (transaction, also):
+            if one is not None:
+                self.transactions.setdefault(one[0], []).append((version, one[1]))
         return version
 
 

@@ -146,7 +146,7 @@ WORLDS = {
         World(
             "moving", _moving, {**RECEIVING, "receive": 5, "rehouse": 10, "redrive": 6, "upkeep": 12, "delete_queue": 1}
         ),
-        World("fifo", _fifo, {**RECEIVING, "send": 8, "redrive": 3, "upkeep": 2, "restore": 1, "lock": 1}),
+        World("fifo", _fifo, {**RECEIVING, "send": 8, "redrive": 3, "upkeep": 2, "restore": 1, "lock": 1, "purge": 1}),
         World("quota", _quota, {**RECEIVING, "send": 2, "lock": 1, "upkeep": 1, "restore": 1}),
         World(
             "outputs",

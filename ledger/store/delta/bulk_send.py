@@ -15,6 +15,7 @@ from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.rules.message_attributes import SENDER
 from ledger.store import QueueRecord
 from ledger.store.delta import columns
 from ledger.store.delta.attempts import sent_before
@@ -119,7 +120,7 @@ class BulkSender:
         for _ in attempts:
             key = ids.new_send_key()
             with self._store.transactions.spark_turn("messages"):
-                count = engine.transaction_version("messages", f"fifo/{queue.id}") or 0
+                count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
                 at = time.not_before(
                     clock(), self._store.stocks.newest().last_sent(queue.id), settings.maximum_clock_skew
                 )
@@ -132,14 +133,16 @@ class BulkSender:
                     .withColumn("ordinal", F.col("lane").cast("bigint"))
                 )
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("lane"), lanes)
-                if self._write(queue, placed, key, at, (f"fifo/{queue.id}", count + 1), number):
+                if self._write(queue, placed, key, at, (fifo.sends(queue.id), count + 1), number):
                     return self._sent(queue, key)
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, now: int) -> DataFrame:
-        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a duplicate. A
-        send that they miss has counted up, so that theirs does not commit."""
+        """Twin of rules.fifo.is_duplicate and is_forgotten: the messages of a queue that make a send with the same id a
+        duplicate. A send or a purge that they miss has counted up, so that theirs does not commit."""
+        purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
         there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+        there = there.where(f"sequence_number >= {fifo.sequence_number(purged + 1, 0)}")
         return there.where(f"sent_at > timestamp_millis({now - DEDUPLICATION_INTERVAL * MILLISECONDS})")
 
     def _write(
@@ -168,6 +171,15 @@ class BulkSender:
             "available_at": F.expr(f"timestamp_millis({now} + delay * 1000)"),
             "sequence_number": sequence_number,
         }
+        sender = self._store.sender_id
+        if sender is not None:
+            own = F.coalesce("message_attributes", F.expr("map()").cast(placed.schema["message_attributes"].dataType))
+            fields = F.struct(
+                F.lit("String").alias("data_type"),
+                F.lit(sender).alias("string_value"),
+                F.lit(None).cast("binary").alias("binary_value"),
+            )
+            values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
         for field in MESSAGES:
             if values.get(field.name) is None:
                 there = field.name in placed.columns

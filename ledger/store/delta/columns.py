@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ledger.rules.message_attributes import SENDER
 from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
 from ledger.store.delta.tables import EXPIRED_BEFORE
@@ -26,6 +27,11 @@ STATUS = """CASE
     WHEN visible_at > {now} THEN 'locked'
     WHEN available_at > {now} THEN 'delayed'
     ELSE 'visible' END"""
+
+#: The attributes that a message's sender gave it, without what is stored beside them; null when there are none.
+USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
+    THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
+SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
 
 #: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
 EXPIRES_AT = """timestamp_millis(CASE

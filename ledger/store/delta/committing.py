@@ -42,10 +42,11 @@ def committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None 
     }
 
 
-def properties(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> CommitProperties:
-    """What a commit to any table says of itself, and the transaction that it carries."""
+def properties(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> CommitProperties:
+    """What a commit to any table says of itself, and the transactions that it carries."""
+    carried = [Transaction(*one) for one in transactions if one is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
         max_commit_retries=REBASES,
-        app_transactions=[Transaction(*transaction)] if transaction else None,
+        app_transactions=carried or None,
     )

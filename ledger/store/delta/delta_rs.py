@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as arrow_fs
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
@@ -113,6 +113,13 @@ class DeltaRsEngine:
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        with self._using(table) as loaded:
+            require_next(transaction, loaded.transaction_version(transaction[0]))
+            _commit_nothing(loaded, properties(metadata, transaction, also))
+            loaded.update_incremental()
+            return loaded.version()
+
     def files(self) -> tuple[int, pa.Table]:
         with self._using("messages") as loaded:
             version, actions = loaded.version(), pa.table(loaded.get_add_actions(flatten=True))
@@ -185,14 +192,7 @@ class DeltaRsEngine:
         with unreadable(location):
             loaded = self._output(location)
             _require_uncommitted(loaded, application)
-            with conflicts():
-                loaded.create_write_transaction(
-                    [],
-                    mode="append",
-                    schema=loaded.schema(),
-                    partition_by=loaded.metadata().partition_columns,
-                    commit_properties=properties({"verb": "fence"}, (application, version)),
-                )
+            _commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
 
     def create_output(self, location: str, schema: pa.Schema) -> None:
         """Makes such a table, empty, if there is none."""
@@ -241,6 +241,17 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
     """
     place = recorded(location)
     return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
+
+
+def _commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
+    with conflicts():
+        loaded.create_write_transaction(
+            [],
+            mode="append",
+            schema=loaded.schema(),
+            partition_by=loaded.metadata().partition_columns,
+            commit_properties=said,
+        )
 
 
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:

@@ -150,6 +150,10 @@ class Engine(Protocol):
         """One blind append. With a transaction (application id, version) it is committed only as the first one of its
         application, or directly after the version before; else Conflict."""
 
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        """One commit of no rows under two transactions, each an application id and a version. Raises Conflict where
+        `transaction` may not be committed next, see `append`; `also` goes with it, whatever was before."""
+
     def files(self) -> tuple[int, pa.Table]:
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
 

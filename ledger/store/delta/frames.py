@@ -42,6 +42,7 @@ MESSAGE_COLUMNS = (
     "first_received_at",
     "receive_count",
     "receipt_handle",
+    "sender_id",
 )
 
 
@@ -68,6 +69,8 @@ class Frames:
             .withColumn("message_id", columns.message_id(F.col("segment"), F.col("seq")))
             .withColumn("first_received_at", F.expr("timestamp_millis(first_received_at)"))
             .withColumn("receipt_handle", handle)
+            .withColumn("sender_id", F.expr(columns.SENDER_ID))
+            .withColumn("message_attributes", F.expr(columns.USER_ATTRIBUTES))
             .select(*MESSAGE_COLUMNS)
         )
 

@@ -37,6 +37,9 @@ class Lanes:
         heads = heads.sort_by([("revision", "ascending"), ("first_seq", "descending")])
         self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
         self._head_at = dict(zip(heads["lane"].to_pylist(), heads["first_seq"].to_pylist()))
+        #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
+        purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
+        self.purged_at = max(_milliseconds(purges["deleted_at"]), default=None)
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
@@ -142,7 +145,10 @@ class Lanes:
     def heads(self, lanes: Iterable[int], now: int) -> pa.Table:
         """The edits that count up the head rows of some lanes, and note the time of their last commit."""
         known = self.revisions.get
-        rows = [head(self.queue, lane, self._head_at.get(lane, -1), known(lane), now) for lane in lanes]
+        rows = [
+            head(self.queue, lane, self._head_at.get(lane, -1), known(lane), now, None if lane else self.purged_at)
+            for lane in lanes
+        ]
         return pa.Table.from_pylist(rows, schema=EDITS)
 
     def _place(self, segment: str, lane: int) -> int:
@@ -194,7 +200,7 @@ class Lanes:
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 
 
-def head(queue: str, lane: int, at: int, known: int | None, now: int) -> dict[str, Any]:
+def head(queue: str, lane: int, at: int, known: int | None, now: int, purged_at: int | None = None) -> dict[str, Any]:
     """The edit that makes a lane's head row, at the ordinal `at` below 0, or counts it up from the revision `known`."""
     return {
         "queue": queue,
@@ -203,6 +209,7 @@ def head(queue: str, lane: int, at: int, known: int | None, now: int) -> dict[st
         "first_seq": at,
         "last_seq": at,
         "received_at": now * 1_000,
+        "deleted_at": None if purged_at is None else purged_at * 1_000,
         "revision": (known or 0) + 1,
         EXPECTED_REVISION: known,
         OPERATION: "insert" if known is None else "update",

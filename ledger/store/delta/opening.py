@@ -53,6 +53,7 @@ def open_tables(
     clock: Clock = system_clock,
     storage_clock: Clock | None = None,
     create: bool = True,
+    sender_id: str | None = None,
 ) -> Opened:
     """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks."""
     if engine not in ENGINES:
@@ -87,7 +88,7 @@ def open_tables(
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
-    store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations))
+    store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations), sender_id)
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
 
 

@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
-from ledger.rules import redrive
+from ledger.rules import intervals, redrive
 from ledger.rules.attribute_kinds import FENCED
+from ledger.rules.attributes import limits_of, queue_name_of
+from ledger.rules.limits import MILLISECONDS
+from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
 from ledger.store.delta.lanes import Lanes, instants
@@ -20,11 +23,15 @@ from ledger.store.delta.transaction import Plan, Transactions
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
 
+#: So many commits are looked at first for a deletion of late.
+FEW_COMMITS = 20
+
+
 class Queues:
     """The queues of a ledger; what was read is kept until the table's version moves on."""
 
-    def __init__(self, engine: Engine, transactions: Transactions) -> None:
-        self._engine, self._transactions = engine, transactions
+    def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
+        self._engine, self._transactions, self._settings = engine, transactions, settings
         self._kept: tuple[int, dict[str, QueueRecord]] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
@@ -37,6 +44,10 @@ class Queues:
             if known is not None:
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known, now)
             redrive.require_target(queues.values(), name, attributes, attributes)
+            limits, interval = limits_of(attributes), self._settings.deletion_interval
+            if limits.has_intervals and interval:
+                deleted = self._deleted_at(name, snapshot.version, now - interval * MILLISECONDS)
+                intervals.require_name(name, deleted, limits, interval, now)
             made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
 
@@ -134,6 +145,21 @@ class Queues:
             return Plan(snapshot, Where(), edits, [], lambda version: new, now)
 
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
+
+    def _deleted_at(self, name: str, version: int, since: int) -> int | None:
+        """When the last queue of this name was deleted, if the log up to a version tells of it; None when that was
+        before the instant `since`."""
+        skew, most = round(self._settings.maximum_clock_skew * MILLISECONDS), FEW_COMMITS
+        while True:
+            behind = max(version - most, -1)
+            commits = [commit for commit in self._engine.history("queues", behind) if commit.version <= version]
+            for said in (commit.metadata for commit in reversed(commits)):
+                if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
+                    return said["at"]
+            # By the clocks of whoever committed.
+            if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
+                return None
+            most *= 4
 
     def _all(self) -> dict[str, QueueRecord]:
         return self._newest()[1]

@@ -12,7 +12,7 @@ from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message_attributes import Attribute
+from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.state import Record, came
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta import axis
@@ -119,6 +119,7 @@ def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
         name: Attribute(one["data_type"], one["string_value"], one["binary_value"])
         for name, one in row["message_attributes"] or []
     }
+    sender = attributes.pop(SENDER, None)
     return StoredMessage(
         message_id=ids.message_id(row["segment"], row["seq"]),
         body=row["body"],
@@ -133,6 +134,7 @@ def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
         message_deduplication_id=row["message_deduplication_id"],
         sequence_number=row["sequence_number"],
         trace_header=row["trace_header"],
+        sender_id=sender and sender.string_value,
     )
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message import Entry
+from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.store import QueueRecord
 from ledger.store.delta.lanes import instants
 from ledger.store.delta.tables import MESSAGES
@@ -21,8 +22,9 @@ def message_rows(
     entries: Sequence[Entry],
     now: int,
     sequence_numbers: Sequence[int] | None = None,
+    sender: str | None = None,
 ) -> pa.Table:
-    """Rows of `messages` for entries that take the ordinals from `first` on."""
+    """Rows of `messages` for entries that take the ordinals from `first` on, sent by `sender`."""
     count = len(entries)
     columns = {
         "queue": [queue.id] * count,
@@ -34,7 +36,7 @@ def message_rows(
         "sequence_number": sequence_numbers or [None] * count,
         "message_group_id": [entry.message_group_id for entry in entries],
         "message_deduplication_id": [entry.message_deduplication_id for entry in entries],
-        "message_attributes": [_attributes(entry) for entry in entries],
+        "message_attributes": [_attributes(entry, sender) for entry in entries],
         "trace_header": [entry.trace_header for entry in entries],
         "body": [entry.body for entry in entries],
     }
@@ -43,6 +45,9 @@ def message_rows(
     return pa.table({name: arrays[name] for name in MESSAGES.names}, schema=MESSAGES)
 
 
-def _attributes(entry: Entry) -> list[tuple[str, dict[str, object]]] | None:
+def _attributes(entry: Entry, sender: str | None) -> list[tuple[str, dict[str, object]]] | None:
     names = ("data_type", "string_value", "binary_value")
-    return [(name, dict(zip(names, one))) for name, one in entry.message_attributes.items()] or None
+    known = dict(entry.message_attributes)
+    if sender is not None:
+        known[SENDER] = Attribute("String", sender, None)
+    return [(name, dict(zip(names, one))) for name, one in known.items()] or None

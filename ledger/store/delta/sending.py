@@ -33,9 +33,11 @@ _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_dedupli
 class Sender:
     """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself."""
 
-    def __init__(self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings) -> None:
+    def __init__(
+        self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings, sender: str | None
+    ) -> None:
         self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
-        self._lock = threading.Lock()
+        self._lock, self._sender = threading.Lock(), sender
         self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._most_open = FEW_OPEN
         self._turn = secrets.randbelow(1 << 16)
@@ -62,7 +64,7 @@ class Sender:
                 if before:
                     return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 now = clock()
-                rows = message_rows(queue, lane, segment, first, entries, now)
+                rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
                 if self._append(queue, rows, now, attempt and attempt.transaction, attempts):
                     return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
@@ -70,7 +72,7 @@ class Sender:
     def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[Sent]:
         """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
         send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
-        application = f"fifo/{queue.id}"
+        application = fifo.sends(queue.id)
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
@@ -88,7 +90,8 @@ class Sender:
                 for lane, mine in fresh.items():
                     segment, first = self._next(queue, lane, len(mine), at)
                     numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
-                    tables.append(message_rows(queue, lane, segment, first, [e for _, e, _ in mine], at, numbers))
+                    sent = [entry for _, entry, _ in mine]
+                    tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
                     known.update({key: Sent(*one) for (*_, key), *one in zip(mine, places, numbers)})
                 if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1), attempts):
@@ -105,6 +108,9 @@ class Sender:
         last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
         at = time.not_before(now, last // 1_000, self._settings.maximum_clock_skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
+        # Looked up behind the count of sends: a purge since then counts, too.
+        purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
+        rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.sequence_number(purged + 1, 0)))
         known = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):

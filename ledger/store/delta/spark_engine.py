@@ -123,6 +123,14 @@ class SparkEngine:
             writer.save(self._locations[table])
             return _committed(session)
 
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        with self._committing(metadata) as session:
+            begun = self._begin(session, self._locations[table])
+            committed = begun.txnVersion(transaction[0])
+            require_next(transaction, None if committed < 0 else int(committed))
+            _commit_nothing(session, begun, transaction, also)
+            return int(self._state(table).version())
+
     def files(self) -> tuple[int, pa.Table]:
         from pyspark.sql import DataFrame
 
@@ -195,17 +203,12 @@ class SparkEngine:
         # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
         # and conflicts with any that is committed after that.
         with unreadable(location), self._committing({"verb": "fence"}) as session:
-            jvm = session._jvm
-            delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-            self._state_at(location)
-            transaction = delta.DeltaLog.forTable(session._jsparkSession, location).startTransaction(none, none)
+            transaction = self._begin(session, location)
             if transaction.snapshot().version() < 0:
                 raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
-            mark = delta.actions.SetTransaction(application, version, none)
-            actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala([mark]).toSeq()
-            transaction.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+            _commit_nothing(session, transaction, (application, version))
 
     def compact(self, table: str, where: Where) -> None:
         with self._committing({}) as session:
@@ -213,6 +216,13 @@ class SparkEngine:
 
     def vacuum(self, table: str) -> None:
         self._session().sql(f"VACUUM {self._named(table)}")
+
+    def _begin(self, session: SparkSession, location: str) -> Any:
+        """A transaction of Delta's own, on the newest version of a table."""
+        self._state_at(location)
+        none = session._jvm.scala.Option.empty()
+        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        return log.startTransaction(none, none)
 
     def _named(self, table: str) -> str:
         return f"delta.`{self._locations[table]}`"
@@ -264,6 +274,15 @@ class SparkEngine:
             raise
         finally:
             session.conf.unset(USER_METADATA)
+
+
+def _commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
+    """Commits a transaction that says nothing but which versions of which applications it is."""
+    jvm = session._jvm
+    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
+    actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()
+    begun.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
 
 
 def _committed(session: SparkSession) -> int:

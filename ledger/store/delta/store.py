@@ -29,6 +29,7 @@ from ledger.store.delta.groups import Groups
 from ledger.store.delta.lanes import Lanes
 from ledger.store.delta.moving import Redriver
 from ledger.store.delta.outputs import Outputs
+from ledger.store.delta.purging import Purger
 from ledger.store.delta.queues import Queues
 from ledger.store.delta.reading import Reader
 from ledger.store.delta.receiving import Receiver
@@ -45,16 +46,23 @@ class DeltaStore:
     """
 
     def __init__(
-        self, engine: Engine, transactions: Transactions, settings: Settings, by_spark: Engine | None = None
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        settings: Settings,
+        by_spark: Engine | None = None,
+        sender_id: str | None = None,
     ) -> None:
+        self.sender_id = sender_id
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
-        queues = Queues(engine, transactions)
+        queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
-        sender = Sender(engine, transactions, self.stocks, settings)
+        sender = Sender(engine, transactions, self.stocks, settings, sender_id)
         self.send = sender.send
+        self.purge = Purger(engine, transactions, self.stocks, settings).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(engine, by_spark, transactions, settings)
@@ -149,21 +157,6 @@ class DeltaStore:
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = Runs(*(column[mine] for column in lanes.runs))
         return grant_of(lanes, runs, receipt_id)(loaded.snapshot.version)
-
-    def purge(self, queue: QueueRecord, clock: Clock) -> int:
-        """Deletes what exists in one snapshot of `messages`; sends that commit later stay."""
-
-        def decide(losses: int) -> Plan[int]:
-            loaded, events = self._load(queue, clock), Events()
-            _, _, pieces, state = loaded.look(self.stocks)
-            alive, lanes = ~np.isin(state, GONE_STATES), loaded.lanes
-            code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
-            over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
-            events.add("purged", UNTOUCHED, over)
-            count = int(axis.lengths(over.first, over.last).sum())
-            return loaded.plan(over, events, lambda version: count)
-
-        return self.transactions.run("purge", "visibility", queue.id, decide)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""

@@ -63,7 +63,7 @@ VISIBILITY = pa.schema(
         ("received_at", INSTANT),
         ("visible_at", INSTANT),
         ("released_at", INSTANT),
-        ("deleted_at", INSTANT),
+        ("deleted_at", INSTANT),  # on the head row of lane 0: when the queue was last purged
         ("origin_queue", pa.string()),  # the queue that dead letters, or redriven ones, were moved from
         ("moved_to", pa.string()),  # the queue that they were moved to, on the rows of the one they left
         ("enqueued_at", INSTANT),  # when a move restarted their retention

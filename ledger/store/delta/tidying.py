@@ -65,7 +65,7 @@ class Tidying:
             if heads.num_rows < 2:
                 return Plan(snapshot, where, EDITS.empty_table(), [], lambda version: at, lanes.latest)
             now = max(self._clock(), lanes.latest)
-            new = head(queue, lane, at - 1, lanes.revisions[lane], now)
+            new = head(queue, lane, at - 1, lanes.revisions[lane], now, None if lane else lanes.purged_at)
             edits = pa.Table.from_pylist([{**new, EXPECTED_REVISION: None, OPERATION: "insert"}], EDITS)
             return Plan(snapshot, where, edits, [], lambda version: at - 1, now)
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue
-from ledger.store.delta.columns import BLOCK_SHIFT, EXPIRES_AT, STATUS, instant_literal
+from ledger.store.delta.columns import BLOCK_SHIFT, EXPIRES_AT, SENDER_ID, STATUS, USER_ATTRIBUTES, instant_literal
 from ledger.store.delta.engine import Commit, Engine
 from ledger.store.delta.tables import COMMIT_DAYS, FILE_DAYS
 
@@ -22,6 +22,7 @@ def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
     rules = {"status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
+    rules |= {"user_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
     known = {**tables, **rules, "now": now}
     if name == "queue_depth":
         known["every_message"] = _text("messages").format(**known)
