@@ -75,10 +75,10 @@ def test_every_number_has_a_bound_and_keeps_it():
 
 def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
     """2.0**1024 is an OverflowError: a bound beyond that would break a verb after so many losses."""
-    from ledger.store.delta import transaction
+    from ledger.store.delta import retrying
 
-    monkeypatch.setattr(transaction.time, "sleep", lambda seconds: None)
-    transaction.pause(MOST["maximum_attempts"])
+    monkeypatch.setattr(retrying.time, "sleep", lambda seconds: None)
+    retrying.pause(MOST["maximum_attempts"], retrying.FIRST_PAUSE, retrying.LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize(
