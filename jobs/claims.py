@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from jobs.results import append_once
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.rules.attempts import LONGEST, shortened
-from ledger.store.delta.evaluated import evaluated_once
+from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.tabular import is_spark
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ ATTEMPTS = 20
 def append_once(rows: DataFrame, table: str, application: str, version: int) -> None:
     """Appends rows to a table as `claim.write` names them; done again under the same name and version it does nothing
     (Delta's transaction id). The rows may be computed anew for each try."""
-    from ledger.store.delta.locks import table_lock
-    from ledger.store.delta.output_target import make_with_spark, place_of
-    from ledger.store.delta.retrying import Attempts
-    from ledger.store.delta.spark_engine import CONFLICTS
+    from ledger.store.delta.commit.file_locks import table_lock
+    from ledger.store.delta.commit.retrying import Attempts
+    from ledger.store.delta.dataframes.output_target import make_with_spark, place_of
+    from ledger.store.delta.engines.spark import CONFLICTS
 
     path = make_with_spark(table, place_of(table, rows.sparkSession), rows).text
     write = rows.write.format("delta").mode("append").option("txnAppId", application).option("txnVersion", version)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.opening import Opened
-    from ledger.store.delta.upkeep import UpkeepReport
+    from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 #: The folder a ledger lies in when none is named.
 DEFAULT_ROOT = "ledger-data"
@@ -128,7 +128,7 @@ class Ledger:
         that commit. Versions of the last 7 days can be read. `receipts` is filled first. Raises SparkIsNeeded,
         InvalidParameterValue.
         """
-        from ledger.store.delta.views import open_view
+        from ledger.store.delta.dataframes.views import open_view
 
         opened = self._on_delta("view", spark=True)
         if name == "receipts":
@@ -137,14 +137,14 @@ class Ledger:
 
     def deploy_views(self, schema: str, prefix: str = "") -> list[str]:
         """Creates the analyst views in a schema of Spark's catalog, where they always tell the present state."""
-        from ledger.store.delta.views import deploy_views
+        from ledger.store.delta.dataframes.views import deploy_views
 
         opened = self._on_delta("deploy_views", spark=True)
         return deploy_views(opened.spark, opened.locations, schema, prefix)
 
     def fill_receipts(self) -> int:
         """Brings the `receipts` table up to date with the commits, exactly once; answers how many entries were new."""
-        from ledger.store.delta.receipts import fill_receipts
+        from ledger.store.delta.verbs.receipts import fill_receipts
 
         opened = self._on_delta("fill_receipts")
         return fill_receipts(opened.engine, opened.transactions)
@@ -156,7 +156,7 @@ class Ledger:
         Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
         complete `receipts`.
         """
-        from ledger.store.delta.upkeep import Upkeep
+        from ledger.store.delta.verbs.upkeep import Upkeep
 
         store = self._on_delta("upkeep").store
         carry_on(store, self._clock)

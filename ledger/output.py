@@ -12,11 +12,11 @@ from ledger.output_messages import messages_of
 from ledger.rules import output
 from ledger.rules.location import Location
 from ledger.store import Grant, QueueRecord, count_messages
-from ledger.store.delta.engine import reason
-from ledger.store.delta.evaluated import evaluated_once
-from ledger.store.delta.locks import table_lock
-from ledger.store.delta.named_messages import Named, named_by_column, named_by_values
-from ledger.store.delta.output_target import different_columns, make_with_spark, not_written, place_of
+from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.dataframes.evaluated import evaluated_once
+from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_values
+from ledger.store.delta.dataframes.output_target import different_columns, make_with_spark, not_written, place_of
+from ledger.store.delta.engines.protocol import reason
 from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ledger.clock import Clock
     from ledger.queue import Queue
-    from ledger.store.delta.outputs import Outputs
+    from ledger.store.delta.verbs.output_writes import Outputs
 
 
 #: In what the libraries say of a write whose columns are not the table's.

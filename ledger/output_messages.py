@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
 from ledger.store import RUNS, Grant, QueueRecord
-from ledger.store.delta.named_messages import Named, named_by_column, named_by_values, of_claim
+from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_values, of_claim
 from ledger.tabular import arrow_table, is_spark, is_text, listed, require_column
 
 #: Columns by which rows say which message they are about, without being asked.
@@ -51,7 +51,7 @@ def _of_column(queue: QueueRecord, rows: Any, column: str) -> Named:
 
 def _given(queue: QueueRecord, messages: Any) -> Named:
     if is_spark(messages):
-        from ledger.store.delta.frames import require_column as require_column_of_frame
+        from ledger.store.delta.dataframes.frames import require_column as require_column_of_frame
 
         require_column_of_frame(messages, HANDLES, "string")
         return named_by_column(messages, HANDLES, queue.id)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ledger.store.delta.frames import Frames, Sent
+    from ledger.store.delta.dataframes.frames import Frames, Sent
 
 
 class Queue(Acting):

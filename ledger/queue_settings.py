@@ -15,7 +15,7 @@ from ledger.rules.state import Status
 from ledger.store import QueueRecord, Store
 
 if TYPE_CHECKING:
-    from ledger.store.delta.frames import Frames
+    from ledger.store.delta.dataframes.frames import Frames
 
 
 class QueueSettings:

@@ -13,7 +13,7 @@ import pytest
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
 from ledger.settings import MAY_BE_0, MOST, TABLE, TEXTS, tomllib
-from ledger.store.delta import bulk_send
+from ledger.store.delta.dataframes import bulk_send
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FILE = CHECKOUT / "conf" / "ledger.toml"
@@ -75,7 +75,7 @@ def test_every_number_has_a_bound_and_keeps_it():
 
 def test_the_greatest_number_of_attempts_can_be_paused_for(monkeypatch):
     """2.0**1024 is an OverflowError: a bound beyond that would break a verb after so many losses."""
-    from ledger.store.delta import retrying
+    from ledger.store.delta.commit import retrying
 
     monkeypatch.setattr(retrying.time, "sleep", lambda seconds: None)
     retrying.pause(MOST["maximum_attempts"], retrying.FIRST_PAUSE, retrying.LONGEST_PAUSE)

@@ -8,8 +8,8 @@ reads it at each decision, when it has waited for its turn and read what it deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -17,13 +17,15 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.errors import LedgerError
 from ledger.rules import visibility
-from ledger.rules.attributes import is_fifo, retention_period
+from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
-from ledger.rules.state import Record, Retention, Status
+from ledger.rules.state import Record, Status
 from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.store.queue_record import Change as Change
+from ledger.store.queue_record import QueueRecord as QueueRecord
 
 RUN_FIELDS = [
     pa.field("lane", pa.int32()),
@@ -44,50 +46,6 @@ GRANTED_RUNS = pa.schema(
 RUNS = pa.schema(RUN_FIELDS)
 #: What became of the messages of an action.
 OUTCOME_RUNS = pa.schema([*RUN_FIELDS, pa.field("outcome", pa.string())])
-
-
-@dataclass(frozen=True)
-class QueueRecord:
-    """A queue as the store knows it. `id` names this very queue: made again under the same name, it has another."""
-
-    id: str
-    name: str
-    attributes: Mapping[str, str]
-    tags: Mapping[str, str]
-    created_at: int
-    modified_at: int
-    revision: int = 1
-    #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
-    expired_before: int = -1
-
-    @property
-    def retention(self) -> Retention:
-        """How long its messages are kept."""
-        return Retention(retention_period(self.attributes), self.expired_before)
-
-    def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
-        """The queue with these attributes and tags from `now` on; itself, when it has them."""
-        if (attributes, tags) == (self.attributes, self.tags):
-            return self
-        return replace(
-            self,
-            attributes=attributes,
-            tags=tags,
-            modified_at=max(now, self.modified_at),
-            revision=self.revision + 1,
-            expired_before=self.retention.changed(retention_period(attributes), now).expired_before,
-        )
-
-    def expired(self, at: int) -> QueueRecord:
-        """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
-        before = self.retention.expired(at)
-        if before == self.expired_before:
-            return self
-        return replace(self, revision=self.revision + 1, expired_before=before)
-
-
-#: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.
-Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
 
 
 @dataclass(frozen=True)

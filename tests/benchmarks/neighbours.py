@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.rules.message import Entry
-from ledger.store.delta.engine import Where
+from ledger.store.delta.engines.protocol import Where
 
 LEASE = 600
 #: So many idle queues are sent to in one commit.
@@ -37,8 +37,8 @@ def add_idle(ledger: Ledger, count: int) -> None:
     import pyarrow as pa
 
     from ledger.rules import message_id as ids
-    from ledger.store.delta import queues
-    from ledger.store.delta.rows import message_rows
+    from ledger.store.delta.state.record_rows import message_rows
+    from ledger.store.delta.verbs import queues
 
     if not count:
         return
@@ -64,9 +64,9 @@ def _received(queue: Any, segment: str, now: int) -> Any:
     import pyarrow as pa
 
     from ledger.rules.state import Record
-    from ledger.store.delta.axis import Runs
-    from ledger.store.delta.lanes import Lanes
-    from ledger.store.delta.tables import VISIBILITY
+    from ledger.store.delta.model.run_algebra import Runs
+    from ledger.store.delta.model.tables import VISIBILITY
+    from ledger.store.delta.state.lane_records import Lanes
 
     lanes = Lanes(queue.id, VISIBILITY.empty_table())
     at = lanes.positions([0], pa.array([segment]), [0])

@@ -2,8 +2,8 @@
 
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
-from ledger.store.delta.engine import Conflict
-from ledger.store.delta.rows import message_rows
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.state.record_rows import message_rows
 
 
 def test_a_send_that_was_committed_before_contents_counted_is_not_sent_again(open_ledger, clock):

@@ -11,7 +11,7 @@ from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
 from ledger.rules.state import Record, Retention, Status, expires_at, status
-from ledger.store.delta import columns
+from ledger.store.delta.dataframes import columns
 
 ROWS = 300
 QUEUE, FOREIGN = "orders-1_a-0123abcd", "orders-1_a-0123abce"

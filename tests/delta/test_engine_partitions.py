@@ -5,10 +5,10 @@ import pytest
 
 from ledger.rules.message import Entry
 from ledger.store import QueueRecord
-from ledger.store.delta.engine import Conflict, Where
-from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.rows import message_rows
-from ledger.store.delta.tables import HEAD, VISIBILITY
+from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.model.tables import HEAD, VISIBILITY
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.record_rows import message_rows
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, Decision, rows
 
 

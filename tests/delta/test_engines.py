@@ -8,12 +8,12 @@ from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
-from ledger.store.delta import spark_engine
-from ledger.store.delta.axis import Runs, empty_runs
-from ledger.store.delta.engine import Conflict, Where
-from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.rows import message_rows
-from ledger.store.delta.tables import RECEIPTS, VISIBILITY
+from ledger.store.delta.engines import spark
+from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.model.run_algebra import Runs, empty_runs
+from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.record_rows import message_rows
 
 QUEUE = QueueRecord("q-00000000", "q", {"Lanes": "4"}, {}, 0, 0)
 SEGMENT = ids.segment("a" * 18, 0)
@@ -95,7 +95,7 @@ def test_a_row_that_is_not_as_an_edit_supposes_is_a_conflict_even_without_the_he
 
 
 def test_many_edits_are_merged_and_refused_as_few_are(engine_of, monkeypatch):
-    monkeypatch.setattr(spark_engine, "MOST_EDITS_OF_SMALL", 0)
+    monkeypatch.setattr(spark, "MOST_EDITS_OF_SMALL", 0)
     one, other = engine_of("spark"), engine_of("delta-rs")
     first = Decision(one).commit()
     late = Decision(one, HELD, 20, 29)

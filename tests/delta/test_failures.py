@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import StorageFailed
-from ledger.store.delta.storage_clock import probe
+from ledger.store.delta.commit.storage_clock import probe
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from ledger.errors import InvalidParameterValue
-from ledger.store.delta.stock import Listing
-from ledger.store.delta.upkeep import FILES_WORTH_COMPACTING
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.verbs.upkeep import FILES_WORTH_COMPACTING
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 1}
 

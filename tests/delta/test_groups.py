@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ledger.rules import fifo
 from ledger.rules.fifo import Member
 from ledger.rules.state import Status
-from ledger.store.delta.deciding import load
-from ledger.store.delta.existing import INDEX
-from ledger.store.delta.groups import TURN_SHIFT, Groups, _free_prefix, _turns
+from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups, _free_prefix, _turns
+from ledger.store.delta.state.snapshot import load
+from ledger.store.delta.state.statuses import INDEX
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
 INSTANTS = st.integers(0, 12)

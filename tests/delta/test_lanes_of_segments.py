@@ -6,9 +6,9 @@ from pyarrow import compute as pc
 
 from ledger.errors import LedgerDamaged
 from ledger.rules.state import Record
-from ledger.store.delta.axis import Runs
-from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Conflict, Where
-from ledger.store.delta.lanes import EDITS, Lanes
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.state.lane_records import EDITS, Lanes
 
 NOW = 1_700_000_000_000
 SEGMENT = "aaaaaaaa-aaaa-8aaa-8aaa-aaaa"

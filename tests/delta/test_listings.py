@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.store.delta.engine import Where
+from ledger.store.delta.engines.protocol import Where
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import threading
 import pytest
 from deltalake import DeltaTable
 
-from ledger.store.delta.engine import Where
-from ledger.store.delta.loaded import KEPT, MOST_FOLLOWED, LoadedTables
+from ledger.store.delta.engines.loaded_tables import KEPT, MOST_FOLLOWED, LoadedTables
+from ledger.store.delta.engines.protocol import Where
 from tests.delta.test_engines import QUEUE, Decision, rows
 
 

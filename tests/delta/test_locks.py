@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from ledger.store.delta.locks import StillLocked, TableLock
+from ledger.store.delta.commit.file_locks import StillLocked, TableLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from ledger.store.delta.locks import TableLock
+from ledger.store.delta.commit.file_locks import TableLock
 lock = TableLock(Path(sys.argv[1]), "visibility")
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)
@@ -22,7 +22,7 @@ with getattr(lock, sys.argv[2])():
 FORKING = """
 import os, sys
 from pathlib import Path
-from ledger.store.delta.locks import TableLock
+from ledger.store.delta.commit.file_locks import TableLock
 lock = TableLock(Path(sys.argv[1]), "visibility")
 with lock.exclusive():
     me = "child" if os.fork() == 0 else "parent"

@@ -9,9 +9,9 @@ from deltalake.transaction import AddAction
 
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
-from ledger.store.delta.engine import MOST_ALTERNATIVES, MOST_NAMED, Where
-from ledger.store.delta.lanes import Lanes, as_datetime
-from ledger.store.delta.tables import VISIBILITY
+from ledger.store.delta.engines.protocol import MOST_ALTERNATIVES, MOST_NAMED, Where
+from ledger.store.delta.model.tables import VISIBILITY
+from ledger.store.delta.state.lane_records import Lanes, as_datetime
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows
 
 #: As many as made delta-rs's stack overflow when one predicate named them all.

@@ -1,6 +1,6 @@
 """The open segments of one writer: what it appends to no more it knows no more."""
 
-from ledger.store.delta.sending import FEW_OPEN
+from ledger.store.delta.verbs.sending import FEW_OPEN
 
 OPEN = 60
 

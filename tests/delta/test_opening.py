@@ -16,8 +16,8 @@ from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
 from ledger.settings import Settings
 from ledger.store.delta import opening
-from ledger.store.delta.locks import TableLock
-from ledger.store.delta.tables import DESCRIPTION, TABLES
+from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.model.tables import DESCRIPTION, TABLES
 
 WITHOUT_SPARK = """
 import sys

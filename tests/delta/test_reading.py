@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ledger.store.delta import reading
+from ledger.store.delta.verbs import reading
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ledger.store.delta.engine import Where
+from ledger.store.delta.engines.protocol import Where
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 
 from ledger import Ledger
 from ledger.settings import Settings
-from ledger.store.delta.locks import NoLock
-from ledger.store.delta.spark_engine import SparkEngine
-from ledger.store.delta.store import DeltaStore
-from ledger.store.delta.tables import TABLES
-from ledger.store.delta.transaction import Transactions
-from ledger.store.delta.turns import Turns
+from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.commit.turns import Turns
+from ledger.store.delta.engines.spark import SparkEngine
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.store import DeltaStore
 
 THREADS, SENDS = 3, 4
 

@@ -8,7 +8,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import LedgerError, QueueDoesNotExist
 from ledger.settings import Settings
-from ledger.store.delta import upkeep as upkeep_module
+from ledger.store.delta.verbs import upkeep as upkeep_module
 from tests.clock import FrozenClock
 
 KEPT = OPEN = 60

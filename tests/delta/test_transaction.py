@@ -7,12 +7,12 @@ import pytest
 from ledger import Ledger
 from ledger.errors import ContentionOutlastedRetries
 from ledger.settings import Settings
-from ledger.store.delta.delta_rs import DeltaRsEngine
-from ledger.store.delta.engine import Conflict, Where
-from ledger.store.delta.locks import NoLock
-from ledger.store.delta.store import DeltaStore
-from ledger.store.delta.tables import TABLES
-from ledger.store.delta.transaction import Transactions
+from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.delta_rs import DeltaRsEngine
+from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.store import DeltaStore
 
 
 class LosesItsAnswers(DeltaRsEngine):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ledger.store.delta.turns import Turns
+from ledger.store.delta.commit.turns import Turns
 
 #: Long enough for a thread to get a turn that is free, on a busy machine.
 SOON = 20.0

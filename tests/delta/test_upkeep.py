@@ -3,9 +3,9 @@
 import pytest
 
 from ledger.errors import MessageDoesNotExist
-from ledger.store.delta.engine import Where
-from ledger.store.delta.tables import TABLES
-from ledger.store.delta.upkeep import FILES_WORTH_COMPACTING, UpkeepReport
+from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.upkeep import FILES_WORTH_COMPACTING, UpkeepReport
 from tests.clock import FrozenClock
 
 #: How long deleted messages keep their receipts here, and how long a segment is appended to.

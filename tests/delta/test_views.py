@@ -10,7 +10,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerError, SparkIsNeeded
-from ledger.store.delta.tables import TABLES
+from ledger.store.delta.model.tables import TABLES
 from tests.clock import FrozenClock
 
 STATES = ("visible", "delayed", "locked", "in_flight", "deleted", "expired")

@@ -6,7 +6,8 @@ import types
 import pytest
 
 from ledger import Ledger
-from ledger.store.delta import choose, transaction
+from ledger.store.delta.commit import transactions
+from ledger.store.delta.state import choosing
 from tests.clock import FrozenClock
 from tests.interleavings.scheduler import explore
 
@@ -28,8 +29,8 @@ def nothing_is_random(monkeypatch):
     def shuffle(lanes):
         lanes.sort(reverse=threading.current_thread().name.endswith(("1", "3")))
 
-    monkeypatch.setattr(choose, "random", types.SimpleNamespace(shuffle=shuffle))
-    monkeypatch.setattr(transaction, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(choosing, "random", types.SimpleNamespace(shuffle=shuffle))
+    monkeypatch.setattr(transactions, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

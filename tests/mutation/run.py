@@ -3,7 +3,7 @@
     python tests/mutation/run.py                      # every module below: minutes for the rules, hours for the store
     python tests/mutation/run.py rules/fifo.py        # one or several of them
     python tests/mutation/run.py store --sample 50    # of a folder's modules, at most 50 mutants each
-    python tests/mutation/run.py store/delta/groups.py --judges tests/delta/test_groups.py    # by these tests alone
+    python tests/mutation/run.py store/delta/verbs --judges tests/delta    # by these tests alone
 
 The tool is mutmut. It works in .mutation/ and the code stays as it is; it leaves alone constants outside functions and
 properties. Which tests judge which module stands in GROUPS. Prints a row a module, and the change of every mutant that
@@ -62,14 +62,23 @@ GROUPS = {
         ("tests/rules", "tests/store"),
     ),
     "pure": Group(
-        ("store/__init__.py", *(f"store/delta/{name}.py" for name in ("axis", "choose", "edits", "existing", "lanes"))),
+        (
+            "store/__init__.py",
+            "store/delta/model/run_algebra.py",
+            "store/delta/engines/edits.py",
+            *(f"store/delta/state/{name}.py" for name in ("choosing", "statuses", "lane_records")),
+        ),
         ("tests/store",),
         "fork",
         ("tests/store", "tests/delta", "tests/conformance"),
     ),
     "store": Group(
         tuple(
-            f"store/delta/{name}.py" for name in ("deciding", "groups", "moving", "outputs", "receivable", "receiving")
+            f"store/delta/{name}.py"
+            for name in (
+                *("state/snapshot", "state/fifo_groups", "state/receivable"),
+                *("verbs/moving", "verbs/output_writes", "verbs/receiving", "verbs/granting", "verbs/purging"),
+            )
         ),
         ("tests/store", "tests/delta", "tests/conformance", "tests/interleavings", "tests/output"),
         "forkserver",

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from ledger.errors import InvalidParameterValue, OutputNotWritten, OutputUnreadable
 from ledger.rules import output
-from ledger.store.delta.engine import Conflict
+from ledger.store.delta.engines.protocol import Conflict
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 from tests.output.test_write import Crash, crash

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ledger import Ledger
 from ledger.rules import limits
-from ledger.store.delta import upkeep
+from ledger.store.delta.verbs import upkeep
 from tests.properties.programs import Programs
 
 

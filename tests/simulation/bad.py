@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.store.delta.tables import HEAD, TABLES
+from ledger.store.delta.model.tables import HEAD, TABLES
 from tests.simulation.judge import violations
 from tests.simulation.log import File, Table, split
 from tests.simulation.programs import generate

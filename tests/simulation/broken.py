@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from ledger.errors import OutputUnreadable
 from ledger.rules import output, redrive
 from ledger.rules.attributes import limits_of
-from ledger.store.delta import groups, moving, output_tables, queues, receiving, store, upkeep
-from ledger.store.delta.upkeep import Upkeep
+from ledger.store.delta.state import fifo_groups
+from ledger.store.delta.verbs import moving, output_tables, queues, receiving, store, upkeep
+from ledger.store.delta.verbs.upkeep import Upkeep
 from tests.simulation import engine
 
 Patches = Callable[[contextlib.ExitStack], None]
@@ -47,7 +48,7 @@ def lane_by_the_way_taken(stack: contextlib.ExitStack) -> None:
 
 def groups_forgotten(stack: contextlib.ExitStack) -> None:
     """A thread with an older listing dropped the segments that it did not know from what all threads share."""
-    right = groups.Groups._members
+    right = fifo_groups.Groups._members
 
     def broken(self: Any, queue: str, seen: Any) -> Any:
         known = self._own.get(queue)
@@ -57,10 +58,10 @@ def groups_forgotten(stack: contextlib.ExitStack) -> None:
             self._own[queue] = known[0], rows.unify_dictionaries().combine_chunks()
             self._kept.pop(queue, None)
             foreign = ()
-            self._kept[queue] = known[0], foreign, groups._members_of(self._own[queue])
+            self._kept[queue] = known[0], foreign, fifo_groups._members_of(self._own[queue])
         return right(self, queue, seen)
 
-    _patch(stack, groups.Groups, "_members", broken)
+    _patch(stack, fifo_groups.Groups, "_members", broken)
 
 
 def clock_read_once(stack: contextlib.ExitStack) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import OutputUnreadable
-from ledger.store.delta.edits import require_expected
-from ledger.store.delta.engine import (
+from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
     Conflict,
@@ -27,8 +27,8 @@ from ledger.store.delta.engine import (
     require_next,
     unreadable,
 )
-from ledger.store.delta.failures import names_failures
-from ledger.store.delta.tables import INSTANT
+from ledger.store.delta.model.failures import names_failures
+from ledger.store.delta.model.tables import INSTANT
 from tests.simulation.log import File, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled

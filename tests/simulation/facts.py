@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ledger.rules.state import Record, Status, status
-from ledger.store.delta.tables import EXPIRED_BEFORE, INSTANT_COLUMNS, RECORD_COLUMNS
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, INSTANT_COLUMNS, RECORD_COLUMNS
 from tests.simulation.log import Change, File, Partition, Storage
 
 #: A message: its segment and its ordinal there.

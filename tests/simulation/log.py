@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.store.delta.engine import Conflict, Where
-from ledger.store.delta.tables import TABLES
+from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.model.tables import TABLES
 
 Partition = tuple[Any, ...]
 

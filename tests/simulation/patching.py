@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ledger.rules import limits
-from ledger.store.delta.retrying import Attempts
+from ledger.store.delta.commit.retrying import Attempts
 from tests.simulation.scheduler import Scheduler
 
 #: A quota that a handful of messages meets.
@@ -129,7 +129,7 @@ class AttemptsWithin(Attempts):
 
 
 #: What the product imports only when it is needed.
-_LOADED_LATE = ("ledger.store.delta.opening", "ledger.store.delta.upkeep", "ledger.store.delta.receipts")
+_LOADED_LATE = ("ledger.store.delta.opening", "ledger.store.delta.verbs.upkeep", "ledger.store.delta.verbs.receipts")
 _THREADING = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
 _THREADING.Lock, _THREADING.RLock = Mutex, lambda: Mutex(again=True)
 _STANDS_FOR = {id(time): Time, id(random): Random(), id(secrets): Secrets, id(threading): _THREADING}
@@ -148,7 +148,7 @@ def installed() -> Iterator[None]:
             other = _STANDS_FOR.get(id(value))
             if attribute == "pause" and isinstance(value, types.FunctionType):
                 other = pause
-            if attribute == "Attempts" and name == "ledger.store.delta.output_tables":
+            if attribute == "Attempts" and name == "ledger.store.delta.verbs.output_tables":
                 other = AttemptsWithin
             if other is not None:
                 undo.append((module, attribute, value))

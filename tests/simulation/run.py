@@ -10,7 +10,7 @@ from typing import Any
 from ledger.errors import LedgerError
 from ledger.ledger import Ledger
 from ledger.rules.message_id import message_id
-from ledger.store.delta.tables import TABLES
+from ledger.store.delta.model.tables import TABLES
 from tests.simulation import patching
 from tests.simulation.locks import SimulatedLock
 from tests.simulation.log import Storage

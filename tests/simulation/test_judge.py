@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.store.delta.tables import HEAD
+from ledger.store.delta.model.tables import HEAD
 from tests.simulation import patching
 from tests.simulation.bad import Bad, instant
 from tests.simulation.worlds import OUTPUTS, WORLDS

@@ -9,11 +9,11 @@ from typing import Any
 
 from ledger.ledger import Ledger
 from ledger.settings import Settings
-from ledger.store.delta.locks import NoLock
+from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import Opened
-from ledger.store.delta.store import DeltaStore
-from ledger.store.delta.tables import TABLES
-from ledger.store.delta.transaction import Transactions
+from ledger.store.delta.verbs.store import DeltaStore
 from tests.simulation.engine import SimulatedEngine, nobody
 from tests.simulation.log import Storage
 from tests.simulation.scheduler import BEGINNING

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.store.delta.axis import Runs
-from ledger.store.delta.choose import Deal, choose_lanes, choose_lanes_in_order, first_in_order
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order, first_in_order
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.edits import require_expected
-from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
-from ledger.store.delta.lanes import EDITS
-from ledger.store.delta.tables import QUEUES, VISIBILITY
+from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
+from ledger.store.delta.model.tables import QUEUES, VISIBILITY
+from ledger.store.delta.state.lane_records import EDITS
 
 EVERYTHING = Where()
 

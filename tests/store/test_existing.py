@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.rules.state import Record, Retention, expires_at, status
-from ledger.store.delta.axis import Runs
-from ledger.store.delta.engine import SEGMENT_FILES
-from ledger.store.delta.existing import STATES, existing, states
-from ledger.store.delta.lanes import Lanes
-from ledger.store.delta.stock import Listing
-from ledger.store.delta.tables import VISIBILITY
+from ledger.store.delta.engines.protocol import SEGMENT_FILES
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.tables import VISIBILITY
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.state.statuses import STATES, existing, states
 
 NOW = 1_000
 INSTANTS = st.integers(NOW - 3, NOW + 3)

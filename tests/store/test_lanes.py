@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.store.delta.axis import ABSENT, Runs
-from ledger.store.delta.engine import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.lanes import Lanes, as_datetime
-from ledger.store.delta.tables import HEAD, VISIBILITY
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model.tables import HEAD, VISIBILITY
+from ledger.store.delta.state.lane_records import Lanes, as_datetime
 
 RECORDS = [
     Record("r1", None, 1, 1_000, 1_000, 31_000),

@@ -17,18 +17,18 @@ from ledger.place import here
 from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
 from ledger.settings import ENGINES, Settings
-from ledger.store.delta.engine import Engine, reason
-from ledger.store.delta.locks import NoLock, TableLock
-from ledger.store.delta.storage_clock import StorageClock, probe
-from ledger.store.delta.storage_safety import require_safe
-from ledger.store.delta.store import DeltaStore
-from ledger.store.delta.tables import TABLES
-from ledger.store.delta.transaction import Transactions
+from ledger.store.delta.commit.file_locks import NoLock, TableLock
+from ledger.store.delta.commit.storage_clock import StorageClock, probe
+from ledger.store.delta.commit.storage_safety import require_safe
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.protocol import Engine, reason
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ledger.store.delta.frames import Frames
+    from ledger.store.delta.dataframes.frames import Frames
 
 
 @dataclass(frozen=True)
@@ -166,10 +166,10 @@ def _engine(
             if scheme not in SAFE_FOR_SPARK:
                 raise InvalidParameterValue("root", root, *unknown(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
-        from ledger.store.delta.delta_rs import DeltaRsEngine
+        from ledger.store.delta.engines.delta_rs import DeltaRsEngine
 
         return DeltaRsEngine(locations, storage_options)
-    from ledger.store.delta.spark_engine import SparkEngine
+    from ledger.store.delta.engines.spark import SparkEngine
 
     return SparkEngine(spark, locations)
 
@@ -177,7 +177,7 @@ def _engine(
 def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> Engine | None:
     if spark is None or chosen.name == "spark":
         return None if spark is None else chosen
-    from ledger.store.delta.spark_engine import SparkEngine
+    from ledger.store.delta.engines.spark import SparkEngine
 
     return SparkEngine(spark, locations)
 
@@ -185,6 +185,6 @@ def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str
 def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str]) -> Frames | None:
     if spark is None:
         return None
-    from ledger.store.delta.frames import Frames
+    from ledger.store.delta.dataframes.frames import Frames
 
     return Frames(spark, store, locations)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
-from ledger.store.delta.spark_engine import create_table
-from ledger.store.delta.tables import TABLES
+from ledger.store.delta.engines.spark_tables import create_table
+from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,174 @@
+"""Choose, decide, merge: one closure, tried until it wins, or until ContentionOutlastedRetries."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from ledger.errors import StorageFailed
+from ledger.settings import Settings
+from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.turns import Turns
+from ledger.store.delta.engines.protocol import Conflict, Engine, Snapshot, Where
+from ledger.store.delta.model.tables import TABLES
+
+Answer = TypeVar("Answer")
+log = logging.getLogger("ledger.verbs")
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Answer]):
+    """A decision: what to merge where, and the answer once that is a version. No edits: nothing to commit."""
+
+    snapshot: Snapshot
+    where: Where
+    edits: pa.Table
+    events: list[dict[str, Any]]
+    answer: Callable[[int], Answer]
+    #: The time of the decision, in milliseconds.
+    at: int
+    #: The versions of other tables that it was made on, as far as it read them: what a view of the past goes by.
+    read: Mapping[str, int] = field(default_factory=dict)
+
+
+class Transactions:
+    """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        locks: Mapping[str, Any],
+        alone: bool,
+        settings: Settings,
+        owner: str,
+        on_step: Callable[[str], None] | None = None,
+        before_turn: Callable[[], None] | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        self._engine, self._locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
+        self._on_step = on_step or (lambda step: None)
+        self._before_turn = before_turn or (lambda: None)
+        self._turns = turns or Turns()
+
+    def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
+        """Tries `decide(losses)` and commits its plan as one MERGE.
+
+        Raises ContentionOutlastedRetries and StorageFailed.
+        """
+        operation, attempts = secrets.token_hex(8), self.attempts(verb)
+        for losses in attempts:
+            with self.turn(table, queue, losses):
+                plan = decide(losses)
+                if not plan.edits.num_rows:
+                    return plan.answer(plan.snapshot.version)
+                self.step("chosen")
+                metadata = {**self.metadata(operation, verb, queue, plan.at, plan.events), "read": dict(plan.read)}
+                version = self.commit(
+                    table,
+                    metadata,
+                    plan.snapshot.version,
+                    lambda p=plan, m=metadata: self._engine.merge(p.snapshot, table, p.where, p.edits, m),
+                    attempts,
+                    plan.snapshot.read_at,
+                )
+                if version is not None:
+                    self.step("committed")
+                    return plan.answer(version)
+        raise attempts.outlasted()
+
+    def attempts(self, verb: str) -> Attempts:
+        """As many tries as the setting maximum_attempts says."""
+        return Attempts(verb, self._settings.maximum_attempts)
+
+    def commit(
+        self,
+        table: str,
+        metadata: Mapping[str, Any],
+        since: int,
+        write: Callable[[], int],
+        attempts: Attempts,
+        read_at: float | None = None,
+    ) -> int | None:
+        """The version that `write` committed, whatever became of its answer; None when another writer was first.
+
+        A debug line in the log "ledger.verbs" says how long it all took: to load what the decision is about, the wait
+        for the turn included (until `read_at`, in monotonic seconds), to decide, and to commit.
+
+        Every commit that says no, in whatever words, is looked for by its operation in the log after version `since`: a
+        conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes after it.
+        Raises StorageFailed.
+        """
+        decided_at = time.monotonic()
+        version = self._committed(table, metadata, since, write)
+        took = (
+            (read_at or decided_at) - attempts.began,
+            decided_at - (read_at or decided_at),
+            time.monotonic() - decided_at,
+        )
+        log.debug(
+            "%s of %s, attempt %d: load %.1f ms, decide %.1f ms, commit %.1f ms, %s",
+            metadata["verb"],
+            metadata["queue"] or "the ledger",
+            attempts.losses + 1,
+            *(1_000 * seconds for seconds in took),
+            "lost to another writer" if version is None else f"version {version} of {table}",
+        )
+        return version
+
+    def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
+        verb = metadata["verb"]
+        try:
+            return write()
+        except (Conflict, StorageFailed) as error:
+            try:
+                version = self.landed(table, metadata["operation"], since)
+            except StorageFailed as blind:
+                raise StorageFailed(blind.place, blind.cause, verb, unknown=True) from error
+            if version is None and isinstance(error, StorageFailed):
+                # On a local path what failed is over. Elsewhere a request that nobody waits for may still arrive.
+                local = not isinstance(self._locks[table], NoLock)
+                raise StorageFailed(error.place, error.cause, verb, unknown=not local) from error
+            return version
+
+    def step(self, name: str) -> None:
+        """Tells whoever listens that a verb has come so far."""
+        self._on_step(name)
+
+    def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
+        """What a commit says of itself; the receipts ledger is filled from it."""
+        return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
+
+    def landed(self, table: str, operation: str, since: int) -> int | None:
+        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it."""
+        for commit in self._engine.history(table, since):
+            if commit.metadata.get("operation") == operation:
+                return commit.version
+        return None
+
+    @contextmanager
+    def turn(self, table: str, queue: str | None = None, losses: int = 0) -> Iterator[None]:
+        """A context in which one commit to a table is safe. With a queue, this process's verbs on it take turns; in a
+        table without partitions all of them do, as they all conflict."""
+        one = nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
+        # First the threads' turn, then the files' lock: whoever holds that never waits for a thread.
+        with one:
+            self._before_turn()
+            lock = self._locks[table]
+            with lock.exclusive() if self._alone or self._waits(losses) else lock.shared():
+                yield
+
+    def _waits(self, losses: int) -> bool:
+        return losses >= self._settings.losses_before_waiting
+
+    def spark_turn(self, table: str) -> Any:
+        """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        self._before_turn()
+        return self._locks[table].exclusive()

@@ -1,0 +1,1 @@
+"""What needs Spark to move rows: sends, claims, handles and outputs as DataFrames, and the analysts' views."""

@@ -1,0 +1,253 @@
+"""A DataFrame to be sent, read into columns of messages: bodies, and what else its rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
+from ledger.rules import message_attributes as attribute_rules
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
+from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, too_long
+from ledger.rules.text import FORBIDDEN
+from ledger.store.delta.model.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: How a task says that a row cannot be sent: the field and the bound stand behind it.
+REFUSED = "ledger refuses a row:"
+#: What stands there instead of a field when the refusal has an error, or words, of its own.
+MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
+#: Beside the body: the columns that mean something when a DataFrame has them, and their types.
+MEANINGFUL = {
+    "delay_seconds": ("int", "bigint", "smallint", "tinyint"),
+    "message_group_id": ("string",),
+    "message_deduplication_id": ("string",),
+    "message_attributes": (
+        "map<string,string>",
+        "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
+    ),
+}
+
+
+def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None) -> dict[str, Column]:
+    """The columns body, delay (seconds), message_group_id, message_deduplication_id and message_attributes of a
+    DataFrame's rows, each failing its task when a row's value is refused."""
+    from pyspark.sql import functions as F
+
+    fifo, kinds = is_fifo(queue), dict(frame.dtypes)
+    text = _body(frame, body)
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
+    named = {
+        name: kinds[name] for name in MEANINGFUL if name in kinds and (body is not None or "body" in kinds or fifo)
+    }
+    for name, kind in named.items():
+        if kind not in MEANINGFUL[name]:
+            raise InvalidParameterValue(
+                "column", name, f"It is {kind} and must be {' or '.join(MEANINGFUL[name])}", "Cast it."
+            )
+    if fifo and "message_group_id" not in named:
+        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
+    most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
+    group = F.col("message_group_id") if "message_group_id" in named else F.lit(None).cast("string")
+    return {
+        "body": _sendable(text, most),
+        "delay": _delay(queue, "delay_seconds" in named),
+        "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
+        "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
+        "message_attributes": _attributes(named.get("message_attributes"), most - size),
+    }
+
+
+def fingerprint() -> list[Column]:
+    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes."""
+    from pyspark.sql import functions as F
+
+    attributes = F.array_sort(F.map_entries("message_attributes"))
+    row = F.xxhash64("body", F.coalesce("message_group_id", F.lit("")), attributes)
+    return [F.count(F.lit(1)), F.sum(row.cast("decimal(20, 0)"))]
+
+
+def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    default = F.lit(int(queue["DelaySeconds"])).cast("bigint")
+    if not is_given or is_fifo(queue):
+        return default
+    given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
+    return checked(
+        given,
+        given.between(0, MAXIMUM_DELAY),
+        "DelaySeconds",
+        f"A row's delay must be from 0 to {MAXIMUM_DELAY}",
+        "bigint",
+    )
+
+
+def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("string")
+    if not is_fifo(queue):
+        return nothing
+    given = F.col("message_deduplication_id") if is_given else nothing
+    if queue["ContentBasedDeduplication"] == "true":
+        given = F.coalesce(given, F.sha2(text, 256))
+    elif not is_given:
+        raise InvalidParameterValue(
+            "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
+        )
+    return _identifier(given, "MessageDeduplicationId", required=True)
+
+
+def _attributes(kind: str | None, room: Column) -> Column:
+    """Twin of rules.message_attributes: what it refuses, and what has no room beside the body, fails its task."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    stored = from_arrow_type(MESSAGES.field("message_attributes").type)
+    if kind is None:
+        return F.lit(None).cast(stored)
+    given = F.col("message_attributes")
+    if kind == "map<string,string>":
+        one = "named_struct('data_type', 'String', 'string_value', value, 'binary_value', CAST(NULL AS BINARY))"
+        given = F.expr(f"transform_values(message_attributes, (name, value) -> {one})")
+    given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
+    entries = F.map_entries(given)
+    size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
+    right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
+    said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
+    sound = checked(given, given.isNull() | right, "MessageAttributes", said, stored)
+    return F.when(given.isNull() | (size <= room), sound).otherwise(_refuse(TOO_LONG, F.lit(""), stored))
+
+
+def _of_one_kind(one: Column) -> Column:
+    """The attribute with the value that its type asks for, and not the other."""
+    from pyspark.sql import functions as F
+
+    kind = one["data_type"]
+    text, binary = (
+        F.when(~kind.startswith("Binary"), one["string_value"]),
+        F.when(kind.startswith("Binary"), one["binary_value"]),
+    )
+    return F.struct(kind.alias("data_type"), text.alias("string_value"), binary.alias("binary_value"))
+
+
+def _is_attribute(entry: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    name, kind = entry["key"], entry["value"]["data_type"]
+    text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
+    longest = attribute_rules.LONGEST_NAME
+    named = name.rlike(_whole(attribute_rules.JAVA_NAME)) & (F.length(name) <= longest)
+    typed = kind.rlike(_whole(attribute_rules.TYPE)) & (F.length(kind) <= longest)
+    number = ~kind.startswith("Number") | text.rlike(_whole(attribute_rules.NUMBER))
+    said = (F.length(text) > 0) & number & _has_right_characters(text)
+    value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(said)
+    return F.coalesce(named & typed & value, F.lit(False))
+
+
+def _size_of(entry: Column) -> Column:
+    """Twin of rules.message_attributes.size_of, of one attribute."""
+    from pyspark.sql import functions as F
+
+    one = entry["value"]
+    value = F.coalesce(F.octet_length(one["binary_value"]), F.octet_length(one["string_value"]), F.lit(0))
+    return F.octet_length(entry["key"]) + F.coalesce(F.octet_length(one["data_type"]), F.lit(0)) + value
+
+
+def _whole(pattern: str) -> str:
+    """A pattern that matches whole texts only; Java's $ would let a line end pass."""
+    return rf"\A(?:{pattern})\z"
+
+
+def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
+    """What a failed send to a queue was refused for; None when it failed otherwise."""
+    said = str(error)
+    at = said.find(REFUSED)
+    if at < 0:
+        return None
+    field, bound = (part.strip() for part in said[at + len(REFUSED) :].split("|")[:2])
+    if field == MISSING:
+        refused: LedgerError = MissingParameter(bound)
+    elif field == CHARACTER:
+        refused = InvalidMessageContents(bound)
+    elif field == TOO_LONG:
+        refused = too_long("of a row", int(queue["MaximumMessageSize"]))
+    else:
+        refused = InvalidParameterValue(field, "of a row", bound)
+    return refused.advised("Nothing was sent. Filter such rows.")
+
+
+def _sendable(text: Column, most: int) -> Column:
+    """Twin of rules.message.body."""
+    from pyspark.sql import functions as F
+
+    size = F.octet_length(text)
+    first = F.regexp_extract(text, FORBIDDEN, 0)
+    # Bytes that are no UTF-8 are no character, and have no name.
+    name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(first, "UTF-16BE")), "^0+(?=.)", ""))
+    named = F.when(F.is_valid_utf8(text), name).otherwise(F.lit("no UTF-8"))
+    return (
+        F.when(F.coalesce(size, F.lit(0)) == 0, _refuse(MISSING, F.lit("MessageBody")))
+        .when(size > most, _refuse(TOO_LONG, F.lit("")))
+        .when(_has_right_characters(text), text)
+        .otherwise(_refuse(CHARACTER, named))
+    )
+
+
+def _has_right_characters(text: Column) -> Column:
+    """Twin of rules.text.forbidden, M1."""
+    from pyspark.sql import functions as F
+
+    return F.is_valid_utf8(text) & ~text.rlike(FORBIDDEN)
+
+
+def _refuse(field: str, said: Column, kind: Any = "string") -> Column:
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.concat(F.lit(f"{REFUSED}{field}|"), said, F.lit("|"))).cast(kind)
+
+
+def checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
+    """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`)."""
+    from pyspark.sql import functions as F
+
+    return F.when(right, value).otherwise(_refuse(field, F.lit(bound), kind))
+
+
+def _identifier(value: Column, field: str, *, required: bool) -> Column:
+    right = value.rlike(_whole(IDENTIFIER))
+    right = right & value.isNotNull() if required else right | value.isNull()
+    return checked(
+        value, right, field, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+    )
+
+
+def _body(frame: DataFrame, body: str | None) -> Column:
+    """The column of bodies: the one named, `body`, or the whole row as JSON."""
+    from pyspark.sql import functions as F
+
+    kinds = dict(frame.dtypes)
+    if body is None and "body" not in kinds:
+        if not kinds:
+            raise InvalidParameterValue("column", "body", "The DataFrame has no columns")
+        return F.to_json(F.struct("*"))
+    name = body or "body"
+    if name not in kinds:
+        raise InvalidParameterValue(
+            "column",
+            name,
+            f"The DataFrame has no such column; it has {', '.join(kinds)}",
+            "Name another one with body=.",
+        )
+    if kinds[name] != "string":
+        raise InvalidParameterValue(
+            "column",
+            name,
+            f"It is {kinds[name]} and must be string",
+            "Cast it, or drop the column to send rows as JSON.",
+        )
+    return F.col(f"`{name}`")

@@ -1,0 +1,122 @@
+"""The rules' renderings as Spark expressions; tests hold each to its twin in `ledger.rules`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.rules.message_attributes import SENDER
+from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
+from ledger.rules.receipt_handle import PATTERN
+from ledger.store.delta.model.tables import EXPIRED_BEFORE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+#: Messages and runs are joined by blocks of this many ordinals (two to the power of), so that each meets few others.
+BLOCK_SHIFT = 10
+#: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
+BITMAP = 32_768
+
+#: Twin of rules.state.status: columns of a message, joined with what is recorded about it, its `expires_at` (null: not
+#: looked at), and `{now}`.
+STATUS = """CASE
+    WHEN deleted_at IS NOT NULL THEN 'deleted'
+    WHEN moved_to IS NOT NULL THEN 'moved'
+    WHEN expires_at <= {now} THEN 'expired'
+    WHEN visible_at > {now} AND receipt_id IS NOT NULL THEN 'in flight'
+    WHEN visible_at > {now} THEN 'locked'
+    WHEN available_at > {now} THEN 'delayed'
+    ELSE 'visible' END"""
+
+#: The attributes that a message's sender gave it, without what is stored beside them; null when there are none.
+USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
+    THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
+SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
+
+#: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
+EXPIRES_AT = """timestamp_millis(CASE
+    WHEN unix_millis(coalesce(enqueued_at, sent_at)) <= {expired_before}
+        THEN least(unix_millis(coalesce(enqueued_at, sent_at)) + {period}, {expired_before})
+    ELSE unix_millis(coalesce(enqueued_at, sent_at)) + {period} END)""".format(
+    period="1000 * CAST(queues.attributes['MessageRetentionPeriod'] AS BIGINT)",
+    expired_before=f"CAST(coalesce(try_element_at(queues.attributes, '{EXPIRED_BEFORE}'), '-1') AS BIGINT)",
+)
+
+
+def message_id(segment_name: Column, seq: Column) -> Column:
+    """Twin of rules.message_id.message_id."""
+    from pyspark.sql import functions as F
+
+    return F.concat(segment_name, F.lpad(F.lower(F.hex(seq)), 8, "0"))
+
+
+def receipt_handle(queue: Column, lane: Column, segment_name: Column, seq: Column, receipt_id: Column) -> Column:
+    """Twin of rules.receipt_handle.encode."""
+    from pyspark.sql import functions as F
+
+    text = F.concat_ws(".", queue, lane.cast("string"), segment_name, seq.cast("string"), receipt_id)
+    return F.concat(text, F.lit("."), _checksum(text))
+
+
+def handle_is_valid(handle: Column, queue: str) -> Column:
+    """Twin of rules.receipt_handle.decode: whether the text is a handle of the queue with this id."""
+    from pyspark.sql import functions as F
+
+    checksum = F.substring_index(handle, ".", -1)
+    body = F.substr(handle, F.lit(1), F.length(handle) - F.lit(9))
+    right = handle.rlike(PATTERN) & (checksum == _checksum(body)) & F.startswith(handle, F.lit(queue + "."))
+    # Only what has a handle's form has an ordinal to look at.
+    return F.coalesce(F.when(right, handle_parts(handle)["seq"] < SEQ_BOUND), F.lit(False))
+
+
+def handle_parts(handle: Column) -> dict[str, Column]:
+    """lane, segment, seq and receipt_id of a valid handle."""
+    from pyspark.sql import functions as F
+
+    part = F.split(handle, r"\.")
+    return {
+        "lane": F.element_at(part, -5).cast("int"),
+        "segment": F.element_at(part, -4),
+        "seq": F.element_at(part, -3).cast("bigint"),
+        "receipt_id": F.element_at(part, -2),
+    }
+
+
+def segment_of_send(key: str, ordinal: Column) -> Column:
+    """Twin of rules.message_id.segment for one send's key."""
+    from pyspark.sql import functions as F
+
+    first = segment(key, 0)
+    high = (int(key[14:18], 16) & 0x3FFF) << (ORDINAL_BOUND.bit_length() - 1)
+    low = F.lpad(F.lower(F.hex(F.lit(high) + ordinal)), 8, "0")
+    return F.concat(
+        F.lit(first[:17]),
+        F.substring(low, 1, 1),
+        F.lit("-8"),
+        F.substring(low, 2, 3),
+        F.lit("-"),
+        F.substring(low, 5, 4),
+    )
+
+
+def block(seq: str) -> str:
+    """SQL: the block of an ordinal."""
+    return f"shiftright({seq}, {BLOCK_SHIFT})"
+
+
+def status(now: str) -> Column:
+    """Twin of rules.state.status, at the instant `now` (a SQL expression)."""
+    from pyspark.sql import functions as F
+
+    return F.expr(STATUS.format(now=now))
+
+
+def instant_literal(milliseconds: int) -> str:
+    """SQL: an instant."""
+    return f"timestamp_millis({milliseconds})"
+
+
+def _checksum(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lpad(F.lower(F.hex(F.crc32(text.cast("binary")))), 8, "0")

@@ -1,0 +1,157 @@
+"""What moves rows: a claim's messages as a DataFrame, and DataFrames of receipt handles turned into actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import Limits
+from ledger.rules.visibility import Verb
+from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store.delta.dataframes import columns
+from ledger.store.delta.dataframes.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
+from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
+from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
+from ledger.store.delta.engines.protocol import Where, tuple_of
+from ledger.store.delta.engines.spark_tables import arrow_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ledger.store.delta.verbs.store import DeltaStore
+
+#: Up to so many segments are named in a query; beyond that their lanes are.
+SEGMENTS_BY_NAME = 1_000
+#: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
+AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
+#: Columns that mean something, and are of another type than text.
+NO_TEXT = ("delay_seconds", "message_attributes")
+MESSAGE_COLUMNS = (
+    "message_id",
+    "body",
+    "message_attributes",
+    "message_group_id",
+    "message_deduplication_id",
+    "sequence_number",
+    "sent_at",
+    "first_received_at",
+    "receive_count",
+    "receipt_handle",
+    "sender_id",
+)
+
+
+class Frames:
+    """The DataFrame side of a store, on the user's own session."""
+
+    def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
+        self._spark, self._store, self._locations = spark, store, locations
+        self.send = BulkSender(spark, store, locations).send
+
+    def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
+        """The messages of a grant with MESSAGE_COLUMNS; only their segments are read."""
+        from pyspark.sql import functions as F
+
+        runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
+        messages = self._spark.read.format("delta").load(self._locations["messages"]).where(self._homes(runs).sql())
+        held = in_blocks(arrow_frame(self._spark, runs), "lane AS held_lane", "first_received_at", "receive_count")
+        receipt = F.lit(grant.receipt_id if grant else None).cast("string")
+        handle = columns.receipt_handle(F.lit(queue.id), F.col("held_lane"), F.col("segment"), F.col("seq"), receipt)
+        return (
+            messages.withColumn("block", F.expr(columns.block("seq")))
+            .join(F.broadcast(held), ["segment", "block"], "inner")
+            .where("seq BETWEEN first_seq AND last_seq")
+            .withColumn("message_id", columns.message_id(F.col("segment"), F.col("seq")))
+            .withColumn("first_received_at", F.expr("timestamp_millis(first_received_at)"))
+            .withColumn("receipt_handle", handle)
+            .withColumn("sender_id", F.expr(columns.SENDER_ID))
+            .withColumn("message_attributes", F.expr(columns.USER_ATTRIBUTES))
+            .select(*MESSAGE_COLUMNS)
+        )
+
+    def _homes(self, runs: pa.Table) -> Where:
+        """Where the messages of runs lie: by segment, or when those are too many by the queues they were sent to."""
+        where = None
+        for queue, segments in self._store.stocks.newest().homes(runs["segment"].unique().to_pylist()).items():
+            named = tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None
+            where = Where(queue, None, named, also=where)
+        return (where or Where(None, (-1,))).bounded()
+
+    def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
+        """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS. Raises
+        InvalidParameterValue for what is no such predicate, or fails on a message."""
+        from pyspark.sql import functions as F
+
+        from ledger.store.delta.dataframes.views import view_statement
+
+        tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
+        rows = self._spark.sql(view_statement("messages", tables, columns.instant_literal(now)))
+        with _predicate(where, rows.columns):
+            named = rows.where(F.col("queue") == queue.name).where(where)
+            return runs_of_bits(named.select("lane", "segment", "seq"))
+
+    def of(self, table: pa.Table) -> DataFrame:
+        """A user's Arrow table as a DataFrame. Spark has no type for a column of nothing: it becomes texts, or is left
+        out where it would be no text."""
+        empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
+        table = table.drop_columns([name for name in empty if name in NO_TEXT])
+        typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
+        return arrow_frame(self._spark, pa.table(typed))
+
+    def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
+        """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
+        each. They are evaluated here, once."""
+        from functools import reduce
+
+        frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
+        return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
+
+    def _asked(self, verb: Verb, handles: Any, timeout: Any) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if isinstance(handles, list):
+            handles, timeout = table_of_list(handles, timeout), TIMEOUTS
+        frame = self.of(handles) if isinstance(handles, pa.Table) else handles
+        require_column(frame, "receipt_handle", "string")
+        if isinstance(timeout, str):
+            require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
+            seconds = F.col(f"`{timeout}`").cast("bigint")
+        else:
+            seconds = F.lit(timeout).cast("bigint")
+        action = "delete" if verb is Verb.DELETE else "change"
+        return frame.select("receipt_handle", F.lit(action).alias("verb"), seconds.alias("timeout"))
+
+
+@contextmanager
+def _predicate(where: str, names: Sequence[str]) -> Iterator[None]:
+    """Turns what Spark says against a predicate into InvalidParameterValue."""
+    try:
+        yield
+    except Exception as error:
+        # From the parser, from its analysis, or from a row (a text that is no number), in which case it may stand deep
+        # in a trace of Java's: what they share is the form.
+        said = AGAINST_SQL.search(str(error))
+        if said is None:
+            raise
+        bound = " ".join(said[1].split()).rstrip(".")[:400]
+        fix = f"It is SQL's, on the columns of the view messages: {', '.join(names)}. Nothing was moved."
+        raise InvalidParameterValue("where", where, bound, fix) from error
+
+
+def require_column(frame: DataFrame, name: str, *types: str) -> None:
+    """Raises InvalidParameterValue when the DataFrame has no such column, or one of another type."""
+    kinds = dict(frame.dtypes)
+    if name not in kinds:
+        raise InvalidParameterValue(
+            "column",
+            name,
+            f"The DataFrame has no such column; it has {', '.join(kinds)}",
+            "Rename or name another one.",
+        )
+    if kinds[name] not in types:
+        raise InvalidParameterValue("column", name, f"It is {kinds[name]} and must be {' or '.join(types)}", "Cast it.")

@@ -1,0 +1,153 @@
+"""DataFrames of receipt handles: turned into actions for the store, and its outcomes into a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import Limits, visibility_timeout
+from ledger.rules.outcomes import ERRORS
+from ledger.rules.outcomes import error as error_of
+from ledger.rules.visibility import Outcome, Verb
+from ledger.shown import LONGEST_TEXT
+from ledger.store import RUNS, Action, QueueRecord
+from ledger.store.delta.dataframes import columns
+from ledger.store.delta.dataframes.frame_runs import bitmaps, in_blocks, runs_table
+from ledger.store.delta.engines.spark_tables import arrow_frame
+from ledger.store.delta.model import run_algebra
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: In a sentence of the rules: what stands for a row's handle and timeout.
+HANDLE, TIMEOUT = "{receipt_handle}", "{timeout}"
+#: The column of timeouts of a list.
+TIMEOUTS = "visibility_timeout"
+
+
+@dataclass(frozen=True)
+class HandleFrame:
+    """Distinct receipt handles, what to do through each, and after the store acted: a row with the outcome for each.
+
+    `read`: the handles taken apart, as they were when they were looked at; `actions`: the same as runs.
+    """
+
+    read: DataFrame
+    actions: list[Action]
+    limits: Limits
+
+    @classmethod
+    def evaluated(cls, queue: QueueRecord, asked: DataFrame, limits: Limits) -> HandleFrame:
+        """Looks at the handles once: a frame that changes (drawn by chance, or joined with what is in flight) is asked
+        no second time for the outcomes. A checkpoint, and not Spark's cache: that would serve an equal plan's rows of
+        before, and take from users what they cached themselves."""
+        read = _read(queue, asked, limits).localCheckpoint()
+        return cls(read.distinct(), cls._actions(read), limits)
+
+    @staticmethod
+    def _actions(read: DataFrame) -> list[Action]:
+        """The wishes as runs. The driver gets a bit per message, whatever the number of handles."""
+        rows = bitmaps(read.where("valid"), "verb", "timeout", "receipt_id").to_pylist()
+        runs: dict[tuple[Verb, str, int], list[tuple[int, str, np.ndarray, np.ndarray]]] = {}
+        for row in rows:
+            verb = Verb.DELETE if row["verb"] == "delete" else Verb.CHANGE
+            first, last = run_algebra.ones(row["bitmap"])
+            start = row["bucket"] * columns.BITMAP
+            runs.setdefault((verb, row["receipt_id"], row["timeout"]), []).append(
+                (row["lane"], row["segment"], first + start, last + start)
+            )
+        return [Action(verb, receipt, runs_table(parts), timeout) for (verb, receipt, timeout), parts in runs.items()]
+
+    def outcomes(self, answers: Sequence[pa.Table]) -> DataFrame:
+        """A row (receipt_handle, action, outcome, error_code, error_message) for every distinct handle and action."""
+        from pyspark.sql import functions as F
+
+        spark = self.read.sparkSession
+        parts = [
+            answer.append_column("verb", pa.array(["delete" if action.verb is Verb.DELETE else "change"] * len(answer)))
+            .append_column("timeout", pa.array([action.timeout] * len(answer), pa.int64()))
+            .append_column("receipt_id", pa.array([action.receipt_id] * len(answer)))
+            for action, answer in zip(self.actions, answers)
+        ]
+        known = pa.concat_tables(parts) if parts else _no_outcomes()
+        found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
+        read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
+        same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
+        same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
+        inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
+        joined = read.join(F.broadcast(found), [*same, inside], "left")
+        outcome = F.coalesce(
+            F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)),
+            F.col("found.outcome"),
+            F.lit(Outcome.INVALID.value),
+        )
+        action = F.expr(
+            "CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END"
+        )
+        code = message = F.lit(None).cast("string")
+        for (verb, failed), kind in ERRORS.items():
+            name = "delete" if verb is Verb.DELETE else "change"
+            is_this = (F.col("read.verb") == name) & (outcome == failed.value)
+            code = F.when(is_this, kind.code).otherwise(code)
+            said = error_of(verb, failed, HANDLE, TIMEOUT, self.limits.maximum_visibility_timeout).message
+            message = F.when(is_this, said).otherwise(message)
+        message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
+        # The handle last: it is the users' text, and may say whatever it likes.
+        for place, value in ((TIMEOUT, F.col("read.timeout").cast("string")), (HANDLE, F.col("read.receipt_handle"))):
+            # As `errors.shown` shows them.
+            text = F.coalesce(value, F.lit("None"))
+            cut = F.concat(F.substring(text, 1, LONGEST_TEXT - 3), F.lit("..."))
+            text = F.when(F.length(text) > LONGEST_TEXT, cut).otherwise(text)
+            message = F.replace(message, F.lit(place), text)
+        return joined.select(
+            F.col("read.receipt_handle").alias("receipt_handle"),
+            action.alias("action"),
+            outcome.alias("outcome"),
+            code.alias("error_code"),
+            message.alias("error_message"),
+        )
+
+
+def _read(queue: QueueRecord, asked: DataFrame, limits: Limits) -> DataFrame:
+    """Handles taken apart. `valid`: to be acted on; `refused`: its timeout is null or out of range."""
+    from pyspark.sql import functions as F
+
+    most = limits.maximum_visibility_timeout
+    bad_timeout = "timeout IS NULL OR timeout < 0" + ("" if most is None else f" OR timeout > {most}")
+    right = columns.handle_is_valid(F.col("receipt_handle"), queue.id)
+    part = {
+        name: F.when(F.col("right"), column) for name, column in columns.handle_parts(F.col("receipt_handle")).items()
+    }
+    return (
+        asked.withColumn("right", right)
+        .withColumns(part)
+        .withColumn("refused", F.expr(f"right AND ({bad_timeout})"))
+        .withColumn("valid", F.expr("right AND NOT refused"))
+    )
+
+
+def _out_of_bounds(limits: Limits) -> str:
+    """The sentence about a timeout that is out of bounds."""
+    try:
+        visibility_timeout(TIMEOUT, limits)
+    except InvalidParameterValue as error:
+        return error.message
+    raise AssertionError("a text is no timeout")
+
+
+def table_of_list(handles: list[str | None], timeout: Any) -> pa.Table:
+    """A list of handles with their timeouts as a table; what is no timeout is null, and refused as one."""
+    given = timeout if isinstance(timeout, Sequence) else [timeout] * len(handles)
+    seconds = [one if type(one) is int and abs(one) < 1 << 62 else None for one in given]
+    columns = {"receipt_handle": pa.array(handles, pa.string()), TIMEOUTS: pa.array(seconds, pa.int64())}
+    return pa.table(columns)
+
+
+def _no_outcomes() -> pa.Table:
+    names = [("outcome", pa.string()), ("verb", pa.string()), ("timeout", pa.int64()), ("receipt_id", pa.string())]
+    return pa.schema([*RUNS, *names]).empty_table()

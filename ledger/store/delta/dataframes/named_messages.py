@@ -1,0 +1,135 @@
+"""Which messages the rows of an output are about: read from a column of message ids or receipt handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.errors import ReceiptHandleIsInvalid
+from ledger.rules import message_id as ids
+from ledger.rules.receipt_handle import decode
+from ledger.store import RUNS, count_messages
+from ledger.store.delta.dataframes import columns
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: What a value of such a column can be.
+ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
+
+
+@dataclass(frozen=True)
+class Named:
+    """What some values name: messages (segment, first_seq, last_seq; sorted, without doubles), the receipts of handles,
+    and how many values are null, or are neither an id nor a handle of the queue; `example` is one of those."""
+
+    messages: pa.Table
+    receipts: frozenset[str]
+    nulls: int
+    others: int
+    example: str | None
+
+
+SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", "last_seq")])
+
+
+def named_by_values(values: Iterable[object], queue: str) -> Named:
+    """What a list of values names."""
+    places: set[tuple[str, int]] = set()
+    receipts, nulls, strange = set(), 0, []
+    for value in values:
+        if value is None:
+            nulls += 1
+            continue
+        try:
+            if isinstance(value, str) and ids.MESSAGE_ID.fullmatch(value):
+                places.add(ids.place(value))
+            else:
+                handle = decode(value, queue)
+                places.add((handle.segment, handle.seq))
+                receipts.add(handle.receipt_id)
+        except ReceiptHandleIsInvalid:
+            strange.append(str(value))
+    runs: list[list[Any]] = []
+    for segment, seq in sorted(places):
+        if runs and runs[-1][0] == segment and runs[-1][2] + 1 == seq:
+            runs[-1][2] = seq
+        else:
+            runs.append([segment, seq, seq])
+    messages = pa.Table.from_pylist([dict(zip(SEGMENT_RUNS.names, run)) for run in runs], schema=SEGMENT_RUNS)
+    return Named(messages, frozenset(receipts), nulls, len(strange), min(strange, default=None))
+
+
+def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
+    """What a string column of a DataFrame names. The driver gets a bit per message."""
+    from pyspark.sql import functions as F
+
+    value = F.col(f"`{column}`")
+    is_id = value.rlike(f"^{ids.MESSAGE_ID.pattern}$") & (F.length(value) == ids.SEGMENT_LENGTH + 8)
+    is_handle = columns.handle_is_valid(value, queue)
+    parts = columns.handle_parts(value)
+    ordinal = F.conv(F.substring(value, ids.SEGMENT_LENGTH + 1, 8), 16, 10).cast("bigint")
+    rows = frame.select(
+        value.alias("value"),
+        F.when(value.isNull(), NOTHING).when(is_id, ID).when(is_handle, HANDLE).otherwise(OTHER).alias("kind"),
+        F.when(is_id, F.substring(value, 1, ids.SEGMENT_LENGTH)).when(is_handle, parts["segment"]).alias("segment"),
+        F.when(is_id, ordinal).when(is_handle, parts["seq"]).otherwise(0).alias("seq"),
+        F.when(is_handle, parts["receipt_id"]).alias("receipt_id"),
+    )
+    bucket = F.expr(f"seq div {columns.BITMAP}").alias("bucket")
+    bits = F.bitmap_construct_agg(F.bitmap_bit_position(F.expr("seq + 1"))).alias("bitmap")
+    counted = F.count("*").alias("rows"), F.min("value").alias("example")
+    found = rows.groupBy("kind", "receipt_id", "segment", bucket).agg(bits, *counted).toArrow().to_pylist()
+    ours = [row for row in found if row["kind"] in (ID, HANDLE)]
+    strange = [row for row in found if row["kind"] == OTHER]
+    return Named(
+        _joined(ours),
+        frozenset(row["receipt_id"] for row in ours if row["kind"] == HANDLE),
+        sum(row["rows"] for row in found if row["kind"] == NOTHING),
+        sum(row["rows"] for row in strange),
+        min((row["example"] for row in strange), default=None),
+    )
+
+
+def _joined(rows: list[dict[str, Any]]) -> pa.Table:
+    """Bitmaps as runs; those of one block, named by an id here and by a handle there, laid together."""
+    blocks: dict[tuple[str, int], np.ndarray] = {}
+    for row in rows:
+        key, bits = (row["segment"], row["bucket"]), np.frombuffer(row["bitmap"], dtype=np.uint8)
+        blocks[key] = blocks[key] | bits if key in blocks else bits
+    parts = []
+    for (segment, bucket), bits in sorted(blocks.items(), key=lambda item: item[0]):
+        first, last = (ends + bucket * columns.BITMAP for ends in run_algebra.ones(bits.tobytes()))
+        parts.append(pa.table([pa.repeat(segment, len(first)), first, last], schema=SEGMENT_RUNS))
+    return pa.concat_tables(parts) if parts else SEGMENT_RUNS.empty_table()
+
+
+def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
+    """(the messages of a claim that are named, as RUNS with its lanes; how many named ones are none of the claim's; how
+    many of the claim's are not named)."""
+    names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
+    lane = claimed["lane"].to_numpy().astype(np.int64)
+    held, asked = _laid(claimed, names, lane), _laid(named, names, np.zeros(named.num_rows, dtype=np.int64))
+    pieces = run_algebra.cut(held, asked.first, asked.last)
+    strange = pieces.code == ABSENT
+    first, last, lane = pieces.first[~strange], pieces.last[~strange], pieces.code[~strange]
+    place = first >> SEGMENT_SHIFT
+    seq = first - (place << SEGMENT_SHIFT)
+    segments = pa.array(names, pa.string()).take(pa.array(place, pa.int64()))
+    runs = pa.table([pa.array(lane, pa.int32()), segments, pa.array(seq), pa.array(seq + last - first)], schema=RUNS)
+    strangers = int(run_algebra.lengths(pieces.first[strange], pieces.last[strange]).sum())
+    return runs, strangers, count_messages(claimed) - count_messages(runs)
+
+
+def _laid(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
+    place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
+    first = (place << SEGMENT_SHIFT) + runs["first_seq"].to_numpy()
+    order = np.argsort(first, kind="stable")
+    last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
+    return run_algebra.join(Runs(first[order], last[order], code[order]))

@@ -1,0 +1,136 @@
+"""The table that a user names for the rows of a claim: where it lies, and making it when there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
+from ledger.place import here
+from ledger.rules.location import Location, is_name, of_spark
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
+from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.engines.protocol import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+
+def place_of(table: object, spark: SparkSession | None) -> Location | None:
+    """Where the table lies: a path has a / or a scheme in it, all else is the name of a table in Spark's catalog. None:
+    the catalog has no such table yet. Raises InvalidParameterValue for what is neither, and for what is no Delta table,
+    SparkIsNeeded for a name without Spark."""
+    if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
+        place = here("table", table)
+        if place.is_local:
+            _require_delta_or_nothing(table, Path(place.text))
+        elif spark is None and place.scheme not in (*SAFE_FOR_BOTH, *S3):
+            if place.scheme not in SAFE_FOR_SPARK:
+                raise InvalidParameterValue("table", table, *unknown(place.scheme))
+            raise SparkIsNeeded(f"Only Spark writes to {place.scheme}: write a DataFrame, not an Arrow table")
+        return place
+    if not is_name(table):
+        raise InvalidParameterValue(
+            "table",
+            table,
+            "Must be a path (with a / in it), a URI, or the name of a table in Spark's catalog",
+            "A folder here is ./NAME.",
+        )
+    if spark is None:
+        raise SparkIsNeeded(f"{table} is a table of Spark's catalog: write a DataFrame, or name the path ./{table}")
+    return _place_in_catalog(table, spark)
+
+
+def make_with_spark(table: str, place: Location | None, rows: DataFrame) -> Location:
+    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Answers where it lies."""
+    from ledger.store.delta.engines.spark import CONFLICTS
+
+    spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
+    # Two that begin at once both find no table: one makes it, and the other finds it made.
+    with not_written(table), contextlib.suppress(*CONFLICTS):
+        if place is None:
+            _make_in_catalog(table, nothing, spark)
+        else:
+            from delta import DeltaTable
+
+            with table_lock(place.text).exclusive():
+                if not DeltaTable.isDeltaTable(spark, place.text):
+                    nothing.save(place.text)
+    return place or _place_in_catalog(table, spark)
+
+
+@contextlib.contextmanager
+def not_written(table: object) -> Iterator[None]:
+    """Turns what goes wrong before a write has begun into OutputNotWritten."""
+    try:
+        yield
+    except OutputUnreadable as error:
+        raise OutputNotWritten(table, error.reason) from error
+    except LedgerError:
+        raise
+    except Exception as error:
+        raise OutputNotWritten(table, reason(error)) from error
+
+
+def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
+    """In words, the columns by which rows do not fit a table, both by name with their types; empty when they do."""
+    there = {name.lower(): kind for name, kind in table.items()}
+    said = [f"the table has no column {name} ({kind})" for name, kind in rows.items() if name.lower() not in there]
+    for name, kind in rows.items():
+        known = there.pop(name.lower(), kind)
+        if _plain(known) != _plain(kind):
+            said.append(f"column {name} is {kind}, and {known} in the table")
+    said += [f"the rows have no column {name}" for name in there if needs_all]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _plain(kind: str) -> str:
+    """Arrow has several types of text that are one to Delta."""
+    return kind.removeprefix("large_").removesuffix("_view")
+
+
+def _make_in_catalog(table: str, nothing: DataFrameWriter, spark: SparkSession) -> None:
+    try:
+        nothing.saveAsTable(table)
+    except Exception:
+        if _place_in_catalog(table, spark) is None:
+            raise
+
+
+def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
+    try:
+        if not spark.catalog.tableExists(table):
+            return None
+        known = spark.catalog.getTable(table)
+        if known.isTemporary or known.tableType == "VIEW":
+            raise InvalidParameterValue("table", table, "It is a view, which has no rows of its own", "Name its table.")
+        found = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").first()
+    except InvalidParameterValue:
+        raise
+    except Exception as error:
+        raise InvalidParameterValue(
+            "table", table, f"Spark's catalog cannot tell where it lies ({reason(error)})"
+        ) from error
+    if found.format != "delta":
+        raise InvalidParameterValue(
+            "table", table, f"It is a table of the format {found.format} and must be delta", "Name another one."
+        )
+    return of_spark(found.location)
+
+
+def _require_delta_or_nothing(table: object, folder: Path) -> None:
+    """Raises InvalidParameterValue for a file, and for a folder with something else in it: no log is put there."""
+    try:
+        is_delta = (folder / "_delta_log").is_dir()
+        others = [] if is_delta else [entry.name for entry in folder.iterdir() if entry.name[0] not in "._"]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InvalidParameterValue("table", table, f"It is no folder that can be read ({error.strerror})") from error
+    if others:
+        raise InvalidParameterValue(
+            "table", table, f"The folder is no Delta table and has {sorted(others)[0]!r} in it", "Name an empty one."
+        )

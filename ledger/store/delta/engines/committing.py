@@ -1,0 +1,52 @@
+"""How commits through delta-rs are made, and how its errors say that another writer was first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from ledger.store.delta.engines.protocol import Conflict
+
+#: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
+LOST_RACES = ("Failed to commit transaction: ", "Tried committing existing table version")
+#: Commits that touch other partitions are rebased by delta-rs this often before it gives up.
+REBASES = 100
+
+
+@contextmanager
+def conflicts() -> Iterator[None]:
+    """Turns delta-rs's errors of a lost race into Conflict. What else keeps a commit from being written (a full disk)
+    comes as a CommitFailedError too."""
+    try:
+        yield
+    except CommitFailedError as lost:
+        if str(lost).startswith(LOST_RACES):
+            raise Conflict(str(lost)) from lost
+        raise
+
+
+def committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> dict[str, Any]:
+    """How every commit to the ledger's own tables is made.
+
+    Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
+    than all the rest once the log has thousands.
+    """
+    return {
+        "commit_properties": properties(metadata, transaction),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+    }
+
+
+def properties(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> CommitProperties:
+    """What a commit to any table says of itself, and the transactions that it carries."""
+    carried = [Transaction(*one) for one in transactions if one is not None]
+    return CommitProperties(
+        custom_metadata={"userMetadata": json.dumps(metadata)},
+        max_commit_retries=REBASES,
+        app_transactions=carried or None,
+    )

@@ -1,0 +1,289 @@
+"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial, reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as arrow_fs
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from ledger.errors import OutputUnreadable
+from ledger.rules.location import recorded
+from ledger.store.delta.engines.committing import committing, conflicts, properties
+from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.protocol import (
+    EXPECTED_REVISION,
+    OPERATION,
+    SEGMENT_FILES,
+    Commit,
+    Conflict,
+    OutputLog,
+    Snapshot,
+    Where,
+    require_next,
+    unreadable,
+)
+from ledger.store.delta.model.failures import names_failures
+from ledger.store.delta.model.tables import DESCRIPTION, INSTANT, TABLES, require_readable
+
+
+@names_failures(DeltaError)
+class DeltaRsEngine:
+    """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
+
+    name = "delta-rs"
+
+    def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
+        self._locations = dict(locations)
+        self._storage_options = dict(storage_options or {}) or None
+        self._files = {table: _local_files(location) for table, location in self._locations.items()}
+        self._loaded = {table: LoadedTables(partial(self._open, location)) for table, location in locations.items()}
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
+
+    def create(self, table: str) -> None:
+        known = TABLES[table]
+        if not self.exists(table):
+            DeltaTable.create(
+                self._locations[table],
+                known.schema,
+                mode="ignore",
+                partition_by=list(known.partitions),
+                configuration=known.properties,
+                description=DESCRIPTION,
+                storage_options=self._storage_options,
+            )
+        with self._using(table) as loaded:
+            require_readable(table, loaded.metadata().description)
+
+    def exists(self, table: str) -> bool:
+        return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
+
+    def version(self, table: str) -> int:
+        with self._using(table) as loaded:
+            return loaded.version()
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        lent = self._loaded[table].lend()
+        # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
+        pruned = lent.table.to_pyarrow_dataset(filesystem=self._files[table], file_pruning_predicate=_filters(where))
+        return Snapshot(lent.table.version(), where, pruned.to_table(), lent)
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        known, loaded = TABLES[table], snapshot.loaded.table
+        if loaded.version() != snapshot.version:
+            raise Conflict(f"from version {snapshot.version} of {table} was committed before")
+        require_expected(snapshot, table, edits)
+        matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
+        columns = {column: f"s.{column}" for column in known.schema.names}
+        changeable = {c: e for c, e in columns.items() if c not in known.partitions}
+        merger = loaded.merge(
+            edits.drop_columns([EXPECTED_REVISION]),
+            " AND ".join([where.bounded().sql("t"), *matches]),
+            source_alias="s",
+            target_alias="t",
+            **committing(metadata),
+        )
+        merger = (
+            merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
+            .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
+            .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
+        )
+        with conflicts():
+            merger.execute()
+        return loaded.version()
+
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
+        with self._using(table) as loaded:
+            require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            with conflicts():
+                write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
+            return loaded.version()
+
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        with self._using(table) as loaded:
+            require_next(transaction, loaded.transaction_version(transaction[0]))
+            _commit_nothing(loaded, properties(metadata, transaction, also))
+            loaded.update_incremental()
+            return loaded.version()
+
+    def files(self) -> tuple[int, pa.Table]:
+        with self._using("messages") as loaded:
+            version, actions = loaded.version(), pa.table(loaded.get_add_actions(flatten=True))
+        if not actions.num_rows:
+            return version, SEGMENT_FILES.empty_table()
+        named = {
+            "queue": "partition.queue",
+            "lane": "partition.lane",
+            "segment": "partition.segment",
+            "messages": "num_records",
+            "first_seq": "min.seq",
+            "last_seq": "max.seq",
+            "first_sent_at": "min.sent_at",
+            "last_sent_at": "max.sent_at",
+            "first_available_at": "min.available_at",
+            "last_available_at": "max.available_at",
+        }
+        columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
+        return version, pa.table(columns, schema=SEGMENT_FILES)
+
+    def messages(
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
+    ) -> pa.Table:
+        with self._using("messages") as loaded:
+            dataset = loaded.to_pyarrow_dataset(
+                filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
+            )
+        conditions = [_rows_in(where)]
+        if first_seq is not None:
+            conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
+        if sent_after is not None:
+            conditions.append(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
+        wanted = [condition for condition in conditions if condition is not None]
+        return dataset.to_table(columns=list(columns), filter=reduce(and_, wanted) if wanted else None)
+
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        with self._using(table) as loaded, conflicts():
+            loaded.delete(predicate, **committing(metadata))
+
+    def greatest(self, table: str, column: str) -> int | None:
+        with self._using(table) as loaded:
+            actions = pa.table(loaded.get_add_actions(flatten=True))
+        return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        with self._using(table) as loaded:
+            missing = loaded.version() - since
+            known = loaded.history(missing) if missing > 0 else []
+        commits = [
+            Commit(entry["version"], entry["timestamp"], json.loads(entry.get("userMetadata") or "{}"))
+            for entry in known
+        ]
+        return sorted((c for c in commits if c.version > since), key=lambda commit: commit.version)
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        with self._using(table) as loaded:
+            return loaded.transaction_version(application)
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            loaded = self._output(location)
+            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        with unreadable(location):
+            loaded = self._output(location)
+            _require_uncommitted(loaded, application)
+            _commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
+
+    def create_output(self, location: str, schema: pa.Schema) -> None:
+        """Makes such a table, empty, if there is none."""
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
+
+    def output_schema(self, location: str) -> pa.Schema:
+        """The columns of such a table."""
+        return pa.schema(self._output(location).schema().to_arrow())
+
+    def append_output(
+        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> None:
+        """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
+        loaded = self._output(location)
+        _require_uncommitted(loaded, application)
+        with conflicts():
+            write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
+
+    def _output(self, location: str) -> DeltaTable:
+        if not DeltaTable.is_deltatable(location, self._storage_options):
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+        return DeltaTable(location, storage_options=self._storage_options)
+
+    def compact(self, table: str, where: Where) -> None:
+        with self._using(table) as loaded, conflicts():
+            loaded.optimize.compact(partition_filters=_filters(where))
+
+    def vacuum(self, table: str) -> None:
+        with self._using(table) as loaded:
+            loaded.vacuum(dry_run=False)
+            loaded.cleanup_metadata()
+
+    def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
+        return self._loaded[table].using()
+
+    def _open(self, location: str) -> DeltaTable:
+        return DeltaTable(location, storage_options=self._storage_options)
+
+
+def _local_files(location: str) -> arrow_fs.FileSystem | None:
+    """Arrow's own way to the files of a table on a local path; None elsewhere, where they are read through delta-rs's.
+
+    delta-rs's is written in Python: Arrow's threads let go of its objects a moment after a read, and a process that
+    ends in that moment is aborted (exit code 134, "terminate called without an active exception").
+    """
+    place = recorded(location)
+    return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
+
+
+def _commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
+    with conflicts():
+        loaded.create_write_transaction(
+            [],
+            mode="append",
+            schema=loaded.schema(),
+            partition_by=loaded.metadata().partition_columns,
+            commit_properties=said,
+        )
+
+
+def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
+    if loaded.transaction_version(application) is not None:
+        raise Conflict(f"{application} was committed before")
+
+
+def _filters(where: Where) -> list[Any] | None:
+    """The files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on partitions."""
+    alternatives = []
+    for queues, lanes, segments in where.bounded().alternatives():
+        known = {"queue": queues, "lane": lanes and [str(lane) for lane in lanes], "segment": segments}
+        alternatives.append([(name, "in", list(values)) for name, values in known.items() if values is not None])
+    if not all(alternatives):
+        return None
+    return alternatives if len(alternatives) > 1 else alternatives[0]
+
+
+def _rows_in(where: Where) -> Any:
+    """What the filter on files leaves to be said about rows, when `where` names too much for it; else None."""
+    if where.bounded() is where:
+        return None
+    condition = pc.scalar(False)
+    for part in where.parts():
+        known = {"queue": part.queue and (part.queue,), "lane": part.lanes, "segment": part.segments}
+        named = [pc.field(name).isin(list(values)) for name, values in known.items() if values is not None]
+        condition = condition | reduce(and_, named, pc.scalar(True))
+    return condition
+
+
+def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        return pc.divide(column, 1_000)
+    return column.cast(kind)

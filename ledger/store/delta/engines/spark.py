@@ -1,0 +1,294 @@
+"""The engine on Spark alone: for storage that delta-rs cannot share, and wherever a JVM is all there is."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from delta import exceptions as delta_exceptions
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from ledger.errors import OutputUnreadable
+from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE, merge_statement
+from ledger.store.delta.engines.protocol import (
+    SEGMENT_FILES,
+    Commit,
+    Conflict,
+    OutputLog,
+    Snapshot,
+    Where,
+    require_next,
+    unreadable,
+)
+from ledger.store.delta.engines.spark_tables import arrow_frame, create_table
+from ledger.store.delta.model.failures import names_failures
+from ledger.store.delta.model.tables import TABLES, require_readable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What Spark raises when it cannot read or write.
+FAILURES = (PySparkException, Py4JError)
+
+#: Siblings, not a hierarchy: each has to be named.
+CONFLICTS = (
+    delta_exceptions.ConcurrentAppendException,
+    delta_exceptions.ConcurrentDeleteReadException,
+    delta_exceptions.ConcurrentDeleteDeleteException,
+    delta_exceptions.ConcurrentWriteException,
+    delta_exceptions.ConcurrentTransactionException,
+    delta_exceptions.DeltaConcurrentModificationException,
+    delta_exceptions.MetadataChangedException,
+    delta_exceptions.ProtocolChangedException,
+)
+
+#: The engine's sessions; the user's keeps its own settings.
+EVERY_TRANSACTION = {
+    # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # VACUUM would start as many tasks to list a handful of folders: 10,000 by default.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+}
+#: Beside them, for the usual transaction: a few rows.
+SMALL_TRANSACTIONS = {
+    # One task to read a table's state, one for a shuffle: measured 4.2 s to 1.4 s a MERGE.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+    # Compiling and adapting a plan takes longer than running it over a few rows: 1.4 s to 0.9 s.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+#: More edits than these are merged faster by compiled code.
+MOST_EDITS_OF_SMALL = 5_000
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
+
+
+@names_failures(*FAILURES)
+class SparkEngine:
+    """Engine on a Spark session. Commit metadata are session settings, so every thread has a session of its own."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession, locations: Mapping[str, str]) -> None:
+        self.session, self._spark, self._locations = spark, spark, dict(locations)
+        self._own = threading.local()
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
+
+    def create(self, table: str) -> None:
+        if not self.exists(table):
+            create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+        require_readable(table, self._state(table).metadata().description())
+
+    def exists(self, table: str) -> bool:
+        return self._state(table).version() >= 0
+
+    def version(self, table: str) -> int:
+        return int(self._state(table).version())
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        version = self.version(table)
+        names = TABLES[table].schema.names
+        rows = self._rows(f"SELECT {', '.join(names)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
+        return Snapshot(version, where, rows.cast(TABLES[table].schema))
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
+        require_expected(snapshot, table, edits)
+        small = edits.num_rows <= MOST_EDITS_OF_SMALL
+        with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
+            session.sql(merge_statement(table, self._locations[table], source, where))
+            return _committed(session)
+
+    def append(
+        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+    ) -> int:
+        require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
+        with self._committing(metadata) as session:
+            writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
+            if transaction is not None:
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+            writer.save(self._locations[table])
+            return _committed(session)
+
+    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+        with self._committing(metadata) as session:
+            begun = self._begin(session, self._locations[table])
+            committed = begun.txnVersion(transaction[0])
+            require_next(transaction, None if committed < 0 else int(committed))
+            _commit_nothing(session, begun, transaction, also)
+            return int(self._state(table).version())
+
+    def files(self) -> tuple[int, pa.Table]:
+        from pyspark.sql import DataFrame
+
+        session, state = self._session(), self._state("messages")
+        files = DataFrame(state.allFiles().toDF(), session)
+        values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
+        statistics = f"numRecords BIGINT, minValues {values}, maxValues {values}"
+        files.createOrReplaceTempView("ledger_files")
+        rows = self._rows(f"""
+            SELECT partitionValues['queue'] AS queue, CAST(partitionValues['lane'] AS INT) AS lane,
+                   partitionValues['segment'] AS segment, known.numRecords AS messages,
+                   known.minValues.seq AS first_seq, known.maxValues.seq AS last_seq,
+                   unix_millis(known.minValues.sent_at) AS first_sent_at,
+                   unix_millis(known.maxValues.sent_at) AS last_sent_at,
+                   unix_millis(known.minValues.available_at) AS first_available_at,
+                   unix_millis(known.maxValues.available_at) AS last_available_at
+            FROM (SELECT partitionValues, from_json(stats, '{statistics}') AS known FROM ledger_files)
+        """)
+        return int(state.version()), rows.cast(SEGMENT_FILES)
+
+    def messages(
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
+    ) -> pa.Table:
+        ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
+        recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
+        return self._rows(
+            f"SELECT {', '.join(columns)} FROM {self._named('messages')} "
+            f"WHERE {where.sql()} AND {ordinals} AND {recent}"
+        )
+
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        with self._committing(metadata) as session:
+            session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
+
+    def greatest(self, table: str, column: str) -> int | None:
+        return self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")["greatest"][0].as_py()
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        missing = self.version(table) - since
+        if missing <= 0:
+            return []
+        rows = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {missing}")
+        commits = [
+            Commit(row.version, round(row.timestamp.timestamp() * 1_000), json.loads(row.userMetadata or "{}"))
+            for row in rows.select("version", "timestamp", "userMetadata").collect()
+            if row.version > since
+        ]
+        return sorted(commits, key=lambda commit: commit.version)
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        found = self._state(table).transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            state = self._state_at(location)
+            if state.version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+            found = state.transactions().get(application)
+            committed = int(found.get()) if found.isDefined() else None
+            return OutputLog(str(state.metadata().id()), int(state.version()), committed)
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
+        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
+        # and conflicts with any that is committed after that.
+        with unreadable(location), self._committing({"verb": "fence"}) as session:
+            transaction = self._begin(session, location)
+            if transaction.snapshot().version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+            if transaction.txnVersion(application) >= 0:
+                raise Conflict(f"{application} was committed before")
+            _commit_nothing(session, transaction, (application, version))
+
+    def compact(self, table: str, where: Where) -> None:
+        with self._committing({}) as session:
+            session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
+
+    def vacuum(self, table: str) -> None:
+        self._session().sql(f"VACUUM {self._named(table)}")
+
+    def _begin(self, session: SparkSession, location: str) -> Any:
+        """A transaction of Delta's own, on the newest version of a table."""
+        self._state_at(location)
+        none = session._jvm.scala.Option.empty()
+        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        return log.startTransaction(none, none)
+
+    def _named(self, table: str) -> str:
+        return f"delta.`{self._locations[table]}`"
+
+    def _session(self, *, small: bool = True) -> SparkSession:
+        kind = "small" if small else "large"
+        if not hasattr(self._own, kind):
+            session = self._spark.newSession()
+            for name, value in {**EVERY_TRANSACTION, **(SMALL_TRANSACTIONS if small else {})}.items():
+                session.conf.set(name, value)
+            setattr(self._own, kind, session)
+        return getattr(self._own, kind)
+
+    def _state(self, table: str) -> Any:
+        """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
+        return self._state_at(self._locations[table])
+
+    def _state_at(self, location: str) -> Any:
+        session = self._session()
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        nothing = session._jvm.scala.Option.empty()
+        return log.update(False, nothing, nothing)
+
+    def _rows(self, query: str) -> pa.Table:
+        return self._session().sql(query).toArrow()
+
+    @contextmanager
+    def _view(self, session: SparkSession, rows: pa.Table) -> Iterator[str]:
+        name = f"ledger_edits_{secrets.token_hex(4)}"
+        arrow_frame(session, rows).createOrReplaceTempView(name)
+        try:
+            yield name
+        finally:
+            session.catalog.dropTempView(name)
+
+    @contextmanager
+    def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> Iterator[SparkSession]:
+        session = self._session(small=small)
+        session.conf.set(USER_METADATA, json.dumps(metadata))
+        session.conf.unset(LAST_VERSION)
+        try:
+            yield session
+        except CONFLICTS as conflict:
+            raise Conflict(str(conflict)) from conflict
+        except Exception as error:
+            if CHANGED_MEANWHILE in str(error):
+                raise Conflict(CHANGED_MEANWHILE) from error
+            raise
+        finally:
+            session.conf.unset(USER_METADATA)
+
+
+def _commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
+    """Commits a transaction that says nothing but which versions of which applications it is."""
+    jvm = session._jvm
+    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
+    actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()
+    begun.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+
+
+def _committed(session: SparkSession) -> int:
+    """The version that was committed since `_committing` began. Raises Conflict when there is none: a write under a
+    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
+    version = session.conf.get(LAST_VERSION)
+    if version is None:
+        raise Conflict("nothing was committed: the transaction was committed before")
+    return int(version)

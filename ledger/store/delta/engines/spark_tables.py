@@ -1,0 +1,32 @@
+"""What Spark makes for us: tables, and DataFrames of Arrow's rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ledger.store.delta.engines.protocol import literal
+from ledger.store.delta.model.tables import DESCRIPTION, TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
+    return spark.createDataFrame(rows.combine_chunks())
+
+
+def create_table(spark: SparkSession, name: str, table: str) -> None:
+    """CREATE TABLE IF NOT EXISTS for one of the ledger's tables under a name in SQL."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known = TABLES[table]
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(known.schema))
+    partitions = f"PARTITIONED BY ({', '.join(known.partitions)})" if known.partitions else ""
+    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in known.properties.items())
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
+        f"COMMENT {literal(DESCRIPTION)} TBLPROPERTIES ({properties})"
+    )

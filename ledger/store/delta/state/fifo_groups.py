@@ -1,0 +1,202 @@
+"""The message groups of FIFO queues: every message's group and place in the order, read once per version."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules import fifo
+from ledger.rules.state import Record, Status
+from ledger.store import QueueRecord
+from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.state.snapshot import Loaded, Seen
+from ledger.store.delta.state.statuses import GONE_STATES, INDEX
+
+_COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
+#: So many bits of a number in the order of receiving are the message's; those above are its group's.
+TURN_SHIFT = 32
+_NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
+
+
+@dataclass(frozen=True)
+class Members:
+    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
+
+    `sent_at` and `available_at` are of each message; the stock only knows those of a file's first and last ones.
+    """
+
+    segments: pa.Array
+    segment: np.ndarray
+    seq: np.ndarray
+    sent_at: np.ndarray
+    available_at: np.ndarray
+    group: np.ndarray
+    groups: int
+
+
+class Groups:
+    """Reads the groups of the messages that a FIFO queue has, and says which may be received in which order, as arrays.
+
+    What was read is kept: sends to a FIFO queue are ordered, in time and by their numbers, so only later ones are read.
+    Threads share it, and each may be at another version of the table. So what is kept never loses a message: a decision
+    may look at any that has all messages of its own listing, and passes over those that its listing does not have.
+    """
+
+    def __init__(self, engine: Engine, queues: Callable[[], Sequence[QueueRecord]]) -> None:
+        self._engine, self._queues = engine, queues
+        #: By queue, with the version that it has all messages of. Threads may put theirs in the place of another's.
+        self._own: dict[str, tuple[int, pa.Table]] = {}
+        self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
+
+    def receivable(self, loaded: Loaded, seen: Seen) -> tuple[Runs, np.ndarray]:
+        """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
+        _, _, pieces, state = seen
+        lanes, members = loaded.lanes, self._members(loaded.queue.id, seen)
+        # A dead letter's lane is that of its segment here.
+        known = np.array([lanes.knows(name) for name in members.segments.to_pylist()], dtype=bool)
+        start = np.zeros(len(known), dtype=np.int64)
+        names = members.segments.filter(pa.array(known))
+        start[known] = lanes.positions(np.zeros(len(names)), names, np.zeros(len(names), dtype=np.int64))
+        position = start[members.segment] + members.seq
+        sort = np.argsort(pieces.first, kind="stable")
+        at = np.searchsorted(pieces.first[sort], position, "right") - 1
+        inside = known[members.segment] & (at >= 0)
+        inside[inside] = position[inside] <= pieces.last[sort][at[inside]]
+        piece, position, group = sort[at[inside]], position[inside], members.group[inside]
+        available_at, sent_at = members.available_at[inside], members.sent_at[inside]
+        moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
+        came = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
+        if (came[1:] < came[:-1]).any():
+            order = np.argsort(came, kind="stable")
+            piece, position, group, came, available_at = (
+                column[order] for column in (piece, position, group, came, available_at)
+            )
+        free = _free_prefix(group, members.groups, state[piece])
+        since = np.maximum(came[free], available_at[free])
+        last = _last_holds(loaded, seen, piece, came, group, members.groups)
+        return Runs(position[free], position[free], pieces.code[piece[free]]), _turns(group[free], since, last)
+
+    def _members(self, queue: str, seen: Seen) -> Members:
+        """Of the queue's own messages all (the usual case), of another queue's those in the segments of the stock."""
+        version = seen.listing.version
+        homes = seen.listing.homes(seen.stock.segment.unique().to_pylist())
+        foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
+        kept = self._kept.get(queue)
+        if kept is None or kept[0] < version or kept[1] != foreign:
+            rows = self._read(queue, seen.listing)
+            if kept is None:
+                self._let_go()
+            if foreign:
+                rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
+            kept = self._kept[queue] = version, foreign, _members_of(rows)
+        return kept[2]
+
+    def _let_go(self) -> None:
+        """Forgets the queues that were deleted: asked for when one more is read for the first time."""
+        there = {queue.id for queue in self._queues()}
+        for known in (self._own, self._kept):
+            for queue in set(known) - there:
+                known.pop(queue, None)
+
+    def _read(self, queue: str, listing: Listing) -> pa.Table:
+        """The messages sent to a queue, in order: at least all of the listing. What is known is not read again, unless
+        upkeep dropped most of it."""
+        version, known = self._own.get(queue, (-1, None))
+        if version < listing.version:
+            keep = known is not None and 0 < known.num_rows <= 2 * listing.count(queue)
+            known = self._later(queue, known) if keep else self._all(queue)
+            self._own[queue] = listing.version, known
+        return known
+
+    def _all(self, queue: str) -> pa.Table:
+        return _in_order([_encoded(self._engine.messages(Where(queue), _COLUMNS))])
+
+    def _later(self, queue: str, known: pa.Table) -> pa.Table:
+        """What is known and what was sent since."""
+        until = pc.max(known["sent_at"].cast(pa.int64())).as_py() // 1_000
+        later = self._engine.messages(Where(queue), _COLUMNS, sent_after=until - 1)
+        later = later.filter(pc.greater(later["sequence_number"], known["sequence_number"][-1]))
+        return _in_order([known, _encoded(later)]) if later.num_rows else known
+
+
+def _encoded(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([(name, _NAMES.get(name, MESSAGES.field(name).type)) for name in _COLUMNS]))
+
+
+def _in_order(tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    number = rows["sequence_number"].to_numpy()
+    return rows if (number[1:] > number[:-1]).all() else rows.take(pa.array(np.argsort(number, kind="stable")))
+
+
+def _members_of(rows: pa.Table) -> Members:
+    if not rows.num_rows:
+        nothing = np.empty(0, dtype=np.int64)
+        return Members(pa.array([], pa.string()), *[nothing] * 5, 0)
+    segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
+    segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
+    sent_at, available_at = (rows[name].cast(pa.int64()).to_numpy() // 1_000 for name in ("sent_at", "available_at"))
+    seq, groups = rows["seq"].to_numpy(), len(group.dictionary)
+    return Members(segment.dictionary, segment_of, seq, sent_at, available_at, group_of, groups)
+
+
+def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:
+    """Which of the messages, given in their order, may be received: visible, and before any of their group that is
+    hidden (delayed, locked or in flight)."""
+    visible = status == INDEX[Status.VISIBLE]
+    hidden = np.flatnonzero(~visible & ~np.isin(status, GONE_STATES))
+    if not len(hidden):
+        return np.flatnonzero(visible)
+    barrier = np.full(groups, len(group))
+    barrier[group[hidden[::-1]]] = hidden[::-1]
+    return np.flatnonzero(visible & (np.arange(len(group)) < barrier[group]))
+
+
+def _last_holds(
+    loaded: Loaded, seen: Seen, piece: np.ndarray, came: np.ndarray, group: np.ndarray, groups: int
+) -> np.ndarray:
+    """When the last hold of each group ended, -1: none did. The set-based twin of `rules.fifo.hold_ended`, which is
+    asked once per distinct record; when a message expired is its own."""
+    last, expired = np.full(groups, -1), (seen.state == INDEX[Status.EXPIRED])[piece]
+    ended = loaded.lanes.per_code(seen.pieces.code, _recorded_end, np.int64)
+    if (ended < 0).all():
+        return last
+    ended = ended[piece]
+    period, before = loaded.queue.retention
+    ends = came[expired] + period
+    ends[came[expired] <= before] = np.minimum(ends[came[expired] <= before], before)
+    ended[expired] = np.minimum(ended[expired], ends)
+    past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))
+    np.maximum.at(last, group[past], ended[past])
+    return last
+
+
+def _recorded_end(record: Record) -> int:
+    ended = fifo.hold_ended(record, sys.maxsize)
+    return -1 if ended is None else ended
+
+
+def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """A number for each receivable message, smaller first: all of its group together, the groups by `rules.fifo.turn`.
+
+    The messages are given in their order, with since when each could be received; `last`: when the last hold of each
+    group ended, -1 for none. The numbers of one group share what is above TURN_SHIFT, and no other group has it.
+    """
+    place = np.arange(len(group))
+    head = np.empty(len(last), dtype=np.int64)
+    # Of several values for one place the last one stays: that of the group's first message.
+    head[group[::-1]] = place[::-1]
+    heads = np.flatnonzero(head[group] == place)
+    since, last = since[heads], last[group[heads]]
+    turn = 2 * np.maximum(since, last) + (last >= since)
+    rank = np.empty(len(head), dtype=np.int64)
+    rank[group[heads[np.argsort(turn, kind="stable")]]] = np.arange(len(heads))
+    return (rank[group] << TURN_SHIFT) | place

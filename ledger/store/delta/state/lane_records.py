@@ -1,0 +1,232 @@
+"""The recorded state of some lanes of a queue, as the store decides on it, and the edits that a decision amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules.state import UNTOUCHED, Record
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs
+from ledger.store.delta.model.tables import HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+
+_WRITTEN = pa.array(["insert", "update"])
+EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+class Lanes:
+    """Visibility rows on one axis. `records[code]` is what is recorded about a run; equal records share a code."""
+
+    def __init__(self, queue: str, rows: pa.Table) -> None:
+        self.queue = queue
+        self.segments: list[str] = []
+        self.lane_of: list[int] = []
+        self._index: dict[str, int] = {}
+        self.records: list[Record] = []
+        self._codes: dict[Record, int] = {}
+        is_head = pc.equal(rows["segment"], HEAD)
+        heads = rows.filter(is_head)
+        #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
+        #: cannot be committed to.
+        heads = heads.sort_by([("revision", "ascending"), ("first_seq", "descending")])
+        self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
+        self._head_at = dict(zip(heads["lane"].to_pylist(), heads["first_seq"].to_pylist()))
+        #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
+        purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
+        self.purged_at = max(_milliseconds(purges["deleted_at"]), default=None)
+        #: The time of the last commit that is seen here.
+        self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
+        rows = rows.filter(pc.invert(is_head))
+        first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
+        order = np.argsort(first, kind="stable")
+        last = first + rows["last_seq"].to_numpy() - rows["first_seq"].to_numpy()
+        #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
+        self.undecided: set[int] = set()
+        #: The runs as they are recorded, and as they are taken to be: the same, until `supersede`.
+        self.recorded = self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
+
+    def positions(self, lanes: Any, segments: Any, seqs: Any) -> np.ndarray:
+        """Places on the axis; segments not met before get the next place. Arrow columns or arrays of equal length."""
+        encoded = pc.dictionary_encode(pa.chunked_array(segments) if isinstance(segments, list) else segments)
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = encoded.dictionary.to_pylist()
+        some_lane = np.zeros(len(names), dtype=np.int64)
+        some_lane[codes] = np.asarray(lanes)
+        places = np.array([self._place(name, int(lane)) for name, lane in zip(names, some_lane)], dtype=np.int64)
+        return (places[codes] << SEGMENT_SHIFT) + np.asarray(seqs) if len(codes) else np.empty(0, dtype=np.int64)
+
+    def code(self, record: Record) -> int:
+        """The code of a record, new or known."""
+        if record not in self._codes:
+            self._codes[record] = len(self.records)
+            self.records.append(record)
+        return self._codes[record]
+
+    def record(self, code: int) -> Record:
+        """The record behind a code; that of an untouched message for ABSENT."""
+        return UNTOUCHED if code == ABSENT else self.records[code]
+
+    def per_code(self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any) -> np.ndarray:
+        """`rule` of each piece's record, asked once per distinct record."""
+        # Codes count from ABSENT up: a table of answers, where sorting the codes would cost more than all the rest.
+        used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
+        answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
+        answers[used] = [rule(self.record(code)) for code in (used + ABSENT).tolist()]
+        return answers[codes - ABSENT]
+
+    def lanes(self, positions: np.ndarray) -> np.ndarray:
+        """The lane of each place on the axis."""
+        return np.array(self.lane_of, dtype=np.int64)[positions >> SEGMENT_SHIFT] if len(positions) else positions
+
+    def table(self, first: np.ndarray, last: np.ndarray) -> list[pa.Array]:
+        """Runs as the four columns lane, segment, first_seq, last_seq."""
+        place = first >> SEGMENT_SHIFT
+        names = pa.array(self.segments, pa.string()).take(pa.array(place))
+        seq = first - (place << SEGMENT_SHIFT)
+        return [pa.array(self.lanes(first), pa.int32()), names, pa.array(seq), pa.array(seq + last - first)]
+
+    def knows(self, segment: str) -> bool:
+        """Whether the segment was met before."""
+        return segment in self._index
+
+    def lane_of_segment(self, segment: str) -> int:
+        """The lane of a segment that was met before."""
+        return self.lane_of[self._index[segment]]
+
+    def supersede(self, over: Runs) -> None:
+        """Takes `over` for what is recorded from now on; it will be with the next edits."""
+        self.runs = run_algebra.paint(self.runs, over)
+
+    def edits(self, over: Runs, now: int) -> pa.Table:
+        """What a MERGE must insert, update and delete so that the recorded runs become `runs` with `over` on top.
+
+        Every lane that changes gets its head row counted up, which is what concurrent decisions about it trip over.
+        Without a change: no rows.
+        """
+        return self.replacing(run_algebra.paint(self.runs, over), now)
+
+    def replacing(self, new: Runs, now: int) -> pa.Table:
+        """The edits that turn the recorded runs into `new`.
+
+        Why it holds: a row's key is its segment and first_seq, which is one position, and of disjoint runs no two begin
+        at one position. So the two states are compared by where their runs begin: a beginning in both is an update, or
+        nothing when end and code are the same; one only in `new` an insert; one only in the old state a delete. No two
+        edits are about one key. An unchanged run costs no row, and a lane without edits is not counted up: a decision
+        that changes nothing in a lane disturbs nobody there.
+        """
+        old = self.recorded
+        at = np.searchsorted(old.first, new.first)
+        inside = at < len(old.first)
+        known = inside.copy()
+        known[inside] = old.first[at[inside]] == new.first[inside]
+        same = known.copy()
+        same[known] = (old.last[at[known]] == new.last[known]) & (old.code[at[known]] == new.code[known])
+        written = ~same
+        gone = np.setdiff1d(old.first, new.first, assume_unique=True)
+        if not written.any() and not len(gone):
+            return EDITS.empty_table()
+        upserts = self._rows(new.first[written], new.last[written], new.code[written])
+        upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array(known[written].astype(np.int8))))
+        gone_at = np.searchsorted(old.first, gone)
+        deletes = self._rows(gone, old.last[gone_at], old.code[gone_at])
+        deletes = deletes.append_column(OPERATION, pa.repeat("delete", len(gone)))
+        changed = np.unique(self.lanes(np.concatenate([new.first[written], gone]))).tolist()
+        rows = pa.concat_tables([upserts, deletes])
+        rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
+        return pa.concat_tables([self.heads(changed, now), rows])
+
+    def heads(self, lanes: Iterable[int], now: int) -> pa.Table:
+        """The edits that count up the head rows of some lanes, and note the time of their last commit."""
+        known = self.revisions.get
+        rows = [
+            head(self.queue, lane, self._head_at.get(lane, -1), known(lane), now, None if lane else self.purged_at)
+            for lane in lanes
+        ]
+        return pa.Table.from_pylist(rows, schema=EDITS)
+
+    def _place(self, segment: str, lane: int) -> int:
+        if segment not in self._index:
+            self._index[segment] = len(self.segments)
+            self.segments.append(segment)
+            self.lane_of.append(lane)
+        return self._index[segment]
+
+    def _intern_rows(self, rows: pa.Table) -> np.ndarray:
+        if not rows.num_rows:
+            return np.empty(0, dtype=np.int64)
+        combined = np.zeros(rows.num_rows, dtype=np.int64)
+        kinds = 1
+        for name in RECORD_COLUMNS:
+            if rows[name].null_count == rows.num_rows:
+                continue
+            encoded = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
+            if len(encoded.dictionary) > 1:
+                combined = combined * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+                kinds *= len(encoded.dictionary)
+            if kinds > rows.num_rows:
+                # Numbered anew, before the product leaves the 64 bits.
+                there, combined = np.unique(combined, return_inverse=True)
+                kinds = len(there)
+        _, some_row, combined = np.unique(combined, return_index=True, return_inverse=True)
+        distinct = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
+        columns = [
+            _milliseconds(distinct[name]) if name in INSTANT_COLUMNS else distinct[name].to_pylist()
+            for name in RECORD_COLUMNS
+        ]
+        codes = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)
+        return codes[combined]
+
+    def _rows(self, first: np.ndarray, last: np.ndarray, code: np.ndarray) -> pa.Table:
+        place = self.table(first, last)
+        used, inverse = np.unique(code, return_inverse=True)
+        inverse = pa.array(inverse, pa.int64())
+        records = [self.records[c] for c in used.tolist()]
+        columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(first))}
+        columns |= dict(zip(("lane", "segment", "first_seq", "last_seq"), place))
+        for field, name in enumerate(RECORD_COLUMNS):
+            values = [record[field] for record in records]
+            kind = VISIBILITY.field(name).type
+            column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
+            nothing = column.null_count == len(column)
+            columns[name] = pa.nulls(len(first), kind) if nothing else column.take(inverse)
+        columns["revision"] = pa.nulls(len(first), pa.int64())
+        return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
+
+
+def head(queue: str, lane: int, at: int, known: int | None, now: int, purged_at: int | None = None) -> dict[str, Any]:
+    """The edit that makes a lane's head row, at the ordinal `at` below 0, or counts it up from the revision `known`."""
+    return {
+        "queue": queue,
+        "lane": lane,
+        "segment": HEAD,
+        "first_seq": at,
+        "last_seq": at,
+        "received_at": now * 1_000,
+        "deleted_at": None if purged_at is None else purged_at * 1_000,
+        "revision": (known or 0) + 1,
+        EXPECTED_REVISION: known,
+        OPERATION: "insert" if known is None else "update",
+    }
+
+
+def instants(milliseconds: Iterable[int | None]) -> pa.Array:
+    """Milliseconds as a column of instants."""
+    return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(
+        pa.timestamp("us", "UTC")
+    )
+
+
+def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
+    return [None if v is None else v // 1_000 for v in column.cast(pa.int64()).to_pylist()]
+
+
+def as_datetime(milliseconds: int) -> datetime:
+    """An instant as Python's aware datetime, UTC."""
+    return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)

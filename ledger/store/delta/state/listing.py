@@ -1,0 +1,195 @@
+"""Which messages exist: the runs of ordinals in the files of `messages`, from the log without reading them.
+
+A decision takes one `Listing` and asks it everything. What two threads of a process share is only ever replaced by
+another listing, never changed: one that decides on an older version goes on with what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
+
+COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
+
+
+@dataclass(frozen=True)
+class Stock:
+    """The messages of one queue as runs, each of one file. Instants in milliseconds.
+
+    `sent_at` is that of the run's first message. Where the difference between a file's messages matters (some of them
+    delayed or expired, others not) its runs are those of equal instants.
+    """
+
+    lane: np.ndarray
+    segment: pa.Array
+    first_seq: np.ndarray
+    last_seq: np.ndarray
+    sent_at: np.ndarray
+    available_at: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> Stock:
+        """The runs where the mask is true."""
+        return Stock(
+            self.lane[chosen],
+            self.segment.filter(pa.array(chosen)),
+            *(getattr(self, name)[chosen] for name in COLUMNS[2:]),
+        )
+
+    def joined(self, other: Stock, lane: np.ndarray) -> Stock:
+        """These runs and behind them those of `other`, in the lanes given."""
+        numbers = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS[2:])
+        return Stock(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
+
+
+class Stocks:
+    """Gives out listings; the newest is kept until the version of `messages` moves on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: Listing | None = None
+
+    def newest(self) -> Listing:
+        """The messages as of the newest version."""
+        kept = self._kept
+        if kept is None or kept.version != self._engine.version("messages"):
+            kept = self._kept = Listing(self._engine, *self._engine.files())
+        return kept
+
+
+class Listing:
+    """The files of `messages` as of one `version`."""
+
+    def __init__(self, engine: Engine, version: int, files: pa.Table) -> None:
+        self._engine, self.version, self._files = engine, version, files
+        self._stocks: dict[tuple[str, tuple[str, ...]], Stock] = {}
+
+    def of(self, queue: str, now: int, expired: int) -> Stock:
+        """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
+        `expired` has expired."""
+        files = self._files.filter(pc.equal(self._files["queue"], queue))
+        inside = _worth_reading(files, now, expired)
+        if (queue, inside) not in self._stocks:
+            self._stocks[queue, inside] = self._read(queue, files, inside)
+        return self._stocks[queue, inside]
+
+    def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
+        """Where the messages of segments lie: segments by the queue that they were sent to. Dropped ones nowhere."""
+        homes: dict[str, list[str]] = {}
+        for row in self._named(segments, ["queue", "segment"]):
+            homes.setdefault(row["queue"], []).append(row["segment"])
+        return homes
+
+    def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
+        """The lane that each segment was sent to, in the queue that it was sent to: that never changes."""
+        return {row["segment"]: row["lane"] for row in self._named(segments, ["segment", "lane"])}
+
+    def home(self, segment: str) -> tuple[str, int, int] | None:
+        """The queue and lane that a segment lies in, and its highest ordinal; None when it was dropped."""
+        rows = self._files.filter(pc.equal(self._files["segment"], segment))
+        if not rows.num_rows:
+            return None
+        return rows["queue"][0].as_py(), rows["lane"][0].as_py(), pc.max(rows["last_seq"]).as_py()
+
+    def sent(self, first: str, last: str) -> tuple[int, tuple[str, ...]]:
+        """How many messages there are in the segments named from `first` to `last`, and which those are."""
+        files = self._files
+        mine = files.filter(pc.and_(pc.greater_equal(files["segment"], first), pc.less_equal(files["segment"], last)))
+        return pc.sum(mine["messages"]).as_py() or 0, tuple_of(mine["segment"].to_pylist())
+
+    def last_sent(self, queue: str) -> int:
+        """When the last message was sent to a queue; 0: none."""
+        files = self._files
+        return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
+
+    def count(self, queue: str) -> int:
+        """How many messages that were sent to a queue are not dropped."""
+        return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
+
+    def segments(self) -> set[str]:
+        """All segments of all queues."""
+        return set(self._files["segment"].unique().to_pylist())
+
+    def _named(self, segments: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
+        """Columns of the files of segments, each combination once."""
+        if not segments:
+            return []
+        found = self._files.filter(pc.is_in(self._files["segment"], pa.array(segments)))
+        return found.group_by(columns).aggregate([]).to_pylist()
+
+    def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
+        named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}
+        runs = pa.table([files[named.get(name, name)] for name in COLUMNS], names=COLUMNS)
+        if inside:
+            outside = pc.invert(pc.is_in(runs["segment"], pa.array(inside)))
+            runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside, files)])
+        return Stock(
+            runs["lane"].to_numpy().astype(np.int64),
+            runs["segment"].combine_chunks(),
+            *(runs[name].to_numpy() for name in COLUMNS[2:]),
+        )
+
+    def _inside(self, queue: str, segments: tuple[str, ...], files: pa.Table) -> pa.Table:
+        """The runs of segments whose files do not tell enough: ordinals and instants have to be read.
+
+        They are read at the newest version, which may be a later one than the listing's. Messages never change, so
+        there may only be more or fewer then. What came to an open segment behind or between the listed files is cut
+        off. A send that stood still may fill a gap inside a file that upkeep made of several: such a message is seen
+        early, which is as good as a listing made a moment later. Fewer are left where upkeep dropped some, down to
+        none at all: those are final in every queue, and no decision is about them any more.
+        """
+        rows = self._engine.messages(
+            Where(queue, None, segments), ["lane", "segment", "seq", "sent_at", "available_at"]
+        )
+        rows = rows.filter(pa.array(_listed(rows, files)))
+        rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
+        seq, segment = rows["seq"].to_numpy(), rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
+        sent_at, available_at = _milliseconds(rows["sent_at"]), _milliseconds(rows["available_at"])
+        border = np.ones(len(seq), dtype=bool)
+        border[1:] = (np.diff(seq) != 1) | (np.diff(segment) != 0)
+        border[1:] |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
+        starts = np.flatnonzero(border)
+        ends = np.append(starts, len(seq))[1:] - 1
+        first = rows.take(pa.array(starts))
+        numbers = map(pa.array, (seq[starts], seq[ends], sent_at[starts], available_at[starts]))
+        return pa.table([first["lane"], first["segment"], *numbers], names=COLUMNS)
+
+
+def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
+    """Which of the messages lie between the first and the last ordinal of a file. A file of which the log does not
+    tell the ordinals may have any of its segment."""
+    names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
+    first, last, at = (
+        (pc.index_in(table["segment"], names).to_numpy().astype(np.int64) << SEGMENT_SHIFT)
+        + pc.fill_null(table[name], otherwise).to_numpy()
+        for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
+    )
+    sort = np.argsort(first, kind="stable")
+    # Files of one segment may lie across each other: what counts is the furthest end of those that begin before.
+    before = np.searchsorted(first[sort], at, "right") - 1
+    return (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
+
+
+def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str, ...]:
+    """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
+    differ in being delayed, or in being expired."""
+    span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
+    told = pc.fill_null(pc.equal(span, files["messages"]), False)
+    for first, last, instant in (
+        ("first_available_at", "last_available_at", now),
+        ("first_sent_at", "last_sent_at", expired_before),
+    ):
+        alike = pc.or_(pc.greater(files[first], instant), pc.less_equal(files[last], instant))
+        told = pc.and_(told, pc.or_(pc.fill_null(alike, False), pc.equal(files[first], files[last])))
+    return tuple_of(files["segment"].filter(pc.invert(told)).to_pylist())
+
+
+def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
+    return column.cast(pa.int64()).to_numpy() // 1_000

@@ -1,0 +1,53 @@
+"""Messages as rows of the `messages` table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.message import Entry
+from ledger.rules.message_attributes import SENDER, Attribute
+from ledger.store import QueueRecord
+from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.state.lane_records import instants
+
+
+def message_rows(
+    queue: QueueRecord,
+    lane: int,
+    segment: str,
+    first: int,
+    entries: Sequence[Entry],
+    now: int,
+    sequence_numbers: Sequence[int] | None = None,
+    sender: str | None = None,
+) -> pa.Table:
+    """Rows of `messages` for entries that take the ordinals from `first` on, sent by `sender`."""
+    count = len(entries)
+    columns = {
+        "queue": [queue.id] * count,
+        "lane": [lane] * count,
+        "segment": [segment] * count,
+        "seq": range(first, first + count),
+        "sent_at": instants([now] * count),
+        "available_at": instants([now + entry.delay * MILLISECONDS for entry in entries]),
+        "sequence_number": sequence_numbers or [None] * count,
+        "message_group_id": [entry.message_group_id for entry in entries],
+        "message_deduplication_id": [entry.message_deduplication_id for entry in entries],
+        "message_attributes": [_attributes(entry, sender) for entry in entries],
+        "trace_header": [entry.trace_header for entry in entries],
+        "body": [entry.body for entry in entries],
+    }
+    kinds = {field.name: field.type for field in MESSAGES}
+    arrays = {name: v if isinstance(v, pa.Array) else pa.array(v, kinds[name]) for name, v in columns.items()}
+    return pa.table({name: arrays[name] for name in MESSAGES.names}, schema=MESSAGES)
+
+
+def _attributes(entry: Entry, sender: str | None) -> list[tuple[str, dict[str, object]]] | None:
+    names = ("data_type", "string_value", "binary_value")
+    known = dict(entry.message_attributes)
+    if sender is not None:
+        known[SENDER] = Attribute("String", sender, None)
+    return [(name, dict(zip(names, one))) for name, one in known.items()] or None

@@ -1,0 +1,19 @@
+"""What was sent under an attempt id before."""
+
+from __future__ import annotations
+
+from ledger.rules.attempts import Attempt
+from ledger.store.delta.engines.protocol import Engine
+
+
+def sent_before(engine: Engine, attempt: Attempt) -> str | None:
+    """The key of the segments that a send under this attempt wrote; None when none was committed.
+
+    Raises InvalidParameterValue when what was committed under it is another send.
+    """
+    content = engine.transaction_version("messages", attempt.transaction[0])
+    if content is not None:
+        attempt.require_same(content)
+        return attempt.key
+    application, key = attempt.former
+    return None if engine.transaction_version("messages", application) is None else key

@@ -1,0 +1,122 @@
+"""What every verb that decides on lanes shares: loading them as of one version, the time, and the plan that results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.rules import time
+from ledger.rules.state import Status
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.transactions import Answer, Plan
+from ledger.store.delta.engines.protocol import Engine, Snapshot, Where, tuple_of
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import Pieces, Runs
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Listing, Stock, Stocks
+from ledger.store.delta.state.statuses import INDEX, existing, states
+
+
+class Seen(NamedTuple):
+    """Every message of a queue: the listing and the stock, the pieces, and the state of each piece (see `existing`)."""
+
+    listing: Listing
+    stock: Stock
+    pieces: Pieces
+    state: np.ndarray
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Lanes of a queue, and of those that messages may move to, all as of one version. `now` is never before the last
+    commit there."""
+
+    snapshot: Snapshot
+    queue: QueueRecord
+    lanes: Lanes
+    others: dict[str, Lanes]
+    now: int
+    #: The versions of the other tables that the decision looked at.
+    read: dict[str, int] = field(default_factory=dict)
+
+    def look(self, stocks: Stocks) -> Seen:
+        """Every message of the queue."""
+        expired, listing = self.queue.retention.expired(self.now), stocks.newest()
+        self.read["messages"] = listing.version
+        stock, pieces = existing(self.lanes, listing, self.now, expired)
+        state = states(self.lanes, stock, pieces, self.now, expired)
+        # As if locked: not to be received, and on FIFO queues nothing behind it.
+        undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
+        return Seen(listing, stock, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
+
+    def plan(
+        self,
+        over: Runs,
+        events: Events,
+        answer: Callable[[int], Answer],
+        meeting: Sequence[int] = (),
+        arriving: dict[str, Runs] | None = None,
+        always: bool = False,
+    ) -> Plan[Answer]:
+        """The commit that lays `over` on the queue's lanes, and `arriving` on those of the others.
+
+        `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
+        """
+        edits = self.lanes.edits(over, self.now)
+        changed = set(edits["lane"].unique().to_pylist())
+        if changed or always:
+            extra = [lane for lane in meeting if lane not in changed]
+            edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
+        where = Where(self.queue.id, tuple_of(changed.union(meeting)))
+        for queue, runs in (arriving or {}).items():
+            if queue == self.queue.id:
+                # A message that moves to its own queue is in `over`.
+                continue
+            there = self.others[queue].edits(runs, self.now)
+            if there.num_rows:
+                edits = pa.concat_tables([edits, there])
+                where = Where(queue, tuple_of(there["lane"].unique().to_pylist()), also=where)
+        return Plan(self.snapshot, where, edits, events.entries, answer, self.now, self.read)
+
+
+def load(
+    engine: Engine,
+    settings: Settings,
+    queue: QueueRecord,
+    clock: Clock | None,
+    lanes: tuple[int, ...] | None = None,
+    others: Sequence[QueueRecord] = (),
+) -> Loaded:
+    """Lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
+
+    The clock is read once they are: however long the wait and the reading took, a lease that is granted now counts from
+    now. `clock` is None where the time is not asked for.
+    """
+    where = Where(queue.id, lanes)
+    others = [other for other in others if other.id != queue.id]
+    for other in others:
+        where = Where(other.id, also=where)
+    snapshot = engine.load("visibility", where)
+    rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
+    by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
+    latest = max(one.latest for one in by_queue.values())
+    at = latest if clock is None else time.not_before(clock(), latest, settings.maximum_clock_skew)
+    mine = by_queue.pop(queue.id)
+    return Loaded(snapshot, queue, mine, by_queue, at)
+
+
+def in_order(runs: Runs) -> Runs:
+    """Sorted, and neighbours of one code joined."""
+    order = np.argsort(runs.first, kind="stable")
+    return run_algebra.join(Runs(*(column[order] for column in runs)))
+
+
+def _rows_of(rows: pa.Table, queue: str) -> pa.Table:
+    return rows.filter(pa.compute.equal(rows["queue"], queue))

@@ -1,0 +1,81 @@
+"""What a receive answers: the messages that one receipt is granted, or the error that its request alone meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.errors import LedgerError, OutputUnreadable
+from ledger.rules import visibility
+from ledger.store import GRANTED_RUNS, Grant, Received, Request
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.snapshot import Loaded, in_order
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one request of a receive comes to: runs with what is to be recorded, and the answer at a version."""
+
+    runs: Runs
+    answer: Callable[[int], Received]
+
+
+def refused(error: LedgerError) -> Part:
+    """An error, and nothing recorded."""
+    return Part(run_algebra.empty_runs(), lambda version: error)
+
+
+def granted(
+    loaded: Loaded,
+    chosen: Runs,
+    request: Request,
+    receipt_id: str,
+    order: np.ndarray | None,
+    undecided: OutputUnreadable | None,
+    events: Events,
+) -> Part:
+    """Messages under a new receipt, in `order` (see Grant). When there are none: `undecided`, which says why, if some
+    are left alone in doubt."""
+    lanes, (_, timeout, attempt_id) = loaded.lanes, request
+    received = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
+    runs = in_order(chosen._replace(code=lanes.per_code(chosen.code, received, np.int64)))
+    if not len(runs.first):
+        return Part(runs, lambda version: undecided)
+    events.add("granted", lanes.record(runs.code[0]), runs)
+    return Part(runs, grant_of(lanes, runs, receipt_id, order))
+
+
+def grant_of(
+    lanes: Lanes, runs: Runs, receipt_id: str, order: np.ndarray | None = None
+) -> Callable[[int], Grant | None]:
+    """The grant of runs, once its version is known; None for no messages. `order`: see Grant."""
+
+    def answer(version: int) -> Grant | None:
+        if not len(runs.first):
+            return None
+        codes, which = np.unique(runs.code, return_inverse=True)
+        records, which = [lanes.record(code) for code in codes.tolist()], pa.array(which)
+        columns = [
+            *lanes.table(runs.first, runs.last),
+            pa.array([r.receive_count for r in records], pa.int32()).take(which),
+            pa.array([r.first_received_at for r in records], pa.int64()).take(which),
+            pa.array([r.origin_queue for r in records], pa.string()).take(which),
+            pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
+        ]
+        newest = max(records, key=lambda r: r.visible_at)
+        table = pa.table(columns, schema=GRANTED_RUNS)
+        places = None if order is None else pa.array(order)
+        return Grant(receipt_id, newest.visible_at, newest.received_at, version, table, places)
+
+    return answer
+
+
+def joined(parts: Sequence[Runs]) -> Runs:
+    """Runs one after the other."""
+    return Runs(*(np.concatenate(column) for column in zip(*parts)))

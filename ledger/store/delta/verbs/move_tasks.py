@@ -1,0 +1,50 @@
+"""The `tasks` table: message move tasks, a row each."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ledger.rules import move_task
+from ledger.rules.move_task import MoveTask
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where
+from ledger.store.delta.model.tables import TASKS
+from ledger.store.delta.state.lane_records import instants
+
+EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+class Tasks:
+    """The tasks of a ledger."""
+
+    def __init__(self, engine: Engine, transactions: Transactions) -> None:
+        self._engine, self._transactions = engine, transactions
+
+    def all(self) -> list[MoveTask]:
+        """All tasks."""
+        return _tasks(self._engine.load("tasks", Where()).rows)
+
+    def put(self, task: MoveTask) -> bool:
+        """See Store.put_task. Any other commit to the table since makes this one decide again."""
+
+        def decide(losses: int) -> Plan[bool]:
+            snapshot = self._engine.load("tasks", Where())
+            known = _tasks(snapshot.rows)
+            if not move_task.follows(task, known):
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
+            expected = task.revision - 1 or None
+            row = {name: [value] for name, value in zip(MoveTask._fields, task)}
+            row |= {name: instants(row[name]) for name in ("started_at", "updated_at")}
+            row |= {OPERATION: ["update" if expected else "insert"], EXPECTED_REVISION: [expected]}
+            edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)
+            return Plan(snapshot, Where(), edits, [], lambda version: True, task.updated_at)
+
+        return self._transactions.run("move_task", "tasks", task.source, decide)
+
+
+def _tasks(rows: pa.Table) -> list[MoveTask]:
+    found = []
+    for row in rows.to_pylist():
+        row |= {name: round(row[name].timestamp() * 1_000) for name in ("started_at", "updated_at")}
+        found.append(MoveTask(**row))
+    return found

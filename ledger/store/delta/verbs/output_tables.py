@@ -1,0 +1,117 @@
+"""Asking output tables whether a write is in, through an engine that shares them safely with whoever writes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
+from ledger.rules import output
+from ledger.rules.location import FILE, recorded
+from ledger.rules.storage import S3, SAFE_FOR_BOTH
+from ledger.settings import Settings
+from ledger.store.delta.commit.file_locks import StillLocked, table_lock
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.storage_safety import require_safe
+from ledger.store.delta.engines.protocol import Conflict, Engine, reason
+
+log = logging.getLogger("ledger.output")
+ATTEMPTS = 20
+Answer = TypeVar("Answer")
+#: How long whoever holds up others waits for a table that is being written to, in seconds. One that took longer to say
+#: nothing is not asked again for PATIENCE times as long.
+LONG, PATIENCE = 1.0, 10
+
+
+class OutputTables:
+    """Tables that claims were written to. `by_spark`: the engine of the user's session, if there is one."""
+
+    def __init__(self, engine: Engine, by_spark: Engine | None, settings: Settings) -> None:
+        self._engine, self._by_spark, self._settings = engine, by_spark, settings
+        self._session = getattr(by_spark, "session", None)
+        self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
+
+    def table_id(self, table: str) -> str:
+        """The id of a table that is about to be written to. Raises UnsafeStorage, OutputUnreadable."""
+        require_safe(recorded(table).scheme, self._session, self._settings)
+        return self._first(table, lambda engine: engine.output_log(table, "").table_id)
+
+    def committed(self, table: str, write_id: str) -> int | None:
+        """Which version of a write is in its table, if one is. Raises OutputUnreadable."""
+        return self._first(table, lambda engine: engine.output_log(table, output.application(write_id)).committed)
+
+    def written(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
+        """Whether a write is in. If not, it never will be from now on: it is fenced off.
+
+        Waits for others that write to the table now, for `patience` seconds (None: as long as it takes). Raises
+        OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
+        """
+        until = None if patience is None else time.monotonic() + patience
+        return self._first(table, lambda engine: _written(engine, table, write_id, until))
+
+    def written_by_others(self, table: str, write_id: str) -> bool:
+        """As `written`, for a receive that has other messages to serve: a table that hangs is not asked each time."""
+        until, problem = self._silent.get(table, (0.0, None))
+        asked = time.monotonic()
+        if problem is not None and asked < until:
+            raise problem
+        try:
+            return self.written(table, write_id)
+        except OutputUnreadable as error:
+            log.warning("%s", error)
+            now = time.monotonic()
+            if now - asked > LONG:
+                self._silent[table] = now + PATIENCE * (now - asked), error
+            raise
+
+    def _first(self, table: str, ask: Callable[[Engine], Answer]) -> Answer:
+        """What the first engine answers that can."""
+        problem: OutputUnreadable | None = None
+        for engine in self._engines(table):
+            try:
+                return ask(engine)
+            except OutputUnreadable as error:
+                problem = problem or error
+        raise problem
+
+    def _engines(self, table: str) -> list[Engine]:
+        """The engines that may commit to a table, the better one first. Raises OutputUnreadable."""
+        try:
+            scheme = recorded(table).scheme
+        except InvalidParameterValue as error:
+            raise OutputUnreadable(table, str(error)) from error
+        spark = [] if self._by_spark is None else [self._by_spark]
+        if scheme in (FILE, *SAFE_FOR_BOTH):
+            # delta-rs does not know every feature of a table that Spark writes.
+            return list({engine.name: engine for engine in (self._engine, *spark)}.values())
+        if not spark and not (scheme in S3 and self._settings.single_driver):
+            raise OutputUnreadable(table, f"only Spark can tell on {scheme}:, and the ledger was opened without it")
+        return spark or [self._engine]
+
+
+def _written(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
+    application, before, attempts = output.application(write_id), None, Attempts(f"the fence of {table}", ATTEMPTS)
+    for _ in attempts:
+        found = engine.output_log(table, application)
+        if found.committed is not None:
+            return found.committed == output.WRITTEN
+        if output.table_of(write_id) not in (None, found.table_id):
+            # The rows may be in the table that was here, which may come back: a disk that is not mounted now.
+            raise OutputUnreadable(
+                table, "another table lies there than the one that the write was begun for", gone=True
+            )
+        if before is not None and before[0] == found.version:
+            # Nobody else committed, so this was no race.
+            raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
+        try:
+            with table_lock(table).exclusive(until):
+                engine.fence_output(table, application, output.FENCED)
+        except Conflict as conflict:
+            before = found.version, reason(conflict)
+        except StillLocked as error:
+            raise OutputUnreadable(table, "others are writing to it, or stand still while they do") from error
+        except (OSError, StorageFailed) as error:
+            raise OutputUnreadable(table, reason(error)) from error
+    raise OutputUnreadable(table, f"{ATTEMPTS} commits lost to other writers in {attempts.seconds:.1f} s")

@@ -1,0 +1,191 @@
+"""Writes of output, see `rules.output`: begun in the queue, decided by the output table, finished in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
+from ledger.rules import output
+from ledger.rules.output import Part
+from ledger.rules.state import Record, in_doubt
+from ledger.rules.visibility import same_attempt
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import Pieces, Runs
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.snapshot import Loaded, in_order, load
+from ledger.store.delta.verbs.output_tables import OutputTables
+
+
+class Outputs:
+    """The writes of claims to Delta tables."""
+
+    def __init__(self, engine: Engine, by_spark: Engine | None, transactions: Transactions, settings: Settings) -> None:
+        self._engine, self._transactions, self._settings = engine, transactions, settings
+        self.tables = OutputTables(engine, by_spark, settings)
+
+    def step(self, name: str) -> None:
+        """Tells whoever listens that a write has come so far."""
+        self._transactions.step(name)
+
+    @property
+    def owner(self) -> str:
+        """Who writes."""
+        return self._transactions.owner
+
+    def require_foreign(self, location: str) -> None:
+        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+        for table in TABLES:
+            if f"{location}/".startswith(f"{self._engine.place(table)}/"):
+                raise InvalidParameterValue(
+                    "table", location, "It is a table of the ledger's own", "Name another place."
+                )
+
+    def without_spark(self) -> Any:
+        """The engine, when it can write an Arrow table to any Delta table. Raises InvalidParameterValue."""
+        if not hasattr(self._engine, "append_output"):
+            raise InvalidParameterValue(
+                "rows",
+                "a pyarrow.Table",
+                "This ledger commits through Spark and writes DataFrames",
+                "Make it a DataFrame.",
+            )
+        return self._engine
+
+    def begin(
+        self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
+    ) -> str | None:
+        """Records that the messages of `runs` (RUNS) are about to be written; answers the write's id.
+
+        None: an earlier call has written them all. Raises LeaseLost when the receipt does not hold one of them, or an
+        earlier call wrote only some of them, InvalidParameterValue when it wrote them to another table: then nothing is
+        to be written.
+        """
+        identifier = output.new_write_id(table_id)
+
+        def decide(losses: int) -> Plan[str | None]:
+            loaded, pieces = self._pieces(queue, runs, clock)
+            lanes, events, parts = loaded.lanes, Events(), {}
+            for code in set(pieces.code.tolist()):
+                record = lanes.record(code)
+                asked = output.to_ask(record, receipt_id)
+                written = asked and self.tables.written(record.writing_to, record.write_id)
+                if written and record.writing_to != table:
+                    raise InvalidParameterValue(
+                        "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
+                    )
+                parts[code] = output.part(record, receipt_id, loaded.now, written=written)
+            kinds = set(parts.values())
+            if kinds == {Part.WRITTEN}:
+                ended = lambda r: output.finish(r, r.write_id, loaded.now)  # noqa: E731
+                return _recording(loaded, pieces, ended, "deleted")
+            if kinds != {Part.HELD}:
+                found = " and some ".join(sorted(kind.value for kind in kinds))
+                raise LeaseLost(
+                    f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
+                    "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
+                )
+            new = {code: lanes.code(output.begin(lanes.record(code), table, identifier)) for code in parts}
+            code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)
+            over = in_order(Runs(pieces.first, pieces.last, code))
+            events.add("writing", lanes.record(over.code[0]), over)
+            return loaded.plan(over, events, lambda version: identifier)
+
+        return self._transactions.run("begin_write", "visibility", queue.id, decide)
+
+    def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+        """Deletes what was written, unless whoever took the messages over has recorded that already."""
+
+        def decide(losses: int) -> Plan[None]:
+            loaded, pieces = self._pieces(queue, runs, clock)
+            return _recording(loaded, pieces, lambda r: output.finish(r, identifier, loaded.now), "deleted")
+
+        self._transactions.run("finish_write", "visibility", queue.id, decide)
+
+    def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+        """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
+
+        def decide(losses: int) -> Plan[None]:
+            loaded, pieces = self._pieces(queue, runs, clock)
+            return _recording(loaded, pieces, lambda r: output.undo(r, identifier), None)
+
+        self._transactions.run("undo_write", "visibility", queue.id, decide)
+
+    def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
+        loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
+        first = loaded.lanes.positions(runs["lane"], runs["segment"], runs["first_seq"])
+        last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
+        return loaded, run_algebra.cut(loaded.lanes.runs, first, last)
+
+    def decide_doubts(
+        self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
+    ) -> OutputUnreadable | None:
+        """Asks the tables about what is free, or held by an earlier run of these attempts, and in doubt; from then on
+        `loaded` has it as deleted, or as never written. What a table cannot say stays in doubt, for nobody to receive
+        (`Lanes.undecided`); then the error that says so is answered. `only`: about messages with this very record."""
+        lanes, runs = loaded.lanes, loaded.lanes.runs
+        silent: dict[str, OutputUnreadable] = {}
+
+        def asked(record: Record) -> bool:
+            mine = record.attempt_id in attempts and same_attempt(record, record.attempt_id, loaded.now)
+            free = record.visible_at is None or record.visible_at <= loaded.now
+            return in_doubt(record) and (mine or free) and only in (None, record)
+
+        def answered(code: int) -> int:
+            record = lanes.record(code)
+            try:
+                if record.writing_to in silent:
+                    raise silent[record.writing_to]
+                written = self.tables.written_by_others(record.writing_to, record.write_id)
+            except OutputUnreadable as problem:
+                silent[record.writing_to] = problem
+                lanes.undecided.add(code)
+                return code
+            return lanes.code(output.decided(record, written=written, now=loaded.now))
+
+        doubtful = lanes.per_code(runs.code, asked, bool)
+        if doubtful.any():
+            new = {code: answered(code) for code in set(runs.code[doubtful].tolist())}
+            code = np.array([new[code] for code in runs.code[doubtful].tolist()], dtype=np.int64)
+            over = Runs(runs.first[doubtful], runs.last[doubtful], code)
+            deleted = lanes.per_code(over.code, lambda r: r.deleted_at is not None, bool)
+            if deleted.any():
+                events.add("deleted", lanes.record(over.code[deleted][0]), Runs(*(column[deleted] for column in over)))
+            lanes.supersede(over)
+        if len(silent) > 1:
+            return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
+        return next(iter(silent.values()), None)
+
+    def end_writes(self, loaded: Loaded, receipt_id: str) -> None:
+        """Asks the tables of what a restore under a receipt gives back, so that no write of it gets in any more.
+        About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
+        """
+        records = [r for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)]
+        for table, write_id in sorted({(record.writing_to, record.write_id) for record in records}):
+            try:
+                self.tables.written(table, write_id)
+            except OutputUnreadable as problem:
+                if not problem.gone:
+                    raise
+
+
+def _recording(
+    loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
+) -> Plan[None]:
+    """The plan that records what `rule` answers about each piece, where it answers something."""
+    lanes, events = loaded.lanes, Events()
+    open_ones = lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool)
+    code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(rule(r)), np.int64)
+    over = in_order(Runs(pieces.first[open_ones], pieces.last[open_ones], code))
+    if event and len(over.first):
+        events.add(event, lanes.record(over.code[0]), over)
+    return loaded.plan(over, events, lambda version: None)

@@ -1,0 +1,85 @@
+"""Purging a queue: what it has is deleted, and a FIFO queue forgets what was sent, for deduplication (M3)."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+from ledger.clock import Clock
+from ledger.rules import fifo, intervals, visibility
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.state import UNTOUCHED
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.snapshot import in_order, load
+from ledger.store.delta.state.statuses import GONE_STATES
+
+
+class Purger:
+    """The purge of a store."""
+
+    def __init__(self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings) -> None:
+        self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
+
+    def purge(self, queue: QueueRecord, clock: Clock) -> int:
+        """See Store.purge. On FIFO queues two commits: everything is deleted, then the sends until now are forgotten,
+        by a commit that counts as a send does. A send that came in between makes both of them happen again, so that
+        none is half before the purge: one that knew a message which is deleted now is as a whole among what is deleted,
+        and one that comes later knows nothing of before. Should this process end in between, the queue is empty, and
+        remembers.
+        """
+        if not is_fifo(queue.attributes):
+            return self._empty(queue, self._settings.purge_interval, clock)
+        attempts, purged = self._transactions.attempts("purge"), 0
+        for losses in attempts:
+            with self._transactions.turn("messages", queue.id, losses):
+                sent = self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0
+                purged += self._empty(queue, 0 if losses else self._settings.purge_interval, clock)
+                if self._forget(queue, sent, clock, attempts):
+                    return purged
+        raise attempts.outlasted()
+
+    def _empty(self, queue: QueueRecord, interval: int, clock: Clock) -> int:
+        """Deletes what exists in one snapshot of `messages`. When that was stands on the head row of lane 0, on which
+        two purges meet."""
+        limits = limits_of(queue.attributes)
+
+        def decide(losses: int) -> Plan[int]:
+            loaded, events = load(self._engine, self._settings, queue, clock), Events()
+            lanes = loaded.lanes
+            intervals.require_purge(queue.name, lanes.purged_at, limits, interval, loaded.now)
+            _, _, pieces, state = loaded.look(self._stocks)
+            alive = ~np.isin(state, GONE_STATES)
+            code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
+            over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
+            events.add("purged", UNTOUCHED, over)
+            count = int(run_algebra.lengths(over.first, over.last).sum())
+            lanes.purged_at = loaded.now
+            noted = limits.has_intervals and interval > 0
+            return loaded.plan(over, events, lambda version: count, (0,), always=noted)
+
+        return self._transactions.run("purge", "visibility", queue.id, decide)
+
+    def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
+        """Forgets the first `sent` sends; False when there was another one since."""
+        purges, since = fifo.purges(queue.id), self._engine.version("messages")
+        forgotten = self._engine.transaction_version("messages", purges)
+        if sent == 0 or (forgotten is not None and sent == forgotten + 1):
+            # Never sent to, or not since the last purge, which counts, too.
+            return (self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
+        metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [])
+        self._transactions.step("chosen")
+        marks = (fifo.sends(queue.id), sent + 1), (purges, sent)
+        mark = lambda: self._engine.mark("messages", metadata, *marks)  # noqa: E731
+        if self._transactions.commit("messages", metadata, since, mark, attempts) is None:
+            return False
+        self._transactions.step("committed")
+        return True

@@ -1,0 +1,219 @@
+"""The `queues` table: create, look up, change and remove queues."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.errors import QueueDoesNotExist
+from ledger.rules import intervals, redrive
+from ledger.rules.attribute_kinds import FENCED
+from ledger.rules.attributes import limits_of, queue_name_of
+from ledger.rules.limits import MILLISECONDS
+from ledger.settings import Settings
+from ledger.store import Change, QueueRecord
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES
+from ledger.store.delta.state.lane_records import Lanes, instants
+
+EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+
+#: So many commits are looked at first for a deletion of late.
+FEW_COMMITS = 20
+
+
+class Queues:
+    """The queues of a ledger; what was read is kept until the table's version moves on."""
+
+    def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
+        self._engine, self._transactions, self._settings = engine, transactions, settings
+        self._kept: tuple[int, dict[str, QueueRecord]] | None = None
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
+        """See Store.create_queue."""
+
+        def decide(losses: int) -> Plan[QueueRecord]:
+            snapshot, now = self._engine.load("queues", Where()), clock()
+            queues = _records(snapshot.rows)
+            known = queues.get(name)
+            if known is not None:
+                return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: known, now)
+            redrive.require_target(queues.values(), name, attributes, attributes)
+            limits, interval = limits_of(attributes), self._settings.deletion_interval
+            if limits.has_intervals and interval:
+                deleted = self._deleted_at(name, snapshot.version, now - interval * MILLISECONDS)
+                intervals.require_name(name, deleted, limits, interval, now)
+            made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
+            return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
+
+        return self._transactions.run("create_queue", "queues", name, decide)
+
+    def get(self, name: str) -> QueueRecord:
+        """The queue of this name; raises QueueDoesNotExist."""
+        known = self._all()
+        if name not in known:
+            raise QueueDoesNotExist(name, known)
+        return known[name]
+
+    def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
+        """The version of the table in which this very queue is still there, and whether all the `others` are, too;
+        raises QueueDoesNotExist for the queue itself.
+
+        A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
+        upkeep makes it decide again before it drops a message of the queue.
+        """
+        version, known = self._newest()
+        is_there = lambda one: one.name in known and known[one.name].id == one.id  # noqa: E731
+        if not is_there(queue):
+            raise QueueDoesNotExist(queue.name, known)
+        return version, all(map(is_there, others))
+
+    def all(self) -> list[QueueRecord]:
+        """All queues, by name."""
+        known = self._all()
+        return [known[name] for name in sorted(known)]
+
+    def change(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
+        """See Store.change_queue."""
+        changed = self._rewrite(
+            "set_attributes",
+            [queue],
+            lambda known, queues, now: known.changed(*change(known, queues), now),
+            clock,
+        )
+        if not changed:
+            raise QueueDoesNotExist(queue.name, self._all())
+        return changed[0]
+
+    def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
+        """Notes for good what had expired in these queues at the instant `at`, in one commit; answers them as they are
+        then, without those deleted meanwhile. From then on no change of the retention brings it back: not one that is
+        under way either, for it has to decide again."""
+        return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
+
+    def delete(self, queue: QueueRecord, clock: Clock) -> None:
+        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Then counts up
+        all its lanes: whoever decided before that to move messages there, and did not commit yet, decides again.
+
+        In this order: whoever decides after the second commit finds no queue, whoever decided before it trips over it.
+        What comes there in between, while the queue is being deleted, goes with it. Should this process end in between,
+        upkeep does what is left of a queue of which anything is recorded, see `Tidying.forget`.
+        """
+
+        def decide(losses: int) -> Plan[None]:
+            snapshot, now = self._engine.load("queues", Where()), clock()
+            names = _records(snapshot.rows)
+            known = names.get(queue.name)
+            if known is None or known.id != queue.id:
+                raise QueueDoesNotExist(queue.name, names)
+            edits = _edits([("delete", known, known.revision)])
+            return Plan(snapshot, Where(), edits, [], lambda version: None, now)
+
+        def close(losses: int) -> Plan[None]:
+            snapshot, now = self._engine.load("visibility", Where(queue.id)), clock()
+            lanes = Lanes(queue.id, snapshot.rows)
+            # A lane that was never used has no head row yet: then there is one to be met.
+            all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.revisions})
+            at = max(now, lanes.latest)
+            return Plan(snapshot, Where(queue.id, all_lanes), lanes.heads(all_lanes, at), [], lambda version: None, at)
+
+        self._transactions.run("delete_queue", "queues", queue.id, decide)
+        self._transactions.run("delete_queue", "visibility", queue.id, close)
+
+    def _rewrite(
+        self,
+        verb: str,
+        queues: Sequence[QueueRecord],
+        change: Callable[[QueueRecord, Sequence[QueueRecord], int], QueueRecord],
+        clock: Clock,
+    ) -> list[QueueRecord]:
+        """What `change` makes of those of `queues` that are there, by their ids, in one commit. It is asked in the
+        decision: after any other commit to the table since, it is asked again about what is there then."""
+
+        def decide(losses: int) -> Plan[list[QueueRecord]]:
+            snapshot, now = self._engine.load("queues", Where()), clock()
+            known = _records(snapshot.rows)
+            there = [one for one in map(known.get, (queue.name for queue in queues)) if one is not None]
+            mine = [one for one in there if one.id in {queue.id for queue in queues}]
+            new = [change(one, list(known.values()), now) for one in mine]
+            edits = _edits([("update", to, one.revision) for one, to in zip(mine, new) if to is not one])
+            return Plan(snapshot, Where(), edits, [], lambda version: new, now)
+
+        return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
+
+    def _deleted_at(self, name: str, version: int, since: int) -> int | None:
+        """When the last queue of this name was deleted, if the log up to a version tells of it; None when that was
+        before the instant `since`."""
+        skew, most = round(self._settings.maximum_clock_skew * MILLISECONDS), FEW_COMMITS
+        while True:
+            behind = max(version - most, -1)
+            commits = [commit for commit in self._engine.history("queues", behind) if commit.version <= version]
+            for said in (commit.metadata for commit in reversed(commits)):
+                if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
+                    return said["at"]
+            # By the clocks of whoever committed.
+            if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
+                return None
+            most *= 4
+
+    def _all(self) -> dict[str, QueueRecord]:
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, dict[str, QueueRecord]]:
+        kept = self._kept
+        if kept is None or kept[0] != self._engine.version("queues"):
+            snapshot = self._engine.load("queues", Where())
+            kept = self._kept = snapshot.version, _records(snapshot.rows)
+        return kept
+
+
+def _records(rows: pa.Table) -> dict[str, QueueRecord]:
+    return {row["name"]: _record(**row) for row in rows.to_pylist()}
+
+
+def _record(
+    queue: str,
+    name: str,
+    attributes: list[tuple[str, str]],
+    tags: list[tuple[str, str]] | None,
+    created_at: object,
+    modified_at: object,
+    revision: int,
+) -> QueueRecord:
+    # Queues of earlier releases do not have it; and it is not written where it says nothing, for these to read.
+    shown = {"Receipts": FENCED, **dict(attributes)}
+    expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
+    instants = _milliseconds(created_at), _milliseconds(modified_at)
+    return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, expired_before)
+
+
+def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
+    """(operation, record, expected revision) as EDITS."""
+    records = [record for _, record, _ in changes]
+    columns = [
+        [record.id for record in records],
+        [record.name for record in records],
+        [_kept(record) for record in records],
+        [list(record.tags.items()) for record in records],
+        instants(record.created_at for record in records),
+        instants(record.modified_at for record in records),
+        [record.revision for record in records],
+        [operation for operation, _, _ in changes],
+        [expected for _, _, expected in changes],
+    ]
+    return pa.table(columns, schema=EDITS)
+
+
+def _kept(record: QueueRecord) -> list[tuple[str, str]]:
+    hidden = {EXPIRED_BEFORE: str(record.expired_before)} if record.expired_before >= 0 else {}
+    shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}
+    return list({**shown, **hidden}.items())
+
+
+def _milliseconds(instant: object) -> int:
+    return round(instant.timestamp() * 1_000)

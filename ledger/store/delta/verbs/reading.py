@@ -1,0 +1,142 @@
+"""Reading messages back, a few at a time, as Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.errors import MessageDoesNotExist
+from ledger.rules import fifo
+from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message_attributes import SENDER, Attribute
+from ledger.rules.state import Record, came
+from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
+from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
+from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.state.listing import Stocks
+
+#: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
+MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
+COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
+
+
+class Reader:
+    """Reads messages where they lie, which for dead letters is in another queue."""
+
+    def __init__(self, engine: Engine, stocks: Stocks) -> None:
+        self._engine, self._stocks = engine, stocks
+
+    def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
+        """One message by its id, which counts in `queue` in that lane."""
+        segment, seq = ids.place(message_id)
+        rows = self._rows(segment, seq, seq)
+        if not rows.num_rows:
+            raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
+        return _stored(rows.to_pylist()[0], lane, record)
+
+    def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
+        """The messages of a grant that are not dropped, oldest first, on FIFO queues in their order (see Store.read).
+        Many small segments are read at once; of one alone no more than the span of ordinals that the grant has there.
+        """
+        found: list[StoredMessage] = []
+        numbers: list[int] = []
+        names = grant.runs["segment"].unique()
+        sort = np.argsort(_places(grant.runs, names, "first_seq"), kind="stable")
+        runs = grant.runs.take(pa.array(sort))
+        first = _places(runs, names, "first_seq")
+        last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
+        lengths = run_algebra.lengths(grant.runs["first_seq"].to_numpy(), grant.runs["last_seq"].to_numpy())
+        begins = (np.cumsum(lengths) - lengths)[sort]
+        order = None if grant.order is None else grant.order.to_numpy()
+        lanes = runs["lane"].to_pylist()
+        recorded = [
+            Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
+            for row in runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
+        ]
+        for where, lowest, highest in self._reads(runs):
+            rows = self._engine.messages(where, COLUMNS, lowest, highest)
+            place = _places(rows, names, "seq")
+            run = np.searchsorted(first, place, "right") - 1
+            granted = (run >= 0) & (place <= last[run])
+            for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), run[granted].tolist()):
+                found.append(_stored(row, lanes[at], recorded[at]))
+            if order is not None:
+                numbers += order[begins[run[granted]] + place[granted] - first[run[granted]]].tolist()
+        if order is not None:
+            return [found[at] for at in np.argsort(numbers)]
+        found.sort(key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
+        return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
+
+    def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
+        """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
+        cannot have more than MOST_MESSAGES there, or a single one."""
+        listing, spans = self._stocks.newest(), {}
+        for row in runs.group_by("segment").aggregate([("first_seq", "min"), ("last_seq", "max")]).to_pylist():
+            spans[row["segment"]] = row["first_seq_min"], row["last_seq_max"]
+        lanes = listing.lanes_sent_to(list(spans))
+        for queue, segments in listing.homes(list(spans)).items():
+            for some, lowest, highest in _batches(sorted((spans[name], name) for name in segments)):
+                yield Where(queue, tuple_of(lanes[name] for name in some), tuple_of(some)), lowest, highest
+
+    def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
+        home = self._stocks.newest().home(segment)
+        if home is None:
+            return MESSAGES.empty_table().select(COLUMNS)
+        return self._engine.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
+
+
+def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
+    """Segments with their spans of ordinals, sorted, as batches: the segments, and the span that covers them."""
+    some: list[str] = []
+    lowest = highest = -1
+    for (first, last), name in spans:
+        covering = max(highest, last)
+        if some and (len(some) == MOST_SEGMENTS or (len(some) + 1) * (covering - lowest + 1) > MOST_MESSAGES):
+            yield some, lowest, highest
+            some, covering = [], last
+        if not some:
+            lowest = first
+        some.append(name)
+        highest = covering
+    if some:
+        yield some, lowest, highest
+
+
+def _places(rows: pa.Table, names: pa.Array, ordinal: str) -> np.ndarray:
+    """A number for each row that counts up by segment, in the order of `names`, and then by ordinal."""
+    segment = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
+    return (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
+
+
+def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
+    attributes = {
+        name: Attribute(one["data_type"], one["string_value"], one["binary_value"])
+        for name, one in row["message_attributes"] or []
+    }
+    sender = attributes.pop(SENDER, None)
+    return StoredMessage(
+        message_id=ids.message_id(row["segment"], row["seq"]),
+        body=row["body"],
+        sent_at=_milliseconds(row["sent_at"]),
+        available_at=_milliseconds(row["available_at"]),
+        lane=lane,
+        segment=row["segment"],
+        seq=row["seq"],
+        record=record,
+        message_attributes=attributes,
+        message_group_id=row["message_group_id"],
+        message_deduplication_id=row["message_deduplication_id"],
+        sequence_number=row["sequence_number"],
+        trace_header=row["trace_header"],
+        sender_id=sender and sender.string_value,
+    )
+
+
+def _milliseconds(instant: object) -> int:
+    return round(instant.timestamp() * 1_000)

@@ -1,0 +1,59 @@
+"""The receipts ledger: who was granted what, and what became of it, filled from the commits of `visibility`."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.protocol import Commit, Engine
+from ledger.store.delta.model.tables import RECEIPTS
+from ledger.store.delta.state.lane_records import instants
+
+
+def fill_receipts(engine: Engine, transactions: Transactions) -> int:
+    """Appends what the commits since the last fill did, exactly once; answers how many entries.
+
+    The transaction id names the version that was filled last: of two fills that start from the same one, Delta
+    takes one, and the other starts again from there.
+    """
+    attempts = transactions.attempts("fill_receipts")
+    for losses in attempts:
+        with transactions.turn("receipts", "", losses):
+            since, filled = engine.version("receipts"), engine.greatest("receipts", "version")
+            filled = -1 if filled is None else filled
+            rows = _rows(engine.history("visibility", filled))
+            if not rows:
+                return 0
+            table = _table(rows)
+            metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", rows[-1]["at"], [])
+            append = partial(engine.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
+            if transactions.commit("receipts", metadata, since, append, attempts) is not None:
+                return table.num_rows
+    raise attempts.outlasted()
+
+
+def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
+    return [
+        {
+            "queue": commit.metadata["queue"],
+            **event,
+            "version": commit.version,
+            "at": commit.metadata["at"],
+            "owner": commit.metadata["owner"],
+        }
+        for commit in commits
+        for event in commit.metadata.get("events", ())
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in RECEIPTS.names if name != "day"}
+    columns["day"] = [datetime.fromtimestamp(at / 1_000, timezone.utc).date() for at in columns["at"]]
+    for name in ("at", "visible_at"):
+        columns[name] = instants(columns[name])
+    return pa.table({name: columns[name] for name in RECEIPTS.names}, schema=RECEIPTS)

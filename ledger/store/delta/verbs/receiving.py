@@ -1,0 +1,197 @@
+"""Receiving: one MERGE that grants messages to new receipts, and buries what was received too often."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue, OutputUnreadable, OverLimit
+from ledger.rules import redrive, visibility
+from ledger.rules.admission import admit
+from ledger.rules.attempts import require_asked
+from ledger.rules.attributes import is_fifo, limits_of
+from ledger.rules.receipt_handle import new_receipt_id
+from ledger.rules.state import Status
+from ledger.settings import Settings
+from ledger.store import QueueRecord, Received, Request
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order
+from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Listing, Stocks
+from ledger.store.delta.state.receivable import receivable
+from ledger.store.delta.state.snapshot import Loaded, in_order
+from ledger.store.delta.state.statuses import INDEX
+from ledger.store.delta.verbs.granting import Part, grant_of, granted, joined, refused
+from ledger.store.delta.verbs.moving import Move, load_beside, move
+from ledger.store.delta.verbs.output_writes import Outputs
+from ledger.store.delta.verbs.queues import Queues
+
+
+class Receiver:
+    """The receive of a store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        stocks: Stocks,
+        groups: Groups,
+        queues: Queues,
+        outputs: Outputs,
+        settings: Settings,
+    ) -> None:
+        self._engine, self._transactions, self._stocks = engine, transactions, stocks
+        self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
+
+    def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
+        """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
+        receipts = [new_receipt_id() for _ in requests]
+        attempts = {request.attempt_id for request in requests} - {None}
+        meeting = _meeting(queue, attempts)
+
+        def decide(losses: int) -> Plan[list[Received]]:
+            others = lambda: self._targets(queue)  # noqa: E731
+            loaded, targets = load_beside(self._engine, self._settings, self._queues, queue, clock, others)
+            events = Events()
+            undecided = self._outputs.decide_doubts(loaded, events, attempts)
+            again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
+            known = {n: part for n, part in again.items() if part is not None}
+            fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
+            found, buried = self._fresh(loaded, fresh, targets, undecided, losses, events)
+            parts = [(known | found)[n] for n in range(len(requests))]
+            over = in_order(joined([*(part.runs for part in parts), buried.leaving]))
+            arriving = {target.id: buried.arriving for target in targets}
+            answer = lambda version: [part.answer(version) for part in parts]  # noqa: E731
+            # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
+            always = any(len(part.runs.first) for part in known.values())
+            return loaded.plan(over, events, answer, meeting, arriving, always=always)
+
+        return self._transactions.run("receive", "visibility", queue.id, decide)
+
+    def _fresh(
+        self,
+        loaded: Loaded,
+        requests: Mapping[int, tuple[Request, str]],
+        targets: Sequence[QueueRecord],
+        undecided: OutputUnreadable | None,
+        losses: int,
+        events: Events,
+    ) -> tuple[dict[int, Part], Move]:
+        """What each of the requests, which have a new receipt each, is granted; and what is buried meanwhile."""
+        nothing = Move(run_algebra.empty_runs(), run_algebra.empty_runs())
+        if not requests:
+            return {}, nothing
+        fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
+        lanes, seen = loaded.lanes, loaded.look(self._stocks)
+        held = seen.state == INDEX[Status.IN_FLIGHT]
+        in_flight = int(run_algebra.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
+        asked = [request.maximum for request, _ in requests.values()]
+        try:
+            most = admit(None if None in asked else sum(asked), in_flight, limits, fifo=fifo)
+        except OverLimit as error:
+            return dict.fromkeys(requests, refused(error)), nothing
+        policy = redrive.policy_of(loaded.queue.attributes) if targets else None
+        runs, order = receivable(loaded, seen, self._groups)
+        dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
+        buried = self._bury(loaded, seen.listing, targets, _sorted(runs, dead), events)
+        alive, order = _where(runs, ~dead), order[~dead]
+        some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
+        deal = Deal(_where(alive, some), order[some], TURN_SHIFT if fifo else None)
+        parts = {}
+        for n, (request, receipt_id) in requests.items():
+            try:
+                most = admit(request.maximum, in_flight, limits, fifo=fifo)
+            except OverLimit as error:
+                parts[n] = refused(error)
+                continue
+            chosen, order = deal.take(most)
+            events.expired(lanes, chosen)
+            parts[n] = granted(loaded, chosen, request, receipt_id, order if fifo else None, undecided, events)
+            in_flight += int(run_algebra.lengths(chosen.first, chosen.last).sum())
+        return parts, buried
+
+    def _targets(self, queue: QueueRecord) -> list[QueueRecord]:
+        """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the
+        one that the policy was set for. Else none."""
+        policy = redrive.policy_of(queue.attributes)
+        named = [record for record in self._queues.all() if record.name == policy.target] if policy else []
+        return [record for record in named if redrive.broken_bound(queue, record) is None]
+
+    def _bury(
+        self, loaded: Loaded, listing: Listing, targets: Sequence[QueueRecord], dead: Runs, events: Events
+    ) -> Move:
+        if not targets or not len(dead.first):
+            return Move(run_algebra.empty_runs(), run_algebra.empty_runs())
+        fifo = is_fifo(loaded.queue.attributes)
+        target = targets[0]
+        arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo, target=target.id)  # noqa: E731
+        return move(loaded, listing, target, dead, arrives, events)
+
+
+def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None, events: Events) -> Part | None:
+    """F3: the claim that an earlier receive under the attempt id holds; None: it holds none."""
+    if request.attempt_id is None:
+        return None
+    lanes = loaded.lanes
+    again = _same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
+    if len(again.first):
+        try:
+            count = int(run_algebra.lengths(again.first, again.last).sum())
+            require_asked(request.attempt_id, count, request.maximum)
+        except InvalidParameterValue as error:
+            return refused(error)
+        record = lanes.record(again.code[0])
+        events.add("granted again", record, again)
+        return Part(again, grant_of(lanes, again, record.receipt_id))
+    if any(visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided):
+        return refused(undecided)
+    return None
+
+
+def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
+    """Lanes that receives count up although they take nothing there, so that two of them conflict.
+
+    Two receives of one attempt may choose different lanes; on the attempt's own lane they meet. And a quota holds
+    exactly only if every receive has seen the one before it.
+    """
+    lanes = {crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts}
+    return tuple_of(lanes if limits_of(queue.attributes).maximum_in_flight is None else lanes | {0})
+
+
+def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
+    """A mask: the runs in the lanes that the claim is to be made of."""
+    lane_of = lanes.lanes(runs.first)
+    messages = np.bincount(lane_of, run_algebra.lengths(runs.first, runs.last)).astype(np.int64)
+    if fifo:
+        chosen = choose_lanes_in_order(np.flatnonzero(messages).tolist(), losses)
+    else:
+        chosen = choose_lanes(dict(enumerate(messages.tolist())), maximum, losses)
+    return np.isin(lane_of, chosen)
+
+
+def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
+    mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
+    mine &= ~np.isin(lanes.runs.code, list(lanes.undecided))
+    if mine.any():
+        # With late changes accepted, an attempt may hold two claims; its last one is meant.
+        last = max((lanes.record(code) for code in lanes.runs.code[mine].tolist()), key=lambda r: r.received_at)
+        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last.receipt_id, bool)
+    runs = _where(lanes.runs, mine)
+    code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
+    return runs._replace(code=code)
+
+
+def _where(runs: Runs, mask: np.ndarray) -> Runs:
+    return Runs(*(column[mask] for column in runs))
+
+
+def _sorted(runs: Runs, mask: np.ndarray) -> Runs:
+    return in_order(_where(runs, mask))

@@ -1,0 +1,151 @@
+"""Sending a few messages: appended to this writer's own open segment of a lane, one append a call."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.clock import Clock
+from ledger.rules import fifo, time
+from ledger.rules import message_id as ids
+from ledger.rules.attempts import Attempt, content_of
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.rules.message import Entry, deduplication_key
+from ledger.settings import Settings
+from ledger.store import QueueRecord, Sent
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.protocol import Engine, Where
+from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.state.send_attempts import sent_before
+
+#: So many open segments are known before it is looked through which of them are appended to no more.
+FEW_OPEN = 64
+_REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
+
+
+class Sender:
+    """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself."""
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings, sender: str | None
+    ) -> None:
+        self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
+        self._lock, self._sender = threading.Lock(), sender
+        self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
+        self._most_open = FEW_OPEN
+        self._turn = secrets.randbelow(1 << 16)
+
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+        """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
+        if not entries:
+            return []
+        if is_fifo(queue.attributes):
+            return self._send_in_order(queue, entries, clock)
+        lanes = int(queue.attributes["Lanes"])
+        if attempt_id is None:
+            self._turn += 1
+            lane = self._turn % lanes
+            segment, first = self._next(queue, lane, len(entries), clock())
+            attempt = None
+        else:
+            attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries))
+            lane, segment, first = int(attempt.key[:8], 16) % lanes, ids.segment(attempt.key, 0), 0
+        attempts = self._transactions.attempts("send")
+        for losses in attempts:
+            with self._transactions.turn("messages", losses=losses):
+                before = attempt and sent_before(self._engine, attempt)
+                if before:
+                    return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
+                now = clock()
+                rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
+                if self._append(queue, rows, now, attempt and attempt.transaction, attempts):
+                    return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
+        raise attempts.outlasted()
+
+    def _send_in_order(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> list[Sent]:
+        """F1 and the order of F2: sends to a FIFO queue are counted, in the log itself, and one that did not see the
+        send before it does not commit. So what it decided about duplicates holds, and sequence numbers grow."""
+        application = fifo.sends(queue.id)
+        attempts = self._transactions.attempts("send")
+        for losses in attempts:
+            with self._transactions.turn("messages", queue.id, losses):
+                count = self._engine.transaction_version("messages", application) or 0
+                known, at = self._remembered(queue, entries, clock())
+                answer, fresh = [], {}
+                for entry in entries:
+                    key = deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)
+                    if key not in known:
+                        lane = fifo.lane(entry.message_group_id, int(queue.attributes["Lanes"]))
+                        fresh.setdefault(lane, []).append((len(answer), entry, key))
+                        known[key] = None
+                    answer.append(key)
+                tables = []
+                for lane, mine in fresh.items():
+                    segment, first = self._next(queue, lane, len(mine), at)
+                    numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
+                    sent = [entry for _, entry, _ in mine]
+                    tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
+                    places = (ids.message_id(segment, first + n) for n in range(len(mine)))
+                    known.update({key: Sent(*one) for (*_, key), *one in zip(mine, places, numbers)})
+                if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1), attempts):
+                    return [known[key] for key in answer]
+        raise attempts.outlasted()
+
+    def _remembered(
+        self, queue: QueueRecord, entries: Sequence[Entry], now: int
+    ) -> tuple[dict[tuple[str, str], Sent | None], int]:
+        """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
+        the same; and the time: never before the last send. Raises ClocksDisagree."""
+        since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
+        rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
+        last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
+        at = time.not_before(now, last // 1_000, self._settings.maximum_clock_skew)
+        asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
+        # Looked up behind the count of sends: a purge since then counts, too.
+        purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
+        rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.sequence_number(purged + 1, 0)))
+        known = {}
+        for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
+            if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
+                key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
+                known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
+        return known, at
+
+    def _append(
+        self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None, attempts: Attempts
+    ) -> bool:
+        """One append; False when another writer was first."""
+        since = self._engine.version("messages")
+        metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
+        self._transactions.step("chosen")
+        append = lambda: self._engine.append("messages", rows, metadata, transaction)  # noqa: E731
+        if self._transactions.commit("messages", metadata, since, append, attempts) is None:
+            return False
+        self._transactions.step("committed")
+        return True
+
+    def _next(self, queue: QueueRecord, lane: int, count: int, now: int) -> tuple[str, int]:
+        """The open segment of a lane and the first of `count` ordinals in it, never given out again."""
+        with self._lock:
+            segment, following, opened_at = self._open.get((queue.id, lane), ("", 0, 0))
+            if not segment or not self._is_open(opened_at, now):
+                segment, following, opened_at = ids.segment(ids.new_send_key(), 0, is_open=True), 0, now
+            self._open[queue.id, lane] = segment, following + count, opened_at
+            if len(self._open) > self._most_open:
+                self._let_go(now)
+            return segment, following
+
+    def _let_go(self, now: int) -> None:
+        """Forgets what is appended to no more, as that of deleted queues. Next when there are twice as many as now."""
+        self._open = {key: known for key, known in self._open.items() if self._is_open(known[2], now)}
+        self._most_open = max(FEW_OPEN, 2 * len(self._open))
+
+    def _is_open(self, opened_at: int, now: int) -> bool:
+        return 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS

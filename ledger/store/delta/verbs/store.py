@@ -1,0 +1,223 @@
+"""The Store on Delta tables: each verb decides by the rules and records it as one MERGE into `visibility`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.errors import MessageDoesNotExist
+from ledger.rules import message_id as ids
+from ledger.rules import visibility
+from ledger.rules.attributes import limits_of
+from ledger.rules.limits import Limits
+from ledger.rules.state import UNTOUCHED, Record
+from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.settings import Settings
+from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
+from ledger.store import decide as decided
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
+from ledger.store.delta.state.fifo_groups import Groups
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.snapshot import Loaded, in_order, load
+from ledger.store.delta.state.statuses import GONE_STATES, STATES, came_at
+from ledger.store.delta.verbs.granting import grant_of
+from ledger.store.delta.verbs.move_tasks import Tasks
+from ledger.store.delta.verbs.moving import Redriver
+from ledger.store.delta.verbs.output_writes import Outputs
+from ledger.store.delta.verbs.purging import Purger
+from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.reading import Reader
+from ledger.store.delta.verbs.receiving import Receiver
+from ledger.store.delta.verbs.sending import Sender
+
+
+class DeltaStore:
+    """A Store on one ledger's tables, through one engine. Threads may share it.
+
+    `by_spark`: a Spark engine beside `engine`, for output tables that only it can read or commit to.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        settings: Settings,
+        by_spark: Engine | None = None,
+        sender_id: str | None = None,
+    ) -> None:
+        self.sender_id = sender_id
+        self.engine, self.transactions, self.settings = engine, transactions, settings
+        self.stocks = Stocks(engine)
+        queues = Queues(engine, transactions, settings)
+        groups = Groups(engine, queues.all)
+        self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
+        self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
+        sender = Sender(engine, transactions, self.stocks, settings, sender_id)
+        self.send = sender.send
+        self.purge = Purger(engine, transactions, self.stocks, settings).purge
+        tasks = Tasks(engine, transactions)
+        self.tasks, self.put_task = tasks.all, tasks.put
+        self.outputs = Outputs(engine, by_spark, transactions, settings)
+        self.receive = Receiver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).receive
+        self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).redrive
+        self.read = Reader(engine, self.stocks).messages
+
+    def act(
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
+    ) -> list[pa.Table]:
+        """One MERGE over the lanes that the actions name."""
+        named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
+        if not named:
+            return [OUTCOME_RUNS.empty_table() for _ in actions]
+        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
+        # free: under a quota the two have to meet.
+        keeps = any(action.verb is Verb.CHANGE and action.timeout for action in actions)
+        counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
+
+        def decide(losses: int) -> Plan[list[pa.Table]]:
+            loaded = self._load(queue, clock, tuple_of((*named, 0)) if counted else named)
+            lanes, events = loaded.lanes, Events()
+            wishes = []
+            for action in actions:
+                pieces, outcome_of, new_code = _act_pieces(lanes, action), {}, {}
+                for code in dict.fromkeys(pieces.code.tolist()):
+                    record = lanes.record(code)
+                    outcome_of[code], record = decided(queue, action, record, limits, receipts, loaded.now)
+                    new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
+                change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
+                wishes.append((action, pieces, outcome_of, in_order(change)))
+            over, contradicted = run_algebra.laid_together([change for *_, change in wishes])
+            answers = []
+            for action, pieces, outcome_of, change in wishes:
+                refused, done = run_algebra.parted(change, contradicted)
+                answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
+                events.acted(action, lanes, done)
+            return loaded.plan(over, events, lambda version: answers, (0,) if counted else ())
+
+        return self.transactions.run("act", "visibility", queue.id, decide)
+
+    def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
+        """One MERGE over the lanes that the receipt's messages were in."""
+
+        def decide(losses: int) -> Plan[int]:
+            loaded = self._load(queue, clock)
+            self.outputs.end_writes(loaded, receipt_id)
+            _, stock, pieces, _ = loaded.look(self.stocks)
+            lanes = loaded.lanes
+            back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
+            new = lanes.per_code(pieces.code, lambda r: back(r) if r is not UNTOUCHED else ABSENT, np.int64)
+            changed = new != pieces.code
+            changed &= came_at(lanes, stock, pieces) > queue.retention.expired(loaded.now)
+            over = in_order(Runs(pieces.first[changed], pieces.last[changed], new[changed]))
+            events = Events()
+            events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), over)
+            count = int(run_algebra.lengths(over.first, over.last).sum())
+            return loaded.plan(over, events, lambda version: count)
+
+        return self.transactions.run("restore", "visibility", queue.id, decide)
+
+    def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
+        """One MERGE over the message's lane."""
+        lanes_with_it = self._lanes_of(queue, message_id)
+
+        def decide(losses: int) -> Plan[bool]:
+            loaded, events = self._load(queue, clock, lanes_with_it), Events()
+            _, code = self._find(queue, loaded, message_id)
+            undecided = self.outputs.decide_doubts(loaded, events, only=loaded.lanes.record(code))
+            if undecided is not None:
+                raise undecided
+            at, code = self._find(queue, loaded, message_id)
+            record = visibility.lock(loaded.lanes.record(code), timeout, loaded.now)
+            over = run_algebra.empty_runs() if record is None else Runs(at, at, np.array([loaded.lanes.code(record)]))
+            if record is not None:
+                events.add("locked", record, over)
+            return loaded.plan(over, events, lambda version: record is not None)
+
+        return self.transactions.run("lock", "visibility", queue.id, decide)
+
+    def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
+        """Two small reads, no commit."""
+        loaded = self._load(queue, None, self._lanes_of(queue, message_id))
+        at, code = self._find(queue, loaded, message_id)
+        lane = int(loaded.lanes.lanes(at)[0])
+        return Reader(self.engine, self.stocks).message(queue, lane, message_id, loaded.lanes.record(code))
+
+    def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
+        """One read of the queue's records."""
+        loaded = self._load(queue, clock)
+        lanes, now = loaded.lanes, None if clock is None else loaded.now
+        mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
+        runs = Runs(*(column[mine] for column in lanes.runs))
+        return grant_of(lanes, runs, receipt_id)(loaded.snapshot.version)
+
+    def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
+        """From the log of `messages` and the records; exact for one version of each."""
+        _, stock, pieces, state = self._load(queue, clock).look(self.stocks)
+        counted = np.bincount(state, run_algebra.lengths(pieces.first, pieces.last), len(STATES)).astype(np.int64)
+        sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
+        return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
+
+    def change_token(self) -> object:
+        return self.engine.version("messages"), self.engine.version("visibility")
+
+    def _load(self, queue: QueueRecord, clock: Clock | None, lanes: tuple[int, ...] | None = None) -> Loaded:
+        return load(self.engine, self.settings, queue, clock, lanes)
+
+    def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
+        """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
+        home = self.stocks.newest().home(ids.place(message_id)[0])
+        return (home[1],) if home is not None and home[0] == queue.id else None
+
+    def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[np.ndarray, int]:
+        """A message's place on the axis, and the code of what is recorded about it."""
+        segment, seq = ids.place(message_id)
+        home, lanes = self.stocks.newest().home(segment), loaded.lanes
+        own = home is not None and home[0] == queue.id
+        if home is not None and seq <= home[2] and (own or lanes.knows(segment)):
+            lane = home[1] if own else lanes.lane_of_segment(segment)
+            at = lanes.positions([lane], pa.array([segment]), [seq])
+            code = int(run_algebra.cut(lanes.runs, at, at).code[0])
+            if lanes.record(code).moved_to is None and (own or code != ABSENT):
+                return at, code
+        raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
+
+    def _outcomes(
+        self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome], refused: Runs
+    ) -> pa.Table:
+        """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
+        parts = run_algebra.cut(refused, pieces.first, pieces.last)
+        pieces = Pieces(parts.query, parts.first, parts.last, pieces.code[parts.query])
+        outcome = np.array([outcome_of[code].value for code in pieces.code.tolist()], dtype=object)
+        unknown = pieces.code == ABSENT
+        if unknown.any():
+            # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
+            exists = self.stocks.newest().segments()
+            dropped = np.array([name not in exists for name in lanes.segments])[
+                pieces.first >> run_algebra.SEGMENT_SHIFT
+            ]
+            gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
+            outcome[unknown & dropped] = gone.value
+        outcome[parts.code != ABSENT] = Outcome.CONTRADICTED.value
+        columns = [*lanes.table(pieces.first, pieces.last), pa.array(outcome, pa.string())]
+        return pa.table(columns, schema=OUTCOME_RUNS)
+
+
+def _act_pieces(lanes: Lanes, action: Action) -> Pieces:
+    runs = action.runs
+    first = lanes.positions(runs["lane"], runs["segment"], runs["first_seq"])
+    return run_algebra.cut(lanes.runs, first, first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy())
+
+
+def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
+    """The pieces whose code changes, with their new codes."""
+    changed = np.isin(pieces.code, list(new_code))
+    code = np.array([new_code[c] for c in pieces.code[changed].tolist()], dtype=np.int64)
+    return Runs(pieces.first[changed], pieces.last[changed], code)

@@ -1,0 +1,178 @@
+"""What upkeep does to the records of messages: a commit per lane, only where there is something to do.
+
+A message is *final* when it is recorded as deleted and nobody can restore it any more: no verb ever changes that,
+however old the state it decided on. What expired is made final, too, before it may be dropped: that it has expired is
+noted on the queue for good, and then recorded in the lane, so that whoever is about to move or grant it decides again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.clock import Clock
+from ledger.rules.state import Record
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.model import run_algebra
+from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, Runs
+from ledger.store.delta.model.tables import HEAD
+from ledger.store.delta.state.lane_records import EDITS, Lanes, head
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.state.snapshot import in_order, load
+from ledger.store.delta.state.statuses import came_at, existing
+from ledger.store.delta.verbs.store import DeltaStore
+
+log = logging.getLogger("ledger.upkeep")
+#: How often upkeep tries a commit of its own, and how long it waits at first, in seconds.
+ATTEMPTS, FIRST_PAUSE = 10, 0.08
+
+
+def is_final(record: Record, before: int) -> bool:
+    """Whether nothing changes any more about a message here: it was deleted by the instant `before` and has no receipt
+    to restore it by, or it was moved to a queue that has its own record of it."""
+    gone = record.deleted_at is not None and record.deleted_at <= before and record.receipt_id is None
+    return gone or record.moved_to is not None
+
+
+class Tidying:
+    """Of one upkeep. What was deleted before the instant `before` loses its receipt."""
+
+    def __init__(self, store: DeltaStore, clock: Clock, before: int) -> None:
+        self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
+
+    def repair(self, rows: pa.Table) -> None:
+        """Gives lanes that have several head rows one again: a new one, with a higher revision and another ordinal
+        than theirs, which counts from its commit on; then the others go."""
+        heads = rows.filter(pc.equal(rows["segment"], HEAD)).group_by(["queue", "lane"]).aggregate([([], "count_all")])
+        for row in heads.filter(pc.greater(heads["count_all"], 1)).to_pylist():
+            log.warning("lane %s of %s has several head rows; making one of them", row["lane"], row["queue"])
+            self._repair_lane(row["queue"], row["lane"])
+
+    def _repair_lane(self, queue: str, lane: int) -> None:
+        where = Where(queue, (lane,))
+
+        def decide(losses: int) -> Plan[int]:
+            snapshot = self._engine.load("visibility", where)
+            heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
+            lanes, at = Lanes(queue, snapshot.rows), pc.min(heads["first_seq"]).as_py()
+            if heads.num_rows < 2:
+                return Plan(snapshot, where, EDITS.empty_table(), [], lambda version: at, lanes.latest)
+            now = max(self._clock(), lanes.latest)
+            new = head(queue, lane, at - 1, lanes.revisions[lane], now, None if lane else lanes.purged_at)
+            edits = pa.Table.from_pylist([{**new, EXPECTED_REVISION: None, OPERATION: "insert"}], EDITS)
+            return Plan(snapshot, where, edits, [], lambda version: at - 1, now)
+
+        kept = self._store.transactions.run("upkeep", "visibility", queue, decide)
+        others = f"{where.sql()} AND segment = '' AND first_seq > {kept}"
+        retried(self._store.transactions, "visibility", lambda: self._delete(queue, others))
+
+    def forget(self, queue: str, lanes: tuple[int, ...]) -> bool:
+        """Removes what is recorded about a deleted queue, which has messages in `lanes`. False: not in this round.
+
+        Whoever decided before that to move some of them does not commit: every lane of theirs has a head row, if only
+        for the moment, and loses it. Whoever decides later finds no queue.
+        """
+
+        def decide(losses: int) -> Plan[None]:
+            snapshot, now = self._engine.load("visibility", Where(queue)), self._clock()
+            known = Lanes(queue, snapshot.rows)
+            missing = tuple(lane for lane in lanes if lane not in known.revisions)
+            edits = known.heads(missing, max(now, known.latest))
+            return Plan(snapshot, Where(queue, missing), edits, [], lambda version: None, now)
+
+        self._store.transactions.run("upkeep", "visibility", queue, decide)
+        return retried(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
+
+    def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
+        """Notes for good what had expired at the instant `at`, on the queues that have such messages; answers all
+        queues as they are then."""
+        found = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
+        noted = {queue.id: queue for queue in self._store.expire(found, at, self._clock)} if found else {}
+        return [noted.get(queue.id, queue) for queue in queues]
+
+    def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
+        """Removes rows about messages that are gone, takes the receipts from old deletions and joins those, and
+        records as deleted what expired and nobody holds; answers how many rows were joined. `rows` and `listing`, of
+        whatever version, say in which lanes that is worth a commit; each decides on what it has then."""
+        lanes = _lanes(queue, rows)
+        new, _ = self._tidied(queue, lanes, listing, self._clock())
+        changed = lanes.replacing(new, 0)["lane"].unique().to_pylist()
+        return sum(self._tidy_lane(queue, lane) for lane in sorted(changed))
+
+    def _tidy_lane(self, queue: QueueRecord, lane: int) -> int:
+        def decide(losses: int) -> Plan[int]:
+            loaded = load(self._engine, self._store.settings, queue, self._clock, (lane,))
+            # Listed after the rows were read: what they are about existed then, unless it was dropped.
+            new, joined = self._tidied(queue, loaded.lanes, self._store.stocks.newest(), loaded.now, lane)
+            edits = loaded.lanes.replacing(new, loaded.now)
+            return Plan(loaded.snapshot, Where(queue.id, (lane,)), edits, [], lambda version: joined, loaded.now)
+
+        return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
+
+    def _tidied(
+        self, queue: QueueRecord, lanes: Lanes, listing: Listing, now: int, only: int | None = None
+    ) -> tuple[Runs, int]:
+        """What is to be recorded in the lanes (or the only one), and how many rows fewer that is for what was joined
+        or dropped. As it is, when there is nothing worth a commit."""
+        old, before = lanes.runs, self._before
+        exists = listing.segments()
+        known = np.array([name in exists for name in lanes.segments], dtype=bool)
+        keep = known[old.first >> SEGMENT_SHIFT] if len(old.first) else np.zeros(0, dtype=bool)
+        faded = lanes.code(Record(deleted_at=before))
+        fade = lambda r: faded if r.deleted_at is not None and r.deleted_at < before else lanes.code(r)  # noqa: E731
+        code = lanes.per_code(old.code, fade, np.int64)
+        new = run_algebra.join(Runs(old.first[keep], old.last[keep], code[keep]))
+        joined = len(old.first) - len(new.first)
+        receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
+        expired = _expired(lanes, listing, queue.expired_before, now, only)
+        if not joined and not receipts.any() and not len(expired.first):
+            return old, 0
+        return run_algebra.paint(new, expired._replace(code=np.full(len(expired.first), faded))), joined
+
+    def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
+        until = queue.retention.expired(at)
+        return until > queue.expired_before and len(_expired(lanes, listing, until, at, None).first) > 0
+
+    def _delete(self, queue: str, predicate: str) -> None:
+        metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
+        self._engine.delete("visibility", predicate, metadata)
+
+
+def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
+    """What came to the queue by the instant `until`, is there, and is not in flight or locked."""
+    stock, pieces = existing(lanes, listing, now, until)
+    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (came_at(lanes, stock, pieces) <= until)
+    if only is not None:
+        chosen &= lanes.lanes(pieces.first) == only
+    return in_order(Runs(pieces.first[chosen], pieces.last[chosen], np.zeros(int(chosen.sum()), dtype=np.int64)))
+
+
+def _is_free(record: Record, now: int) -> bool:
+    held = record.visible_at is not None and record.visible_at > now
+    return record.deleted_at is None and record.moved_to is None and not held
+
+
+def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
+    return Lanes(queue.id, rows.filter(pc.equal(rows["queue"], queue.id)))
+
+
+def retried(transactions: Transactions, table: str, commit: Callable[[], None]) -> bool:
+    """Tries a commit of upkeep's that is no decision until no other writer is first. It is the one that gives way:
+    False leaves it to the next round."""
+    attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
+    for _ in attempts:
+        try:
+            with transactions.turn(table):
+                commit()
+                return True
+        except Conflict:
+            continue
+    log.warning("%s; it is left to the next upkeep", attempts.outlasted())
+    return False

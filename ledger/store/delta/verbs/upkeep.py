@@ -1,0 +1,205 @@
+"""Upkeep: frees what is finished. Nothing depends on it for being right, only for staying small and fast."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.clock import Clock
+from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
+from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
+from ledger.store import QueueRecord
+from ledger.store.delta.engines.protocol import Where, literal, tuple_of
+from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Listing, Stock
+from ledger.store.delta.state.statuses import existing
+from ledger.store.delta.verbs.receipts import fill_receipts
+from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
+
+log = logging.getLogger("ledger.upkeep")
+#: A segment is rewritten into one file when it has at least so many.
+FILES_WORTH_COMPACTING = 8
+#: A predicate names at most so many runs of messages, or whole segments: delta-rs's stack is not made for thousands.
+MOST_AT_ONCE = 500
+#: Earlier than everything: no message is told from another by its age.
+NEVER = -1
+
+
+@dataclass(frozen=True)
+class UpkeepReport:
+    """What an upkeep did."""
+
+    receipts_filled: int
+    queues_removed: int
+    segments_dropped: int
+    rows_joined: int
+    lanes_compacted: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment as it was listed: its queue and lane, and the runs of an open one's messages, which may gain more."""
+
+    queue: str
+    lane: int
+    name: str
+    runs: tuple[tuple[int, int], ...] = ()
+
+    def predicates(self) -> list[str]:
+        """The messages that were listed, and no other, whatever was sent since."""
+        named = f"segment = {literal(self.name)}"
+        return [f"({named} AND seq BETWEEN {first} AND {last})" for first, last in self.runs] or [named]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may gain messages."""
+        return ids.is_open(self.name)
+
+
+class Upkeep:
+    """Safe beside everything, however long it is stopped between two of its steps, and however many of them run.
+
+    A message may be dropped when it is *final* (see `tidying`), and that it stays. So it does not matter of which
+    version each thing is that was read, as long as nothing is missed that counts:
+    - The files of `messages` are listed first. What is sent afterwards is not dropped: of an open segment only the
+      ordinals that were listed, and a sealed segment gains nothing.
+    - Queues are listed after those files and after `visibility`: a queue is there before anything about it is. One
+      that is not in that list was deleted, for good; what is recorded about it is removed, in commits that make
+      whoever is about to move something out of it decide again, before any of its messages is dropped.
+    - Whether messages are final is read last, from one version of `visibility`: what moves from one queue to another
+      is in one of them. All queues that it tells of count there, those made or deleted meanwhile, too.
+    """
+
+    def __init__(self, store: DeltaStore, clock: Clock) -> None:
+        self._store, self._engine, self._clock = store, store.engine, clock
+
+    def run(self, vacuum: bool = True) -> UpkeepReport:
+        """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts."""
+        settings, now = self._store.settings, self._clock()
+        before = now - settings.keep_deleted_receipts * MILLISECONDS
+        skew = round(settings.maximum_clock_skew * MILLISECONDS)
+        tidying = Tidying(self._store, self._clock, before)
+        filled = fill_receipts(self._engine, self._store.transactions)
+        version, files = self._engine.files()
+        listing = Listing(self._engine, version, files)
+        rows = self._engine.load("visibility", Where()).rows
+        queues = self._store.queues()
+        tidying.repair(rows)
+        lanes = _lanes(files)
+        gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
+        forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
+        # What is deleted loses its receipt, and what expired by any driver's clock is recorded as deleted.
+        queues = tidying.expire(queues, rows, listing, now - skew)
+        joined = sum(tidying.tidy(queue, rows, listing) for queue in queues)
+        by_id = {queue.id: queue for queue in queues}
+        droppable = self._droppable(files, listing, by_id, forgotten, now, skew)
+        finished = self._finished(droppable, by_id, before)
+        for queue in sorted({segment.queue for segment in finished}):
+            self._drop(queue, [segment for segment in finished if segment.queue == queue])
+        dropped = sum(segment.queue in by_id for segment in finished)
+        if dropped:
+            rows, listing = self._engine.load("visibility", Where()).rows, self._store.stocks.newest()
+            joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
+        compacted = sum(self._compact(*lane) for lane in _compactable(files) if lane[0] in by_id)
+        for table in TABLES if vacuum else ():
+            with self._store.transactions.turn(table):
+                self._engine.vacuum(table)
+        report = UpkeepReport(filled, sum(queue in lanes for queue in gone), dropped, joined, compacted)
+        log.info("%s", report)
+        return report
+
+    def _droppable(
+        self,
+        files: pa.Table,
+        listing: Listing,
+        queues: dict[str, QueueRecord],
+        forgotten: list[str],
+        now: int,
+        skew: int,
+    ) -> list[Segment]:
+        """The segments that may be dropped, if they are finished.
+
+        Not one that its sender may still append to: of a segment that lives on, nobody could tell what it once held.
+        Nor one that deduplication still looks at, by any driver's clock.
+        """
+        opened_by = now - self._store.settings.open_segment_seconds * MILLISECONDS
+        remembered = now - DEDUPLICATION_INTERVAL * MILLISECONDS - skew
+        wanted = [("first_sent_at", "min"), ("last_sent_at", "max")]
+        found: list[Segment] = []
+        for row in files.group_by(["queue", "lane", "segment"]).aggregate(wanted).to_pylist():
+            queue, name = row["queue"], row["segment"]
+            known = queues.get(queue)
+            until = remembered if known is not None and is_fifo(known.attributes) else now
+            if known is None and queue not in forgotten:
+                continue
+            if row["last_sent_at_max"] > until or (ids.is_open(name) and row["first_sent_at_min"] > opened_by):
+                continue
+            found.append(Segment(queue, row["lane"], name))
+        # Some ordinals of an open segment may be missing yet: those were given out, and their send stands still.
+        runs = {queue: _runs(listing.of(queue, NEVER, NEVER)) for queue in {one.queue for one in found if one.is_open}}
+        return [replace(one, runs=runs[one.queue][one.name]) if one.is_open else one for one in found]
+
+    def _finished(self, droppable: list[Segment], queues: dict[str, QueueRecord], before: int) -> list[Segment]:
+        """Those of which every message is final in every queue, as of one version of what is recorded."""
+        needed: set[str] = set()
+        rows = self._engine.load("visibility", Where()).rows
+        listing = self._store.stocks.newest()
+        for queue in {*queues, *rows["queue"].unique().to_pylist()} if droppable else ():
+            lanes = Lanes(queue, rows.filter(pc.equal(rows["queue"], queue)))
+            pieces = existing(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
+            kept = ~lanes.per_code(pieces.code, lambda r: is_final(r, before), bool)
+            needed |= {lanes.segments[place] for place in set((pieces.first[kept] >> SEGMENT_SHIFT).tolist())}
+        return [segment for segment in droppable if segment.name not in needed]
+
+    def _drop(self, queue: str, segments: list[Segment]) -> None:
+        """Removes finished segments, in as few commits as their number allows."""
+        log.info("dropping %d finished segments of %s", len(segments), queue)
+        for is_open in (False, True):
+            # Whole segments apart: of those no file is rewritten.
+            mine = [segment for segment in segments if segment.is_open == is_open]
+            parts = [(part, segment.lane) for segment in mine for part in segment.predicates()]
+            for start in range(0, len(parts), MOST_AT_ONCE):
+                some = parts[start : start + MOST_AT_ONCE]
+                where = Where(queue, tuple_of(lane for _, lane in some)).sql()
+                predicate = f"{where} AND ({' OR '.join(part for part, _ in some)})"
+                retried(self._store.transactions, "messages", lambda p=predicate: self._delete(queue, p))
+
+    def _delete(self, queue: str, predicate: str) -> None:
+        metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
+        self._engine.delete("messages", predicate, metadata)
+
+    def _compact(self, queue: str, lane: int) -> int:
+        where = Where(queue, (lane,))
+        return int(retried(self._store.transactions, "messages", lambda: self._engine.compact("messages", where)))
+
+
+def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
+    """The lanes in which each queue has messages."""
+    found: dict[str, list[int]] = {}
+    for row in files.group_by(["queue", "lane"]).aggregate([]).to_pylist():
+        found.setdefault(row["queue"], []).append(row["lane"])
+    return {queue: tuple_of(lanes) for queue, lanes in found.items()}
+
+
+def _runs(stock: Stock) -> dict[str, tuple[tuple[int, int], ...]]:
+    """The ordinals (first, last) that each segment has, neighbours joined."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, first, last in sorted(zip(stock.segment.to_pylist(), stock.first_seq.tolist(), stock.last_seq.tolist())):
+        mine = found.setdefault(name, [])
+        if mine and mine[-1][1] + 1 == first:
+            first = mine.pop()[0]
+        mine.append((first, last))
+    return {name: tuple(runs) for name, runs in found.items()}
+
+
+def _compactable(files: pa.Table) -> list[tuple[str, int]]:
+    """The lanes (queue, lane) that have a segment of many files."""
+    counted = files.group_by(["queue", "lane", "segment"]).aggregate([("messages", "count")]).to_pylist()
+    return sorted({(row["queue"], row["lane"]) for row in counted if row["messages_count"] >= FILES_WORTH_COMPACTING})

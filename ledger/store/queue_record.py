@@ -1,0 +1,53 @@
+"""A queue as the stores know it, and how it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ledger.rules.attributes import retention_period
+from ledger.rules.state import Retention
+
+
+@dataclass(frozen=True)
+class QueueRecord:
+    """A queue as the store knows it. `id` names this very queue: made again under the same name, it has another."""
+
+    id: str
+    name: str
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    created_at: int
+    modified_at: int
+    revision: int = 1
+    #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
+    expired_before: int = -1
+
+    @property
+    def retention(self) -> Retention:
+        """How long its messages are kept."""
+        return Retention(retention_period(self.attributes), self.expired_before)
+
+    def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
+        """The queue with these attributes and tags from `now` on; itself, when it has them."""
+        if (attributes, tags) == (self.attributes, self.tags):
+            return self
+        return replace(
+            self,
+            attributes=attributes,
+            tags=tags,
+            modified_at=max(now, self.modified_at),
+            revision=self.revision + 1,
+            expired_before=self.retention.changed(retention_period(attributes), now).expired_before,
+        )
+
+    def expired(self, at: int) -> QueueRecord:
+        """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
+        before = self.retention.expired(at)
+        if before == self.expired_before:
+            return self
+        return replace(self, revision=self.revision + 1, expired_before=before)
+
+
+#: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.
+Change = Callable[[QueueRecord, Sequence[QueueRecord]], tuple[Mapping[str, str], Mapping[str, str]]]
