@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 OLDEST_PYTHON = (3, 10)
@@ -115,9 +116,10 @@ class Environment:
             self.record(wanted)
             _say("the environment is ready")
 
-    def _stamp(self) -> dict:
+    def _stamp(self) -> dict[str, Any]:
         try:
-            return json.loads((self.folder / _STAMP).read_text())
+            found: dict[str, Any] = json.loads((self.folder / _STAMP).read_text())
+            return found
         except (OSError, ValueError):
             return {}
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,13 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(commands)
     chosen = parser.parse_args(arguments)
     try:
-        return chosen.run(chosen)
+        run: Callable[[argparse.Namespace], int] = chosen.run
+        return run(chosen)
     except LedgerError as error:
         print(f"ledger: {error}", file=sys.stderr)
         return 1
 
 
-def _add_doctor(commands: argparse._SubParsersAction) -> None:
+def _add_doctor(commands: Commands) -> None:
     command = commands.add_parser("doctor", help="check this machine, and the storage of a ledger")
     command.add_argument("root", nargs="?", metavar="ROOT", help="the ledger's path or URL")
     command.add_argument("--one-driver", action="store_true", help="never more than one Spark driver writes to ROOT")
@@ -53,7 +58,7 @@ def _fetch() -> None:
         print(f"ledger: {error}", file=sys.stderr)
 
 
-def _add_submit(commands: argparse._SubParsersAction) -> None:
+def _add_submit(commands: Commands) -> None:
     command = commands.add_parser("submit", help="run a script under spark-submit on this machine, set up for a ledger")
     command.add_argument("script", metavar="SCRIPT")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")

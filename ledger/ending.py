@@ -115,4 +115,5 @@ def _positions(runs: pa.Table, names: pa.Array) -> tuple[np.ndarray, np.ndarray]
 def _below(at: np.ndarray, start: np.ndarray, end: np.ndarray, before: np.ndarray) -> np.ndarray:
     """How many positions below each of `at` the sorted runs cover; `before`: how many those before each run do."""
     index = np.searchsorted(start, at, "left") - 1
-    return before[index] + np.maximum(np.minimum(at - 1, end[index]) - start[index] + 1, 0)
+    below: np.ndarray = before[index] + np.maximum(np.minimum(at - 1, end[index]) - start[index] + 1, 0)
+    return below

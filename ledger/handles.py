@@ -76,14 +76,14 @@ class HandleList:
         return answered
 
 
-def handles_of(field: str, handles: Any) -> list[str | None]:
+def handles_of(field: str, handles: object) -> list[str | None]:
     """A list of receipt handles; raises InvalidParameterValue, also for what is neither text nor None in it."""
-    handles = listed(field, handles)
-    for handle in handles:
+    given: list[str | None] = listed(field, handles)
+    for handle in given:
         if handle is not None and not isinstance(handle, str):
             fix = "Give message.receipt_handle, or a DataFrame or Arrow table with the column."
             raise InvalidParameterValue(field, type(handle).__name__, "Must be receipt handles (strings)", fix)
-    return handles
+    return given
 
 
 def wishes_of_table(table: pa.Table, verb: Verb, timeout: int | str, limits: Limits) -> list[Wish]:
@@ -138,7 +138,7 @@ def _read(handle: object, queue: QueueRecord) -> ReceiptHandle | None:
 
 def _runs(handles: set[ReceiptHandle]) -> pa.Table:
     """Neighbouring handles joined into runs."""
-    runs: list[list] = []
+    runs: list[list[Any]] = []
     for handle in sorted(handles, key=lambda h: (h.lane, h.segment, h.seq)):
         if runs and runs[-1][:2] == [handle.lane, handle.segment] and runs[-1][3] + 1 == handle.seq:
             runs[-1][3] = handle.seq

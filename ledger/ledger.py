@@ -130,17 +130,17 @@ class Ledger:
         """
         from ledger.store.delta.dataframes.views import open_view
 
-        opened = self._on_delta("view", spark=True)
+        opened, spark = self._on_spark("view")
         if name == "receipts":
             self.fill_receipts()
-        return open_view(opened.spark, opened.engine, opened.locations, name, self._clock(), version)
+        return open_view(spark, opened.engine, opened.locations, name, self._clock(), version)
 
     def deploy_views(self, schema: str, prefix: str = "") -> list[str]:
         """Creates the analyst views in a schema of Spark's catalog, where they always tell the present state."""
         from ledger.store.delta.dataframes.views import deploy_views
 
-        opened = self._on_delta("deploy_views", spark=True)
-        return deploy_views(opened.spark, opened.locations, schema, prefix)
+        opened, spark = self._on_spark("deploy_views")
+        return deploy_views(spark, opened.locations, schema, prefix)
 
     def fill_receipts(self) -> int:
         """Brings the `receipts` table up to date with the commits, exactly once; answers how many entries were new."""
@@ -162,12 +162,16 @@ class Ledger:
         carry_on(store, self._clock)
         return Upkeep(store, self._clock).run(vacuum)
 
-    def _on_delta(self, call: str, spark: bool = False) -> Opened:
+    def _on_delta(self, call: str) -> Opened:
         if self._opened is None:
             raise LedgerError(f"{call} needs a ledger on Delta tables; this one is in memory")
-        if spark and self._opened.spark is None:
-            raise SparkIsNeeded(f"{call} answers a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
         return self._opened
+
+    def _on_spark(self, call: str) -> tuple[Opened, SparkSession]:
+        opened = self._on_delta(call)
+        if opened.spark is None:
+            raise SparkIsNeeded(f"{call} answers a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
+        return opened, opened.spark
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None

@@ -122,12 +122,12 @@ class SendOutcome(str):
     @property
     def error_code(self) -> str | None:
         """SQS's name of the failure; None for a success."""
-        return self.error and self.error.code
+        return None if self.error is None else self.error.code
 
     @property
     def error_message(self) -> str | None:
         """The service's sentence about the failure; None for a success."""
-        return self.error and self.error.message
+        return None if self.error is None else self.error.message
 
     @property
     def sender_fault(self) -> bool:

@@ -83,16 +83,23 @@ class MoveTasks:
         except LedgerError as error:
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
             # Who cancelled it meanwhile, say, has the last word.
-            return after if self._store.put_task(after) else self._latest(task.task)
+            return after if self._store.put_task(after) else self._stored(task.task)
         while True:
             after = move_task.progressed(task, moved, allowed if allowed != 0 else -1, self._clock())
             if self._store.put_task(after):
                 return after
             # It was cancelled, or taken for abandoned: what was moved counts nevertheless.
-            task = self._latest(task.task)
+            task = self._stored(task.task)
 
     def _latest(self, handle: str) -> MoveTask | None:
         return next((task for task in self.all() if task.task == handle), None)
+
+    def _stored(self, handle: str) -> MoveTask:
+        """The task as it is stored now. Raises ResourceNotFound."""
+        found = self._latest(handle)
+        if found is None:
+            raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
+        return found
 
     def _destination(self, name: str | None) -> QueueRecord | None:
         try:

@@ -21,6 +21,7 @@ from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from ledger.clock import Clock
     from ledger.queue import Queue
@@ -44,14 +45,13 @@ def write_output(
     `ending`: around what ends these messages (RUNS).
     """
     outputs, record = queue._outputs(), queue._record()
-    writer = _SparkWriter(rows) if is_spark(rows) else _ArrowWriter(outputs, rows)
-    place = place_of(table, writer.spark)
-    if place is not None:
-        outputs.require_foreign(place.text)
+    writer = _SparkWriter(rows, table) if is_spark(rows) else _ArrowWriter(outputs, rows, table)
+    if writer.place is not None:
+        outputs.require_foreign(writer.place.text)
     with writer.evaluated():
         runs = messages_of(record, grant, writer, messages)
         if runs.num_rows:
-            location = writer.make(table, place).text
+            location = writer.make().text
             outputs.require_foreign(location)
             with not_written(table):
                 table_id = outputs.tables.table_id(location)
@@ -64,7 +64,7 @@ def _write(
     outputs: Outputs,
     record: QueueRecord,
     receipt_id: str,
-    writer: Any,
+    writer: Writer,
     runs: pa.Table,
     location: str,
     table_id: str,
@@ -93,7 +93,7 @@ def _write(
     )
 
 
-def _failure(writer: Any, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
+def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
     """Writes; answers what went wrong."""
     try:
         # On a local path the commit has the table alone; the rows were computed before, so that it is short.
@@ -104,7 +104,7 @@ def _failure(writer: Any, location: str, identifier: str, metadata: Mapping[str,
     return None
 
 
-def _mismatch(writer: Any, location: str, failure: Exception) -> str:
+def _mismatch(writer: Writer, location: str, failure: Exception) -> str:
     """Where the table has other columns than the rows, when that is what went wrong: the libraries do not name them."""
     if not any(said in reason(failure) for said in OTHER_COLUMNS):
         return ""
@@ -119,8 +119,9 @@ class _SparkWriter:
     #: What the rows lack is null in the table.
     needs_all = False
 
-    def __init__(self, rows: Any) -> None:
-        self._rows, self.spark = rows, rows.sparkSession
+    def __init__(self, rows: DataFrame, table: object) -> None:
+        self._rows, self._table, self._spark = rows, table, rows.sparkSession
+        self.place = place_of(table, self._spark)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -137,13 +138,13 @@ class _SparkWriter:
         """Which messages a column names."""
         return named_by_column(self._rows, column, queue)
 
-    def make(self, table: str, place: Location | None) -> Location:
+    def make(self) -> Location:
         """Where the table lies; makes it, empty, when there is none."""
-        return make_with_spark(table, place, self._rows)
+        return make_with_spark(self._table, self.place, self._rows)
 
     def columns_there(self, location: str) -> dict[str, str]:
         """The columns of the table and their types."""
-        return dict(self.spark.read.format("delta").load(location).dtypes)
+        return dict(self._spark.read.format("delta").load(location).dtypes)
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction; Delta leaves it out when another version of it was committed."""
@@ -154,13 +155,14 @@ class _SparkWriter:
 class _ArrowWriter:
     """Writes an Arrow table, through delta-rs, without a JVM."""
 
-    spark, needs_all = None, True
+    needs_all = True
 
-    def __init__(self, outputs: Any, rows: Any) -> None:
-        table = arrow_table("rows", rows)
-        if table is None:
+    def __init__(self, outputs: Outputs, rows: Any, table: object) -> None:
+        known = arrow_table("rows", rows)
+        if known is None:
             raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or an Arrow table")
-        self._engine, self._rows = outputs.without_spark(), table
+        self._engine, self._rows, self._table = outputs.without_spark(), known, table
+        self.place = place_of(table, None)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -175,11 +177,11 @@ class _ArrowWriter:
         """Which messages a column names."""
         return named_by_values(self._rows[column].to_pylist(), queue)
 
-    def make(self, table: str, place: Location) -> Location:
+    def make(self) -> Location:
         """Where the table lies; makes it, empty, when there is none."""
-        with not_written(table), table_lock(place.text).exclusive():
-            self._engine.create_output(place.text, self._rows.schema)
-        return place
+        with not_written(self._table), table_lock(self.place.text).exclusive():
+            self._engine.create_output(self.place.text, self._rows.schema)
+        return self.place
 
     def columns_there(self, location: str) -> dict[str, str]:
         """The columns of the table and their types."""
@@ -188,3 +190,6 @@ class _ArrowWriter:
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction."""
         self._engine.append_output(location, self._rows, application, output.WRITTEN, metadata)
+
+
+Writer = _SparkWriter | _ArrowWriter

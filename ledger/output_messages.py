@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -17,8 +18,19 @@ CARRIED = ("message_id", HANDLES)
 TEXT = ("string", "large_string", "string_view")
 
 
-def messages_of(queue: QueueRecord, grant: Grant, rows: Any, messages: Any) -> pa.Table:
-    """The messages, as RUNS. `rows` answers its `columns` and what one of them names; `messages` is as in Claim.write.
+class Rows(Protocol):
+    """Rows that are to be written, as far as they say which messages they are about."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Their columns and the types of these."""
+
+    def named(self, column: str, queue: str) -> Named:
+        """Which messages a column names."""
+
+
+def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> pa.Table:
+    """The messages, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue when the rows are about other messages than those that are to be acknowledged.
     """
@@ -38,7 +50,7 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: Any, messages: Any) -> p
     return chosen
 
 
-def _of_column(queue: QueueRecord, rows: Any, column: str) -> Named:
+def _of_column(queue: QueueRecord, rows: Rows, column: str) -> Named:
     kinds = rows.columns
     if column not in kinds:
         raise InvalidParameterValue(
@@ -56,8 +68,9 @@ def _given(queue: QueueRecord, messages: Any) -> Named:
         require_column_of_frame(messages, HANDLES, "string")
         return named_by_column(messages, HANDLES, queue.id)
     table = arrow_table("messages", messages)
-    given = listed("messages", messages) if table is None else require_column(table, HANDLES, is_text, "string")
-    return named_by_values(given if table is None else given.to_pylist(), queue.id)
+    if table is None:
+        return named_by_values(listed("messages", messages), queue.id)
+    return named_by_values(require_column(table, HANDLES, is_text, "string").to_pylist(), queue.id)
 
 
 def _in_claim(grant: Grant, claimed: pa.Table, named: Named, what: str) -> pa.Table:

@@ -125,7 +125,8 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
 
 def _tables(path: str | Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return found
     except OSError as error:
         bound, fix = f"It cannot be read ({error.strerror})", "Name a file like conf/ledger.toml."
     except ValueError as error:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from typing_extensions import TypeIs
+
+
+class ArrowTable(Protocol):
+    """A table with Arrow's PyCapsule interface: pyarrow's, or a DataFrame of pandas' or polars'."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Its rows, as Arrow's C data interface hands them on."""
+
 
 #: Arrow's types by what Spark calls them, as far as columns that mean something may have them.
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -17,7 +29,7 @@ INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
-def is_spark(value: object) -> bool:
+def is_spark(value: object) -> TypeIs[DataFrame]:
     """Whether it is a DataFrame of Spark's."""
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
@@ -79,7 +91,7 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds strings."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_integer(kind: pa.DataType) -> bool:

@@ -64,7 +64,7 @@ def attempt_id(value: object, field: str) -> str | None:
     raise InvalidParameterValue(field, value, f"Must be a string of 1 to {LONGEST} characters", fix)
 
 
-def require_asked(value: str, held: int, maximum: int | None) -> None:
+def require_asked(value: str | None, held: int, maximum: int | None) -> None:
     """Raises InvalidParameterValue when the claim that an attempt holds is larger than what is asked for now."""
     if maximum is not None and held > maximum:
         raise InvalidParameterValue(
@@ -78,7 +78,7 @@ def require_asked(value: str, held: int, maximum: int | None) -> None:
 def require_different(ids: Iterable[str | None]) -> None:
     """Raises InvalidParameterValue when two receives of one call have the same attempt id: which of them is the retry
     of which, nobody could tell."""
-    known: set[str] = set()
+    known: set[str | None] = set()
     for one in ids:
         if one is not None and one in known:
             bound = "Two receives of one call have it"

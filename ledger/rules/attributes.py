@@ -34,16 +34,17 @@ FIFO_SUFFIX = ".fifo"
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
     """`name` if SQS would take it: 1 to 80 of letters, digits, - and _; a FIFO queue's ends in .fifo, within the 80."""
     fifo = str((attributes or {}).get("FifoQueue", "")).lower() == "true"
+    text = name if isinstance(name, str) else ""
     if fifo:
-        stem = name[: -len(FIFO_SUFFIX)] if isinstance(name, str) and name.endswith(FIFO_SUFFIX) else ""
-        if not _NAME.fullmatch(stem) or len(name) > 80:
+        stem = text[: -len(FIFO_SUFFIX)] if text.endswith(FIFO_SUFFIX) else ""
+        if not _NAME.fullmatch(stem) or len(text) > 80:
             raise InvalidParameterValue(
                 "QueueName",
                 name,
                 "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
                 "with .fifo suffix and be 1 to 80 in length",
             )
-    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+    elif not _NAME.fullmatch(text):
         fix = "A name with .fifo needs the attribute FifoQueue=true." if str(name).endswith(FIFO_SUFFIX) else ""
         raise InvalidParameterValue(
             "QueueName",
@@ -51,7 +52,7 @@ def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> 
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
             fix,
         )
-    return name
+    return text
 
 
 def complete(
@@ -136,7 +137,7 @@ def tags(given: Mapping[str, str]) -> dict[str, str]:
 def tag_keys(given: Iterable[str]) -> frozenset[str]:
     """The keys of tags to remove: a list of texts."""
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    keys = list(given) if several else [given]
+    keys = list(given) if several else []
     if not several or not all(isinstance(key, str) for key in keys):
         raise InvalidParameterValue("TagKeys", given, "Must be a list of strings", 'Write ["key"].')
     return frozenset(keys)

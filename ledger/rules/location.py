@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from urllib.parse import unquote_to_bytes
 
 from ledger.errors import InvalidParameterValue
@@ -77,7 +77,7 @@ def of_spark(text: str) -> Location:
     return recorded(text)
 
 
-def is_name(text: object) -> bool:
+def is_name(text: object) -> TypeGuard[str]:
     """Whether this is the name of a table in a catalog: `table`, `schema.table`, `catalog.schema.table`."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 

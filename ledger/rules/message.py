@@ -30,6 +30,16 @@ class Entry(NamedTuple):
     message_deduplication_id: str | None = None
     trace_header: str | None = None
 
+    @property
+    def group(self) -> str:
+        """Its group, as the order of a FIFO queue asks for it; the empty text where it has none."""
+        return self.message_group_id or ""
+
+    @property
+    def deduplication(self) -> str:
+        """What a FIFO queue knows it by; the empty text where it has none."""
+        return self.message_deduplication_id or ""
+
 
 _FIELDS = {
     "DelaySeconds": "delay_seconds",
@@ -77,7 +87,7 @@ def entry(
     checked = body(text, most)
     size = len(checked.encode()) + size_of(known)
     if size > most:
-        raise too_long(text, most, f"With its attributes it has {size} bytes")
+        raise too_long(checked, most, f"With its attributes it has {size} bytes")
     fifo = is_fifo(queue)
     group = _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)

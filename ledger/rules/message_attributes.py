@@ -107,6 +107,9 @@ def _name(name: object) -> str:
 
 
 def _attribute(name: str, given: object) -> Attribute:
+    data_type: object
+    text: object
+    binary: object
     if isinstance(given, Attribute):
         data_type, text, binary = given
     elif isinstance(given, Mapping):
@@ -117,8 +120,8 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = "Number", repr(given), None
     else:
         data_type, text, binary = "String", given, None
-    match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) else None
-    if match is None or len(data_type) > LONGEST_NAME:
+    match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) and len(data_type) <= LONGEST_NAME else None
+    if match is None:
         said = f"Message (user) attribute '{name}' must contain a non-empty attribute type."
         if data_type:
             said = (
@@ -134,11 +137,12 @@ def _attribute(name: str, given: object) -> Attribute:
         raise _refused(
             name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
-    if isinstance(value, str):
-        require_characters(f"MessageAttributes.{name}", f"message attribute '{name}' value", value)
+    if isinstance(value, bytes):
+        return Attribute(match[0], None, value)
+    require_characters(f"MessageAttributes.{name}", f"message attribute '{name}' value", value)
     if match[1] == "Number" and not re.fullmatch(NUMBER, value):
         raise _refused(name, given, f"Can't cast the value of message (user) attribute '{name}' to a number")
-    return Attribute(data_type, None if match[1] == "Binary" else value, value if match[1] == "Binary" else None)
+    return Attribute(match[0], value)
 
 
 def require_characters(field: str, place: str, text: str) -> None:

@@ -23,7 +23,7 @@ ERRORS: dict[tuple[Verb, Outcome], type[LedgerError]] = {
 NOT_AVAILABLE = "Message does not exist or is not available for visibility timeout change"
 
 
-def error(verb: Verb, outcome: Outcome, handle: str, timeout: int, ceiling: int | None) -> LedgerError | None:
+def error(verb: Verb, outcome: Outcome, handle: object, timeout: object, ceiling: int | None) -> LedgerError | None:
     """The error to raise for an outcome, or None when it is a success."""
     kind = ERRORS.get((verb, outcome))
     if kind is None:

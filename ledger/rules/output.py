@@ -49,6 +49,13 @@ class Part(Enum):
     LOST = "held no longer"
 
 
+def begun(record: Record) -> tuple[str, str] | None:
+    """The table and the id of the last write that was begun of a message; None: none was."""
+    if record.writing_to is None or record.write_id is None:
+        return None
+    return record.writing_to, record.write_id
+
+
 def to_ask(record: Record, receipt_id: str) -> bool:
     """Whether a write was begun under `receipt_id` before, so that its table has to say whether it is in. The writes of
     others are none of a receipt's business: it may be stale, and they may be at it."""

@@ -54,7 +54,7 @@ def encode(handle: ReceiptHandle) -> str:
 def decode(text: object, queue: str) -> ReceiptHandle:
     """The handle in `text`; raises ReceiptHandleIsInvalid when it is no handle of `queue` (the queue's id)."""
     match = _HANDLE.match(text) if isinstance(text, str) else None
-    if match is None or f"{zlib.crc32(text[:-9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
+    if match is None or f"{zlib.crc32(match.string[:-9].encode()):08x}" != match[6] or int(match[4]) >= SEQ_BOUND:
         raise ReceiptHandleIsInvalid(text, "It is not one that receive handed out.")
     if match[1] != queue:
         raise ReceiptHandleIsInvalid(text, f"It is of another queue ({match[1]}), not of {queue}.")

@@ -77,15 +77,16 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
         return RedriveAllowPolicy()
     given = _map(text) or {}
     sources, permission = given.get("sourceQueueArns", []), given.get("redrivePermission")
-    names = tuple(queue_of(arn) for arn in sources) if isinstance(sources, list) else (None,)
+    found = [queue_of(arn) for arn in sources] if isinstance(sources, list) else [None]
+    names = tuple(name for name in found if name is not None)
     said = "Amazon SQS can't create the redrive allow policy"
-    if permission == "byQueue" and not names:
+    if permission == "byQueue" and not found:
         said += (
             ". When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values"
         )
-    elif permission in _PERMISSIONS and permission != "byQueue" and names:
+    elif permission in _PERMISSIONS and permission != "byQueue" and found:
         said += ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"
-    elif permission in _PERMISSIONS and None not in names and len(names) <= MAXIMUM_SOURCES:
+    elif permission in _PERMISSIONS and len(names) == len(found) <= MAXIMUM_SOURCES:
         return RedriveAllowPolicy(permission, names)
     raise InvalidParameterValue("RedriveAllowPolicy", text, said, _ALLOW_POLICY)
 
@@ -95,11 +96,11 @@ def require_own(given: Mapping[str, str], account: Account) -> None:
 
     One of the same name here is not meant by it. ARNs as ledgers wrote them before they had an account are taken.
     """
-    text = given.get("RedrivePolicy")
+    text = given.get("RedrivePolicy", "")
     bound = not_ours((_map(text) or {}).get("deadLetterTargetArn"), account) if text else None
     if bound is not None:
         raise _refused(text, bound, f"This ledger's queues have ARNs like {account.arn('name')}.")
-    text = given.get("RedriveAllowPolicy")
+    text = given.get("RedriveAllowPolicy", "")
     sources = (_map(text) or {}).get("sourceQueueArns") if text else None
     if isinstance(sources, list) and any(not_ours(arn, account) for arn in sources):
         raise InvalidParameterValue(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -29,6 +30,14 @@ class Record(NamedTuple):
 
 
 UNTOUCHED = Record()
+
+
+class Hold(NamedTuple):
+    """What a receive records of a message: under which receipt it is held, since when and until when."""
+
+    receipt_id: str
+    received_at: int
+    visible_at: int
 
 
 class Status(str, Enum):
@@ -63,6 +72,25 @@ def status(record: Record, available_at: int, now: int, expires_at: int | None =
     if available_at > now:
         return Status.DELAYED
     return Status.VISIBLE
+
+
+def deadline(record: Record) -> int:
+    """When the hold of a message ends, or ended; of one that was never held, before any time."""
+    return -1 if record.visible_at is None else record.visible_at
+
+
+def hold(record: Record) -> Hold | None:
+    """The last hold of a message by a receipt, whether it goes on or not; None: there was none, or a lock came after
+    it."""
+    if record.receipt_id is None or record.received_at is None or record.visible_at is None:
+        return None
+    return Hold(record.receipt_id, record.received_at, record.visible_at)
+
+
+def latest_hold(records: Iterable[Record]) -> Hold | None:
+    """Of the holds of some messages the one that ends last; None: there are none."""
+    holds = [one for one in map(hold, records) if one is not None]
+    return max(holds, key=lambda one: one.visible_at, default=None)
 
 
 def in_doubt(record: Record) -> bool:

@@ -5,10 +5,11 @@ A verb is decided here and recorded by a store; every function takes the facts a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.state import Record, Status, in_doubt, status
+from ledger.rules.state import UNTOUCHED, Record, Status, deadline, in_doubt, status
 
 
 class Standing(Enum):
@@ -158,12 +159,13 @@ def change(
     if outcome is not Outcome.CHANGED:
         return outcome, record
     visible_at = now + timeout * MILLISECONDS
-    latest = visible_at if ceiling is None else record.received_at + ceiling * MILLISECONDS
+    granted_at = record.received_at
+    latest = visible_at if ceiling is None or granted_at is None else granted_at + ceiling * MILLISECONDS
     if timeout and visible_at > latest:
         if not only_later:
             return Outcome.BEYOND_CEILING, record
         visible_at = latest
-    if only_later and record.visible_at >= visible_at:
+    if only_later and deadline(record) >= visible_at:
         return outcome, record
     return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
 
@@ -208,6 +210,12 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
     return record.attempt_id == attempt_id and status(record, 0, now) is Status.IN_FLIGHT
 
 
+def last_receipt(records: Iterable[Record]) -> str | None:
+    """F3: the receipt of the claim that an attempt gets again, which holds messages with these records. With late
+    changes accepted an attempt may hold two claims; its last one is meant. None: there are no records."""
+    return max(records, key=lambda one: one.received_at or 0, default=UNTOUCHED).receipt_id
+
+
 def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
     """Whether a message still belongs to the claim of a receipt: it was neither deleted, given back nor moved, nor did
     another receive or a lock come after it. With `now`: and its deadline has not passed."""
@@ -233,7 +241,7 @@ def restore(record: Record, receipt_id: str, now: int) -> Record | None:
 
     None: neither, or not under this receipt. The counts stay; a message that another queue has is not touched.
     """
-    doubtful = in_doubt(record) and record.visible_at <= now
+    doubtful = in_doubt(record) and deadline(record) <= now
     if record.receipt_id != receipt_id or (record.deleted_at is None and not doubtful):
         return None
     return record._replace(

@@ -51,8 +51,9 @@ def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Fi
     ]
     if root is not None:
         checks.append(("storage", partial(_storage, root, one_driver)))
-        if local_path(root) is not None:
-            checks.append(("ledger", partial(_ledger, local_path(root))))
+        folder = local_path(root)
+        if folder is not None:
+            checks.append(("ledger", partial(_ledger, folder)))
     for subject, check in checks:
         try:
             yield check()

@@ -94,7 +94,7 @@ def _jars_in(folder: Path) -> list[Path]:
 def _is_whole(folder: Path) -> bool:
     """Whether the folder holds every jar, each with as many bytes as when it was fetched."""
     try:
-        sizes = json.loads((folder / _MANIFEST).read_text())
+        sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
         return {jar.name: jar.stat().st_size for jar in _jars_in(folder)} == sizes
     except (OSError, ValueError):
         return False
@@ -125,7 +125,7 @@ def _fetch(folder: Path) -> None:
                 f"over; delete {', '.join(map(str, half_filled))}"
             )
             java_options.append(f"-Duser.home={scratch}")
-        command = [
+        command: list[str | Path] = [
             spark_home / "bin" / "spark-submit",
             *("--master", "local[1]"),
             *("--conf", f"spark.jars.ivy={scratch}/ivy"),

@@ -45,15 +45,15 @@ class MemoryStore(MemoryReceives):
             return []
         with self._lock:
             now = clock()
-            attempt = attempt_id and Attempt(attempt_id, queue.id, content_of(queue.id, entries))
-            if attempt_id in self._sent:
-                landed, known = self._sent[attempt_id]
+            attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries)) if attempt_id else None
+            if attempt is not None and attempt.attempt_id in self._sent:
+                landed, known = self._sent[attempt.attempt_id]
                 attempt.require_same(landed.content)
                 return known
             segment, send = ids.segment(ids.new_send_key(), 0), self._commit()
             stored, in_order = self._stored(queue), is_fifo(queue.attributes)
             places = self._remembered(queue, stored, now) if in_order else {}
-            answer = []
+            answer: list[Sent] = []
             for entry in entries:
                 place = segment, len(answer)
                 if in_order:
@@ -64,8 +64,8 @@ class MemoryStore(MemoryReceives):
                     stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane)
                 number = stored[place].sequence_number if in_order else None
                 answer.append(Sent(ids.message_id(*place), number))
-            if attempt:
-                self._sent[attempt_id] = attempt, answer
+            if attempt is not None:
+                self._sent[attempt.attempt_id] = attempt, answer
             return answer
 
     def _remembered(self, queue: QueueRecord, stored: dict[Place, Stored], now: int) -> dict[tuple[str, str], Place]:
@@ -179,9 +179,9 @@ class MemoryStore(MemoryReceives):
 
 
 def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:
-    return deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)
+    return deduplication_key(queue.attributes, entry.group, entry.deduplication)
 
 
 def _lane(queue: QueueRecord, entry: Entry) -> int:
     """The lane of a FIFO queue's message is that of its group; on standard queues it says nothing here."""
-    return fifo.lane(entry.message_group_id, int(queue.attributes["Lanes"])) if is_fifo(queue.attributes) else 0
+    return fifo.lane(entry.group, int(queue.attributes["Lanes"])) if is_fifo(queue.attributes) else 0

@@ -28,13 +28,13 @@ def acted(
         each = []
         for run in action.runs.to_pylist():
             for place in ((run["segment"], seq) for seq in range(run["first_seq"], run["last_seq"] + 1)):
-                outcome, record = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED, None
-                if place in records:
-                    outcome, record = decide(queue, action, records[place], limits, receipts, now)
-                changes = record is not None and record != records[place]
-                if changes:
-                    wishes.setdefault(place, set()).add(record)
-                each.append((run["lane"], place, outcome, changes))
+                outcome = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
+                before = after = records.get(place)
+                if before is not None:
+                    outcome, after = decide(queue, action, before, limits, receipts, now)
+                if after is not None and after != before:
+                    wishes.setdefault(place, set()).add(after)
+                each.append((run["lane"], place, outcome, after != before))
         decided.append(each)
     changed = {place: next(iter(wished)) for place, wished in wishes.items() if len(wished) == 1}
     return changed, [_outcome_runs(each, wishes.keys() - changed.keys()) for each in decided]

@@ -14,7 +14,7 @@ from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import Record, Status, came, expires_at, status
+from ledger.rules.state import Record, Status, came, expires_at, latest_hold, status
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord, Received, Request
 from ledger.store.memory_queues import MemoryQueues, Place, Stored
 
@@ -27,7 +27,8 @@ class MemoryReceives(MemoryQueues):
             now = clock()
             stored = self._stored(queue)
             states = {place: self._status(queue, m, now) for place, m in stored.items()}
-            in_flight, version = sum(state is Status.IN_FLIGHT for state in states.values()), None
+            in_flight = sum(state is Status.IN_FLIGHT for state in states.values())
+            version: int | None = None
             answers: list[Received] = []
             # Looked for before anything is granted: what is granted now is no earlier attempt's, nor does it order it.
             held = [_held_by(queue, stored, request.attempt_id, now) for request in requests]
@@ -51,8 +52,11 @@ class MemoryReceives(MemoryQueues):
                 except LedgerError as error:
                     answers.append(error)
                     continue
-                version = self._commit() if version is None and mine else version
-                answers.append(self._grant(stored, mine, version) if mine else None)
+                if not mine:
+                    answers.append(None)
+                    continue
+                version = self._commit() if version is None else version
+                answers.append(self._grant(stored, mine, version))
             return answers
 
     @staticmethod
@@ -88,7 +92,12 @@ class MemoryReceives(MemoryQueues):
             self._commit()
 
     def redrive(
-        self, source: QueueRecord, target: QueueRecord | None, maximum: int | None, chosen: object, clock: Clock
+        self,
+        source: QueueRecord,
+        target: QueueRecord | None,
+        maximum: int | None,
+        chosen: pa.Table | None,
+        clock: Clock,
     ) -> int:
         with self._lock:
             now = clock()
@@ -103,9 +112,9 @@ class MemoryReceives(MemoryQueues):
             if target is not None:
                 redrive.require_destination(source, target)
             others = [q for q in self._queues.values() if q.id != source.id]
-            homes = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
-            ways = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
-            ways = [(place, there) for place, there in ways if there is not None][:maximum]
+            homes: dict[str | None, QueueRecord] = {q.id: q for q in others if redrive.broken_bound(source, q) is None}
+            found = [(place, target or homes.get(stored[place].record.origin_queue)) for place in visible]
+            ways = [(place, there) for place, there in found if there is not None][:maximum]
             for place, there in ways:
                 self._move(source, there, [place], lambda record: redrive.redriven(now, source.id))
             return len(ways)
@@ -116,8 +125,10 @@ class MemoryReceives(MemoryQueues):
         return status(message.record, message.available_at, now, ends)
 
     @staticmethod
-    def _grant(stored: dict[Place, Stored], places: list[Place], version: int) -> Grant:
-        newest = max((stored[place].record for place in places), key=lambda record: record.visible_at)
+    def _grant(stored: dict[Place, Stored], places: list[Place], version: int) -> Grant | None:
+        latest = latest_hold(stored[place].record for place in places)
+        if latest is None:
+            return None
         rows = [
             {
                 "lane": stored[place].lane,
@@ -132,7 +143,7 @@ class MemoryReceives(MemoryQueues):
             for place in places
         ]
         runs = pa.Table.from_pylist(rows, GRANTED_RUNS)
-        return Grant(newest.receipt_id, newest.visible_at, newest.received_at, version, runs)
+        return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, runs)
 
 
 def by_arrival(stored: dict[Place, Stored]) -> list[Place]:
@@ -156,9 +167,8 @@ def as_found(queue: QueueRecord, stored: dict[Place, Stored], places: Sequence[P
 def _held_by(queue: QueueRecord, stored: dict[Place, Stored], attempt_id: str | None, now: int) -> list[Place]:
     """F3: what an earlier receive under the attempt id holds."""
     same = {p: m for p, m in stored.items() if attempt_id and visibility.same_attempt(m.record, attempt_id, now)}
-    # With late changes accepted, an attempt may hold two claims; its last one is meant.
-    last = max((m.record for m in same.values()), key=lambda record: record.received_at, default=None)
-    return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last.receipt_id])
+    last = visibility.last_receipt(m.record for m in same.values())
+    return as_found(queue, stored, [p for p, m in same.items() if m.record.receipt_id == last])
 
 
 def _dealt(
@@ -182,4 +192,4 @@ def _record(stored: dict[Place, Stored], places: Sequence[Place], request: Reque
 def _member(queue: QueueRecord, place: Place, message: Stored, state: Status) -> fifo.Member:
     since = max(came(message.record, message.sent_at), message.available_at)
     ended = fifo.hold_ended(message.record, expires_at(message.record, message.sent_at, queue.retention))
-    return fifo.Member(place, message.entry.message_group_id, state, since, ended)
+    return fifo.Member(place, message.entry.group, state, since, ended)

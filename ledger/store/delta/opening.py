@@ -123,7 +123,9 @@ def _require_known(root: str, scheme: str, engine: Engine) -> None:
         engine.exists("queues")
     except StorageFailed as error:
         bound, fix = unknown(scheme)
-        raise InvalidParameterValue("root", root, f"{bound}, and Spark says: {reason(error.__cause__)}", fix) from error
+        raise InvalidParameterValue(
+            "root", root, f"{bound}, and Spark says: {reason(error.__cause__ or error)}", fix
+        ) from error
 
 
 def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str, str]:
@@ -161,7 +163,7 @@ def _engine(
     spark: SparkSession | None,
     storage_options: Mapping[str, str],
 ) -> Engine:
-    if engine == "delta-rs" or (engine == "auto" and (spark is None or scheme in (FILE, *SAFE_FOR_BOTH))):
+    if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in (FILE, *SAFE_FOR_BOTH)):
         if scheme not in (FILE, *SAFE_FOR_BOTH, *S3):
             if scheme not in SAFE_FOR_SPARK:
                 raise InvalidParameterValue("root", root, *unknown(scheme))

@@ -21,8 +21,8 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
     locations = {}
     for table in TABLES:
         create_table(spark, f"{schema}.{table}", table)
-        location = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").first()[0]
-        locations[table] = of_spark(location).text
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").collect()
+        locations[table] = of_spark(detail.location).text
     return locations
 
 

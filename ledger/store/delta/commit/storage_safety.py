@@ -17,7 +17,8 @@ def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) ->
     if scheme not in S3 or settings.single_driver:
         return
     setting = log_store_setting(scheme)
-    if not orders_commits("" if spark is None else spark.conf.get(setting, "")):
+    log_store = None if spark is None else spark.conf.get(setting, "")
+    if not orders_commits(log_store or ""):
         raise UnsafeStorage(
             f"On {scheme}: two drivers can silently lose each other's commits. Set {setting} "
             "to io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver "

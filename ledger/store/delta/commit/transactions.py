@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from ledger.store.delta.commit.turns import Turns
 from ledger.store.delta.engines.protocol import Conflict, Engine, Snapshot, Where
 from ledger.store.delta.model.tables import TABLES
 
-Answer = TypeVar("Answer")
+#: Covariant: a plan that answers None is one of those that answer a text or None.
+Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 
 
@@ -75,7 +77,7 @@ class Transactions:
                     table,
                     metadata,
                     plan.snapshot.version,
-                    lambda p=plan, m=metadata: self._engine.merge(p.snapshot, table, p.where, p.edits, m),
+                    partial(self._engine.merge, plan.snapshot, table, plan.where, plan.edits, metadata),
                     attempts,
                     plan.snapshot.read_at,
                 )

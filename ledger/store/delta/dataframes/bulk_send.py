@@ -73,7 +73,7 @@ class BulkSender:
     def _send_once(self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt_id: str) -> Sent:
         """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry."""
         try:
-            count, hashes = rows.agg(*fingerprint()).first()
+            ((count, hashes),) = rows.agg(*fingerprint()).collect()
         except Exception as error:
             raise refusal(error, queue.attributes) or error from None
         attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, count, int(hashes or 0)))
@@ -169,8 +169,9 @@ class BulkSender:
             "segment": name,
             "sent_at": F.expr(columns.instant_literal(now)),
             "available_at": F.expr(f"timestamp_millis({now} + delay * 1000)"),
-            "sequence_number": sequence_number,
         }
+        if sequence_number is not None:
+            values["sequence_number"] = sequence_number
         sender = self._store.sender_id
         if sender is not None:
             own = F.coalesce("message_attributes", F.expr("map()").cast(placed.schema["message_attributes"].dataType))
@@ -181,7 +182,7 @@ class BulkSender:
             )
             values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
         for field in MESSAGES:
-            if values.get(field.name) is None:
+            if field.name not in values:
                 there = field.name in placed.columns
                 values[field.name] = F.col(field.name) if there else F.lit(None).cast(from_arrow_type(field.type))
         rows = placed.select(*(values[field.name].alias(field.name) for field in MESSAGES))

@@ -14,7 +14,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.visibility import Verb
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.dataframes.bulk_send import BulkSender, Sent  # noqa: F401 - part of this module's answers
+from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.engines.protocol import Where, tuple_of

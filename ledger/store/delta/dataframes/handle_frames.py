@@ -90,12 +90,13 @@ class HandleFrame:
             "CASE WHEN read.verb = 'delete' THEN 'delete' WHEN read.timeout = 0 THEN 'release' ELSE 'extend' END"
         )
         code = message = F.lit(None).cast("string")
-        for (verb, failed), kind in ERRORS.items():
-            name = "delete" if verb is Verb.DELETE else "change"
-            is_this = (F.col("read.verb") == name) & (outcome == failed.value)
-            code = F.when(is_this, kind.code).otherwise(code)
-            said = error_of(verb, failed, HANDLE, TIMEOUT, self.limits.maximum_visibility_timeout).message
-            message = F.when(is_this, said).otherwise(message)
+        for verb, failed in ERRORS:
+            failure = error_of(verb, failed, HANDLE, TIMEOUT, self.limits.maximum_visibility_timeout)
+            if failure is not None:
+                name = "delete" if verb is Verb.DELETE else "change"
+                is_this = (F.col("read.verb") == name) & (outcome == failed.value)
+                code = F.when(is_this, failure.code).otherwise(code)
+                message = F.when(is_this, failure.message).otherwise(message)
         message = F.when(F.col("read.refused"), _out_of_bounds(self.limits)).otherwise(message)
         # The handle last: it is the users' text, and may say whatever it likes.
         for place, value in ((TIMEOUT, F.col("read.timeout").cast("string")), (HANDLE, F.col("read.receipt_handle"))):

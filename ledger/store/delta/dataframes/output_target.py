@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 
+@overload
+def place_of(table: object, spark: None) -> Location: ...
+@overload
+def place_of(table: object, spark: SparkSession | None) -> Location | None: ...
 def place_of(table: object, spark: SparkSession | None) -> Location | None:
     """Where the table lies: a path has a / or a scheme in it, all else is the name of a table in Spark's catalog. None:
     the catalog has no such table yet. Raises InvalidParameterValue for what is neither, and for what is no Delta table,
@@ -44,7 +48,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
     return _place_in_catalog(table, spark)
 
 
-def make_with_spark(table: str, place: Location | None, rows: DataFrame) -> Location:
+def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> Location:
     """Makes the table, empty, when there is none: only a table can tell who wrote to it. Answers where it lies."""
     from ledger.store.delta.engines.spark import CONFLICTS
 
@@ -52,14 +56,17 @@ def make_with_spark(table: str, place: Location | None, rows: DataFrame) -> Loca
     # Two that begin at once both find no table: one makes it, and the other finds it made.
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
-            _make_in_catalog(table, nothing, spark)
+            _make_in_catalog(str(table), nothing, spark)
         else:
             from delta import DeltaTable
 
             with table_lock(place.text).exclusive():
                 if not DeltaTable.isDeltaTable(spark, place.text):
                     nothing.save(place.text)
-    return place or _place_in_catalog(table, spark)
+    found = place or _place_in_catalog(str(table), spark)
+    if found is None:
+        raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
+    return found
 
 
 @contextlib.contextmanager
@@ -107,7 +114,7 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
         known = spark.catalog.getTable(table)
         if known.isTemporary or known.tableType == "VIEW":
             raise InvalidParameterValue("table", table, "It is a view, which has no rows of its own", "Name its table.")
-        found = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").first()
+        (found,) = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()
     except InvalidParameterValue:
         raise
     except Exception as error:

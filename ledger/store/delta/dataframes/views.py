@@ -48,7 +48,7 @@ def open_view(
     if version is None:
         return spark.sql(view_statement(name, tables, instant_literal(now)))
     commits = engine.history("visibility", -1)
-    (then,) = [commit for commit in commits if commit.version == version and type(version) is int] or [None]
+    then = next((commit for commit in commits if commit.version == version and type(version) is int), None)
     if then is None:
         raise InvalidParameterValue(
             "version",
@@ -72,7 +72,7 @@ def _version_then(engine: Engine, table: str, then: Commit, commits: Sequence[Co
     If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none
     older than what an earlier decision read.
     """
-    noted = then.metadata.get("read", {}).get(table)
+    noted: int | None = then.metadata.get("read", {}).get(table)
     if noted is not None:
         return noted
     earlier = [commit.metadata.get("read", {}).get(table) for commit in commits if commit.version < then.version]

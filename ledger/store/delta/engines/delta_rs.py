@@ -102,7 +102,8 @@ class DeltaRsEngine:
         )
         with conflicts():
             merger.execute()
-        return loaded.version()
+        committed: int = loaded.version()
+        return committed
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None

@@ -38,7 +38,8 @@ class Where:
 
     def parts(self) -> list[Where]:
         """This and what `also` names, one by one."""
-        parts, rest = [], self
+        parts: list[Where] = []
+        rest: Where | None = self
         while rest is not None:
             parts.append(replace(rest, also=None))
             rest = rest.also
@@ -58,12 +59,12 @@ class Where:
         named = sum(len(segments or ()) for _, _, segments in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
             return self
-        some = [part.lanes for part in parts]
-        lanes = None if None in some else tuple_of(lane for lanes in some for lane in lanes)
+        some = [part.lanes for part in parts if part.lanes is not None]
+        lanes = tuple_of(lane for one in some for lane in one) if len(some) == len(parts) else None
         if len(parts) > MOST_NAMED:
             return Where(None, lanes)
-        wide = None
-        for part in parts:
+        wide = Where(parts[0].queue, lanes)
+        for part in parts[1:]:
             wide = Where(part.queue, lanes, also=wide)
         return wide
 
@@ -124,6 +125,9 @@ class Engine(Protocol):
     """What an engine does for the store. Tables go by name."""
 
     name: str
+
+    def place(self, table: str) -> str:
+        """Where a table lies."""
 
     def create(self, table: str) -> None:
         """Makes the table if it does not exist yet."""

@@ -27,7 +27,7 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     unreadable,
 )
-from ledger.store.delta.engines.spark_tables import arrow_frame, create_table
+from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.tables import TABLES, require_readable
 
@@ -93,7 +93,7 @@ class SparkEngine:
         require_readable(table, self._state(table).metadata().description())
 
     def exists(self, table: str) -> bool:
-        return self._state(table).version() >= 0
+        return self.version(table) >= 0
 
     def version(self, table: str) -> int:
         return int(self._state(table).version())
@@ -171,7 +171,9 @@ class SparkEngine:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
 
     def greatest(self, table: str, column: str) -> int | None:
-        return self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")["greatest"][0].as_py()
+        rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
+        (greatest,) = rows["greatest"].to_pylist()
+        return None if greatest is None else int(greatest)
 
     def history(self, table: str, since: int) -> list[Commit]:
         missing = self.version(table) - since
@@ -220,8 +222,9 @@ class SparkEngine:
     def _begin(self, session: SparkSession, location: str) -> Any:
         """A transaction of Delta's own, on the newest version of a table."""
         self._state_at(location)
-        none = session._jvm.scala.Option.empty()
-        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        jvm = jvm_of(session)
+        none = jvm.scala.Option.empty()
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
     def _named(self, table: str) -> str:
@@ -229,12 +232,13 @@ class SparkEngine:
 
     def _session(self, *, small: bool = True) -> SparkSession:
         kind = "small" if small else "large"
-        if not hasattr(self._own, kind):
+        session: SparkSession | None = getattr(self._own, kind, None)
+        if session is None:
             session = self._spark.newSession()
             for name, value in {**EVERY_TRANSACTION, **(SMALL_TRANSACTIONS if small else {})}.items():
                 session.conf.set(name, value)
             setattr(self._own, kind, session)
-        return getattr(self._own, kind)
+        return session
 
     def _state(self, table: str) -> Any:
         """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
@@ -242,9 +246,10 @@ class SparkEngine:
 
     def _state_at(self, location: str) -> Any:
         session = self._session()
-        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
-        log = session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
-        nothing = session._jvm.scala.Option.empty()
+        jvm = jvm_of(session)
+        jvm.SparkSession.setActiveSession(session._jsparkSession)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        nothing = jvm.scala.Option.empty()
         return log.update(False, nothing, nothing)
 
     def _rows(self, query: str) -> pa.Table:
@@ -278,7 +283,7 @@ class SparkEngine:
 
 def _commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
     """Commits a transaction that says nothing but which versions of which applications it is."""
-    jvm = session._jvm
+    jvm = jvm_of(session)
     delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
     marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
     actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()

@@ -1,8 +1,8 @@
-"""What Spark makes for us: tables, and DataFrames of Arrow's rows."""
+"""What Spark makes for us: tables, and DataFrames of Arrow's rows; and the JVM behind it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The JVM that a session runs on. Nothing says of what types its classes are."""
+    return spark._jvm
 
 
 def create_table(spark: SparkSession, name: str, table: str) -> None:

@@ -110,8 +110,8 @@ def parted(runs: Runs, by: Runs) -> tuple[Runs, Runs]:
     pieces = cut(by, runs.first, runs.last)
     inside = pieces.code != ABSENT
     code = runs.code[pieces.query]
-    both = (Runs(pieces.first[which], pieces.last[which], code[which]) for which in (inside, ~inside))
-    return tuple(both)
+    within, beside = (Runs(pieces.first[which], pieces.last[which], code[which]) for which in (inside, ~inside))
+    return within, beside
 
 
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
@@ -131,7 +131,8 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
 
 def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """How many messages each run holds."""
-    return last - first + 1
+    messages: np.ndarray = last - first + 1
+    return messages
 
 
 def ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,9 @@ import numpy as np
 from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
 
+#: Runs with their order: first, last, code, order.
+Columns = tuple[np.ndarray, ...]
+
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """As few lanes as the claim needs: one that can fill it, at random, else the fullest ones.
@@ -59,8 +62,9 @@ class Deal:
     def __init__(self, runs: Runs, order: np.ndarray, shift: int | None = None) -> None:
         self._shift = shift
         #: What comes later, and what comes next, sorted: all up to the number `_reached` that is not dealt out.
-        self._later, self._reached = (*runs, order), -1
-        self._next = tuple(column[:0] for column in self._later)
+        self._later: Columns = (*runs, order)
+        self._reached = -1
+        self._next: Columns = tuple(column[:0] for column in self._later)
 
     def take(self, maximum: int | None) -> tuple[Runs, np.ndarray]:
         """The next messages, at most `maximum`, and the number of each run: the last one is cut, at its end. Sorted by
@@ -85,7 +89,8 @@ class Deal:
             # Not the first claim: some more, so that the following ones need not look through all of it again.
             self._later = _where(self._later, self._later[-1] > self._reached)
             missing = None if missing is None else 4 * missing + len(first)
-        order, some = self._later[-1], self._later
+        some = self._later
+        order = some[-1]
         if missing is not None and missing < len(order):
             # No run is empty: so many are enough. To find them costs a tenth of putting all in order.
             some = _where(some, order <= np.partition(order, missing - 1)[missing - 1])
@@ -96,7 +101,7 @@ class Deal:
             self._next = tuple(np.concatenate(both) for both in zip(self._next, some))
 
 
-def _cut(columns: tuple[np.ndarray, ...], maximum: int | None) -> tuple[tuple[np.ndarray, ...], ...]:
+def _cut(columns: Columns, maximum: int | None) -> tuple[Columns, Columns]:
     """The first messages of (first, last, code, order), at most `maximum`, and the rest."""
     first, last, *_ = columns
     through = np.cumsum(run_algebra.lengths(first, last))
@@ -112,5 +117,5 @@ def _cut(columns: tuple[np.ndarray, ...], maximum: int | None) -> tuple[tuple[np
     return taken, left if left[0][0] <= left[1][0] else tuple(column[1:] for column in left)
 
 
-def _where(columns: tuple[np.ndarray, ...], chosen: np.ndarray) -> tuple[np.ndarray, ...]:
+def _where(columns: Columns, chosen: np.ndarray) -> Columns:
     return tuple(column[chosen] for column in columns)

@@ -140,7 +140,7 @@ def _in_order(tables: list[pa.Table]) -> pa.Table:
 def _members_of(rows: pa.Table) -> Members:
     if not rows.num_rows:
         nothing = np.empty(0, dtype=np.int64)
-        return Members(pa.array([], pa.string()), *[nothing] * 5, 0)
+        return Members(pa.array([], pa.string()), nothing, nothing, nothing, nothing, nothing, 0)
     segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
     segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
     sent_at, available_at = (rows[name].cast(pa.int64()).to_numpy() // 1_000 for name in ("sent_at", "available_at"))
@@ -199,4 +199,5 @@ def _turns(group: np.ndarray, since: np.ndarray, last: np.ndarray) -> np.ndarray
     turn = 2 * np.maximum(since, last) + (last >= since)
     rank = np.empty(len(head), dtype=np.int64)
     rank[group[heads[np.argsort(turn, kind="stable")]]] = np.arange(len(heads))
-    return (rank[group] << TURN_SHIFT) | place
+    turns: np.ndarray = (rank[group] << TURN_SHIFT) | place
+    return turns

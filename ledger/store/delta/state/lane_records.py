@@ -39,7 +39,7 @@ class Lanes:
         self._head_at = dict(zip(heads["lane"].to_pylist(), heads["first_seq"].to_pylist()))
         #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
         purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
-        self.purged_at = max(_milliseconds(purges["deleted_at"]), default=None)
+        self.purged_at = max((at for at in _milliseconds(purges["deleted_at"]) if at is not None), default=None)
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
@@ -79,7 +79,8 @@ class Lanes:
         used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
         answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
         answers[used] = [rule(self.record(code)) for code in (used + ABSENT).tolist()]
-        return answers[codes - ABSENT]
+        per_piece: np.ndarray = answers[codes - ABSENT]
+        return per_piece
 
     def lanes(self, positions: np.ndarray) -> np.ndarray:
         """The lane of each place on the axis."""

@@ -122,7 +122,8 @@ class Listing:
         if not segments:
             return []
         found = self._files.filter(pc.is_in(self._files["segment"], pa.array(segments)))
-        return found.group_by(columns).aggregate([]).to_pylist()
+        rows: list[dict[str, Any]] = found.group_by(columns).aggregate([]).to_pylist()
+        return rows
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}
@@ -174,7 +175,8 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     sort = np.argsort(first, kind="stable")
     # Files of one segment may lie across each other: what counts is the furthest end of those that begin before.
     before = np.searchsorted(first[sort], at, "right") - 1
-    return (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
+    listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
+    return listed
 
 
 def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str, ...]:
@@ -192,4 +194,5 @@ def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str,
 
 
 def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
-    return column.cast(pa.int64()).to_numpy() // 1_000
+    milliseconds: np.ndarray = column.cast(pa.int64()).to_numpy() // 1_000
+    return milliseconds

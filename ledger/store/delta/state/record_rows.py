@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ def message_rows(
 ) -> pa.Table:
     """Rows of `messages` for entries that take the ordinals from `first` on, sent by `sender`."""
     count = len(entries)
-    columns = {
+    columns: dict[str, Any] = {
         "queue": [queue.id] * count,
         "lane": [lane] * count,
         "segment": [segment] * count,

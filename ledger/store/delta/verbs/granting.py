@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ledger.errors import LedgerError, OutputUnreadable
 from ledger.rules import visibility
+from ledger.rules.state import latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
 from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
@@ -48,19 +49,18 @@ def granted(
     if not len(runs.first):
         return Part(runs, lambda version: undecided)
     events.add("granted", lanes.record(runs.code[0]), runs)
-    return Part(runs, grant_of(lanes, runs, receipt_id, order))
+    return Part(runs, grant_of(lanes, runs, order))
 
 
-def grant_of(
-    lanes: Lanes, runs: Runs, receipt_id: str, order: np.ndarray | None = None
-) -> Callable[[int], Grant | None]:
-    """The grant of runs, once its version is known; None for no messages. `order`: see Grant."""
+def grant_of(lanes: Lanes, runs: Runs, order: np.ndarray | None = None) -> Callable[[int], Grant | None]:
+    """The grant of runs that one receipt holds, once its version is known; None for no messages. `order`: see Grant."""
 
     def answer(version: int) -> Grant | None:
-        if not len(runs.first):
-            return None
         codes, which = np.unique(runs.code, return_inverse=True)
         records, which = [lanes.record(code) for code in codes.tolist()], pa.array(which)
+        latest = latest_hold(records)
+        if latest is None:
+            return None
         columns = [
             *lanes.table(runs.first, runs.last),
             pa.array([r.receive_count for r in records], pa.int32()).take(which),
@@ -68,10 +68,9 @@ def grant_of(
             pa.array([r.origin_queue for r in records], pa.string()).take(which),
             pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
         ]
-        newest = max(records, key=lambda r: r.visible_at)
         table = pa.table(columns, schema=GRANTED_RUNS)
         places = None if order is None else pa.array(order)
-        return Grant(receipt_id, newest.visible_at, newest.received_at, version, table, places)
+        return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, table, places)
 
     return answer
 

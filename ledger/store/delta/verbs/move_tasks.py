@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from ledger.rules import move_task
@@ -33,7 +35,7 @@ class Tasks:
             if not move_task.follows(task, known):
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
             expected = task.revision - 1 or None
-            row = {name: [value] for name, value in zip(MoveTask._fields, task)}
+            row: dict[str, Any] = {name: [value] for name, value in zip(MoveTask._fields, task)}
             row |= {name: instants(row[name]) for name in ("started_at", "updated_at")}
             row |= {OPERATION: ["update" if expected else "insert"], EXPECTED_REVISION: [expected]}
             edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)

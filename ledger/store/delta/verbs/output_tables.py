@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -68,13 +69,14 @@ class OutputTables:
 
     def _first(self, table: str, ask: Callable[[Engine], Answer]) -> Answer:
         """What the first engine answers that can."""
-        problem: OutputUnreadable | None = None
-        for engine in self._engines(table):
-            try:
-                return ask(engine)
-            except OutputUnreadable as error:
-                problem = problem or error
-        raise problem
+        engine, *others = self._engines(table)
+        try:
+            return ask(engine)
+        except OutputUnreadable:
+            for other in others:
+                with contextlib.suppress(OutputUnreadable):
+                    return ask(other)
+            raise
 
     def _engines(self, table: str) -> list[Engine]:
         """The engines that may commit to a table, the better one first. Raises OutputUnreadable."""

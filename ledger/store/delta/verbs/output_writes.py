@@ -12,7 +12,7 @@ from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.rules import output
 from ledger.rules.output import Part
-from ledger.rules.state import Record, in_doubt
+from ledger.rules.state import Record, deadline, in_doubt
 from ledger.rules.visibility import same_attempt
 from ledger.settings import Settings
 from ledger.store import QueueRecord
@@ -77,8 +77,8 @@ class Outputs:
             lanes, events, parts = loaded.lanes, Events(), {}
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
-                asked = output.to_ask(record, receipt_id)
-                written = asked and self.tables.written(record.writing_to, record.write_id)
+                write = output.begun(record) if output.to_ask(record, receipt_id) else None
+                written = write is not None and self.tables.written(*write)
                 if written and record.writing_to != table:
                     raise InvalidParameterValue(
                         "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
@@ -136,18 +136,23 @@ class Outputs:
         silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
-            mine = record.attempt_id in attempts and same_attempt(record, record.attempt_id, loaded.now)
-            free = record.visible_at is None or record.visible_at <= loaded.now
+            attempt = record.attempt_id
+            mine = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
+            free = deadline(record) <= loaded.now
             return in_doubt(record) and (mine or free) and only in (None, record)
 
         def answered(code: int) -> int:
             record = lanes.record(code)
+            write = output.begun(record)
+            if write is None:
+                return code
+            table, write_id = write
             try:
-                if record.writing_to in silent:
-                    raise silent[record.writing_to]
-                written = self.tables.written_by_others(record.writing_to, record.write_id)
+                if table in silent:
+                    raise silent[table]
+                written = self.tables.written_by_others(table, write_id)
             except OutputUnreadable as problem:
-                silent[record.writing_to] = problem
+                silent[table] = problem
                 lanes.undecided.add(code)
                 return code
             return lanes.code(output.decided(record, written=written, now=loaded.now))
@@ -169,8 +174,8 @@ class Outputs:
         """Asks the tables of what a restore under a receipt gives back, so that no write of it gets in any more.
         About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
         """
-        records = [r for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)]
-        for table, write_id in sorted({(record.writing_to, record.write_id) for record in records}):
+        writes = {output.begun(r) for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)}
+        for table, write_id in sorted(write for write in writes if write is not None):
             try:
                 self.tables.written(table, write_id)
             except OutputUnreadable as problem:
@@ -184,7 +189,7 @@ def _recording(
     """The plan that records what `rule` answers about each piece, where it answers something."""
     lanes, events = loaded.lanes, Events()
     open_ones = lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool)
-    code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(rule(r)), np.int64)
+    code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(rule(r) or r), np.int64)
     over = in_order(Runs(pieces.first[open_ones], pieces.last[open_ones], code))
     if event and len(over.first):
         events.add(event, lanes.record(over.code[0]), over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -68,7 +69,10 @@ class Queues:
         upkeep makes it decide again before it drops a message of the queue.
         """
         version, known = self._newest()
-        is_there = lambda one: one.name in known and known[one.name].id == one.id  # noqa: E731
+
+        def is_there(one: QueueRecord) -> bool:
+            return one.name in known and known[one.name].id == one.id
+
         if not is_there(queue):
             raise QueueDoesNotExist(queue.name, known)
         return version, all(map(is_there, others))
@@ -155,7 +159,8 @@ class Queues:
             commits = [commit for commit in self._engine.history("queues", behind) if commit.version <= version]
             for said in (commit.metadata for commit in reversed(commits)):
                 if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
-                    return said["at"]
+                    at: int = said["at"]
+                    return at
             # By the clocks of whoever committed.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
@@ -181,8 +186,8 @@ def _record(
     name: str,
     attributes: list[tuple[str, str]],
     tags: list[tuple[str, str]] | None,
-    created_at: object,
-    modified_at: object,
+    created_at: datetime,
+    modified_at: datetime,
     revision: int,
 ) -> QueueRecord:
     # Queues of earlier releases do not have it; and it is not written where it says nothing, for these to read.
@@ -215,5 +220,5 @@ def _kept(record: QueueRecord) -> list[tuple[str, str]]:
     return list({**shown, **hidden}.items())
 
 
-def _milliseconds(instant: object) -> int:
+def _milliseconds(instant: datetime) -> int:
     return round(instant.timestamp() * 1_000)

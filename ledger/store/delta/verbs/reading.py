@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,10 +113,11 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
 def _places(rows: pa.Table, names: pa.Array, ordinal: str) -> np.ndarray:
     """A number for each row that counts up by segment, in the order of `names`, and then by ordinal."""
     segment = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
-    return (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
+    places: np.ndarray = (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
+    return places
 
 
-def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
+def _stored(row: dict[str, Any], lane: int, record: Record) -> StoredMessage:
     attributes = {
         name: Attribute(one["data_type"], one["string_value"], one["binary_value"])
         for name, one in row["message_attributes"] or []
@@ -138,5 +141,5 @@ def _stored(row: dict, lane: int, record: Record) -> StoredMessage:
     )
 
 
-def _milliseconds(instant: object) -> int:
+def _milliseconds(instant: datetime) -> int:
     return round(instant.timestamp() * 1_000)

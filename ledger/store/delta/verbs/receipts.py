@@ -33,7 +33,7 @@ def fill_receipts(engine: Engine, transactions: Transactions) -> int:
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", rows[-1]["at"], [])
             append = partial(engine.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
-                return table.num_rows
+                return len(rows)
     raise attempts.outlasted()
 
 

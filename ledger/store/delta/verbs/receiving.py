@@ -54,7 +54,7 @@ class Receiver:
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
         """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
         receipts = [new_receipt_id() for _ in requests]
-        attempts = {request.attempt_id for request in requests} - {None}
+        attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
         meeting = _meeting(queue, attempts)
 
         def decide(losses: int) -> Plan[list[Received]]:
@@ -93,9 +93,9 @@ class Receiver:
         lanes, seen = loaded.lanes, loaded.look(self._stocks)
         held = seen.state == INDEX[Status.IN_FLIGHT]
         in_flight = int(run_algebra.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
-        asked = [request.maximum for request, _ in requests.values()]
+        asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:
-            most = admit(None if None in asked else sum(asked), in_flight, limits, fifo=fifo)
+            most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if targets else None
@@ -148,10 +148,11 @@ def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None,
             require_asked(request.attempt_id, count, request.maximum)
         except InvalidParameterValue as error:
             return refused(error)
-        record = lanes.record(again.code[0])
-        events.add("granted again", record, again)
-        return Part(again, grant_of(lanes, again, record.receipt_id))
-    if any(visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided):
+        events.add("granted again", lanes.record(again.code[0]), again)
+        return Part(again, grant_of(lanes, again))
+    if undecided is not None and any(
+        visibility.same_attempt(lanes.record(c), request.attempt_id, loaded.now) for c in lanes.undecided
+    ):
         return refused(undecided)
     return None
 
@@ -181,9 +182,8 @@ def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs
     mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
     mine &= ~np.isin(lanes.runs.code, list(lanes.undecided))
     if mine.any():
-        # With late changes accepted, an attempt may hold two claims; its last one is meant.
-        last = max((lanes.record(code) for code in lanes.runs.code[mine].tolist()), key=lambda r: r.received_at)
-        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last.receipt_id, bool)
+        last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[mine].tolist())
+        mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
     runs = _where(lanes.runs, mine)
     code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
     return runs._replace(code=code)

@@ -25,6 +25,8 @@ from ledger.store.delta.state.listing import Stocks
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
 
+#: What makes two messages the same, see `deduplication_key`.
+Key = tuple[str, str]
 #: So many open segments are known before it is looked through which of them are appended to no more.
 FEW_OPEN = 64
 _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_deduplication_id", "sequence_number"]
@@ -78,13 +80,15 @@ class Sender:
             with self._transactions.turn("messages", queue.id, losses):
                 count = self._engine.transaction_version("messages", application) or 0
                 known, at = self._remembered(queue, entries, clock())
-                answer, fresh = [], {}
+                answer: list[Key] = []
+                new: set[Key] = set()
+                fresh: dict[int, list[tuple[int, Entry, Key]]] = {}
                 for entry in entries:
-                    key = deduplication_key(queue.attributes, entry.message_group_id, entry.message_deduplication_id)
-                    if key not in known:
-                        lane = fifo.lane(entry.message_group_id, int(queue.attributes["Lanes"]))
+                    key = deduplication_key(queue.attributes, entry.group, entry.deduplication)
+                    if key not in known and key not in new:
+                        lane = fifo.lane(entry.group, int(queue.attributes["Lanes"]))
                         fresh.setdefault(lane, []).append((len(answer), entry, key))
-                        known[key] = None
+                        new.add(key)
                     answer.append(key)
                 tables = []
                 for lane, mine in fresh.items():
@@ -93,14 +97,12 @@ class Sender:
                     sent = [entry for _, entry, _ in mine]
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
-                    known.update({key: Sent(*one) for (*_, key), *one in zip(mine, places, numbers)})
+                    known.update({key: Sent(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
                 if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1), attempts):
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
-    def _remembered(
-        self, queue: QueueRecord, entries: Sequence[Entry], now: int
-    ) -> tuple[dict[tuple[str, str], Sent | None], int]:
+    def _remembered(self, queue: QueueRecord, entries: Sequence[Entry], now: int) -> tuple[dict[Key, Sent], int]:
         """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
         the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
@@ -111,7 +113,7 @@ class Sender:
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.sequence_number(purged + 1, 0)))
-        known = {}
+        known: dict[Key, Sent] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])

@@ -112,8 +112,13 @@ class DeltaStore:
             self.outputs.end_writes(loaded, receipt_id)
             _, stock, pieces, _ = loaded.look(self.stocks)
             lanes = loaded.lanes
-            back = lambda r: lanes.code(visibility.restore(r, receipt_id, loaded.now) or r)  # noqa: E731
-            new = lanes.per_code(pieces.code, lambda r: back(r) if r is not UNTOUCHED else ABSENT, np.int64)
+
+            def back(record: Record) -> int:
+                if record is UNTOUCHED:
+                    return ABSENT
+                return lanes.code(visibility.restore(record, receipt_id, loaded.now) or record)
+
+            new = lanes.per_code(pieces.code, back, np.int64)
             changed = new != pieces.code
             changed &= came_at(lanes, stock, pieces) > queue.retention.expired(loaded.now)
             over = in_order(Runs(pieces.first[changed], pieces.last[changed], new[changed]))
@@ -156,7 +161,7 @@ class DeltaStore:
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = Runs(*(column[mine] for column in lanes.runs))
-        return grant_of(lanes, runs, receipt_id)(loaded.snapshot.version)
+        return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -169,7 +170,7 @@ class Upkeep:
                 some = parts[start : start + MOST_AT_ONCE]
                 where = Where(queue, tuple_of(lane for _, lane in some)).sql()
                 predicate = f"{where} AND ({' OR '.join(part for part, _ in some)})"
-                retried(self._store.transactions, "messages", lambda p=predicate: self._delete(queue, p))
+                retried(self._store.transactions, "messages", partial(self._delete, queue, predicate))
 
     def _delete(self, queue: str, predicate: str) -> None:
         metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
