@@ -6,11 +6,45 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ledger.batch import Claim, Heartbeat
+    from ledger.arrow_rows import SentTable
+    from ledger.batch import Claim, Heartbeat, Settled
+    from ledger.errors import (
+        ClocksDisagree,
+        ContentionOutlastedRetries,
+        InvalidAttributeName,
+        InvalidAttributeValue,
+        InvalidMessageContents,
+        InvalidParameterValue,
+        LeaseLost,
+        LedgerDamaged,
+        LedgerDoesNotExist,
+        LedgerError,
+        LedgerTooNew,
+        MessageDoesNotExist,
+        MessageNotInflight,
+        MissingParameter,
+        OutputNotWritten,
+        OutputUnreadable,
+        OverLimit,
+        PurgeQueueInProgress,
+        QueueDeletedRecently,
+        QueueDoesNotExist,
+        QueueNameExists,
+        ReceiptHandleIsInvalid,
+        ResourceNotFound,
+        SparkIsNeeded,
+        StorageFailed,
+        UnsafeStorage,
+    )
     from ledger.ledger import Ledger
     from ledger.message import Counts, HandleOutcome, Message, SendOutcome
     from ledger.queue import Queue
+    from ledger.rules.message_attributes import Attribute
+    from ledger.rules.move_task import MoveTask
+    from ledger.rules.state import Status
     from ledger.settings import Settings
+    from ledger.store.delta.dataframes.bulk_send import Sent
+    from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 __version__ = "0.1.0"
 #: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
@@ -19,13 +53,94 @@ _HOMES = {
     "Queue": "ledger.queue",
     "Claim": "ledger.batch",
     "Heartbeat": "ledger.batch",
+    "Settled": "ledger.batch",
     "Message": "ledger.message",
     "HandleOutcome": "ledger.message",
     "SendOutcome": "ledger.message",
     "Counts": "ledger.message",
+    "Attribute": "ledger.rules.message_attributes",
+    "Status": "ledger.rules.state",
+    "MoveTask": "ledger.rules.move_task",
+    "Sent": "ledger.store.delta.dataframes.bulk_send",
+    "SentTable": "ledger.arrow_rows",
+    "UpkeepReport": "ledger.store.delta.verbs.upkeep",
     "Settings": "ledger.settings",
+    **dict.fromkeys(
+        (
+            "LedgerError",
+            "InvalidParameterValue",
+            "InvalidMessageContents",
+            "MissingParameter",
+            "InvalidAttributeName",
+            "InvalidAttributeValue",
+            "QueueDoesNotExist",
+            "QueueNameExists",
+            "QueueDeletedRecently",
+            "PurgeQueueInProgress",
+            "MessageDoesNotExist",
+            "ReceiptHandleIsInvalid",
+            "OverLimit",
+            "ResourceNotFound",
+            "MessageNotInflight",
+            "LeaseLost",
+            "ContentionOutlastedRetries",
+            "OutputNotWritten",
+            "OutputUnreadable",
+            "UnsafeStorage",
+            "ClocksDisagree",
+            "StorageFailed",
+            "LedgerDamaged",
+            "LedgerTooNew",
+            "LedgerDoesNotExist",
+            "SparkIsNeeded",
+        ),
+        "ledger.errors",
+    ),
 }
-__all__ = ["Claim", "Counts", "HandleOutcome", "Heartbeat", "Ledger", "Message", "Queue", "SendOutcome", "Settings"]
+__all__ = [
+    "Attribute",
+    "Claim",
+    "ClocksDisagree",
+    "ContentionOutlastedRetries",
+    "Counts",
+    "HandleOutcome",
+    "Heartbeat",
+    "InvalidAttributeName",
+    "InvalidAttributeValue",
+    "InvalidMessageContents",
+    "InvalidParameterValue",
+    "LeaseLost",
+    "Ledger",
+    "LedgerDamaged",
+    "LedgerDoesNotExist",
+    "LedgerError",
+    "LedgerTooNew",
+    "Message",
+    "MessageDoesNotExist",
+    "MessageNotInflight",
+    "MissingParameter",
+    "MoveTask",
+    "OutputNotWritten",
+    "OutputUnreadable",
+    "OverLimit",
+    "PurgeQueueInProgress",
+    "Queue",
+    "QueueDeletedRecently",
+    "QueueDoesNotExist",
+    "QueueNameExists",
+    "ReceiptHandleIsInvalid",
+    "ResourceNotFound",
+    "SendOutcome",
+    "Sent",
+    "SentTable",
+    "Settings",
+    "Settled",
+    "SparkIsNeeded",
+    "Status",
+    "StorageFailed",
+    "UnsafeStorage",
+    "UpkeepReport",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ledger.dead_letters import DeadLetters
 from ledger.errors import InvalidParameterValue, LedgerError
@@ -15,21 +15,36 @@ from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.tabular import arrow_table, is_spark
+from ledger.settling import Settling
+from ledger.store import Action
+from ledger.tabular import ArrowTable, arrow_table, is_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    #: Many receipt handles: a list, or a table with a column `receipt_handle`.
-    Handles = Sequence[str] | DataFrame | pa.Table
+    from ledger.ending import LiveClaims
+    from ledger.settling import Handles, HandleSequence, Outcomes, Timeouts
+    from ledger.store.delta.verbs.output_writes import Outputs
+
 FIELD = "ReceiptHandle"
 
 
-class Acting(DeadLetters):
+class Acting(DeadLetters, Settling):
     """The part of a Queue that acts through receipt handles."""
 
-    def delete(self, receipt_handles: str | Handles) -> Any:
+    #: Those that it handed out.
+    _claims: LiveClaims
+
+    @overload
+    def delete(self, receipt_handles: str) -> None: ...
+    @overload
+    def delete(self, receipt_handles: HandleSequence) -> list[HandleOutcome]: ...
+    @overload
+    def delete(self, receipt_handles: DataFrame) -> DataFrame: ...
+    @overload
+    def delete(self, receipt_handles: ArrowTable) -> pa.Table: ...
+    def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
         """Acknowledges messages, in one commit.
 
         One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
@@ -43,9 +58,20 @@ class Acting(DeadLetters):
         if isinstance(receipt_handles, str):
             self._act_on_one(Wish(receipt_handles, Verb.DELETE))
             return None
-        return self.settle(delete=handles_of(FIELD, None) if receipt_handles is None else receipt_handles)
+        # For `_settled` None is nothing to delete.
+        return self._settled(handles_of(FIELD, None) if receipt_handles is None else receipt_handles, None, None, None)
 
-    def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: int | str | Sequence[int]) -> Any:
+    @overload
+    def change_visibility(self, receipt_handles: str, visibility_timeout: int) -> None: ...
+    @overload
+    def change_visibility(
+        self, receipt_handles: HandleSequence, visibility_timeout: int | Sequence[int]
+    ) -> list[HandleOutcome]: ...
+    @overload
+    def change_visibility(self, receipt_handles: DataFrame, visibility_timeout: int | str) -> DataFrame: ...
+    @overload
+    def change_visibility(self, receipt_handles: ArrowTable, visibility_timeout: int | str) -> pa.Table: ...
+    def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
         """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
 
         One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
@@ -53,38 +79,24 @@ class Acting(DeadLetters):
         of several timeouts that is out of bounds, or null, fails its own handle only (M2).
         """
         if isinstance(receipt_handles, str):
-            bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(self._record().attributes))
-            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, visibility_timeout))
+            limits = attribute_rules.limits_of(self._record().attributes)
+            seconds = bounds.visibility_timeout(visibility_timeout, limits)
+            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, seconds))
             return None
         if visibility_timeout is None:
             raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
-        return self.settle(extend=_read(receipt_handles), visibility_timeout=visibility_timeout)
+        return self._settled(None, None, _read(receipt_handles), visibility_timeout)
 
-    def settle(
-        self,
-        *,
-        delete: Handles | None = None,
-        release: Handles | None = None,
-        extend: Handles | None = None,
-        visibility_timeout: int | str | Sequence[int] | None = None,
-    ) -> Any:
-        """Acknowledges some messages, releases some and extends some, all in one commit.
-
-        Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `delete` takes
-        them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also the
-        name of a column; without it the queue's. Answers outcomes, as `delete`: in the order delete, release, extend,
-        and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
-        M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
-        would make different things (acknowledged and released, two deadlines) is left as it is: both are
-        "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
-        """
+    def _settled(
+        self, delete: Handles | None, release: Handles | None, extend: Handles | None, timeout: Timeouts | None
+    ) -> Outcomes:
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
-        if visibility_timeout is None:
-            visibility_timeout = int(record.attributes["VisibilityTimeout"])
-        given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, visibility_timeout)]
-        parts = [(verb, _read(handles), timeout) for verb, handles, timeout in given if handles is not None]
-        _require_timeout(visibility_timeout, None if extend is None else parts[-1][1], limits)
+        if timeout is None:
+            timeout = int(record.attributes["VisibilityTimeout"])
+        given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
+        parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
+        _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
         if any(is_spark(handles) for _, handles, _ in parts):
             asked = self._spark().wishes(record, parts, limits)
             return asked.outcomes(self._act(asked.actions))
@@ -94,7 +106,7 @@ class Acting(DeadLetters):
 
     # What claims use.
 
-    def _act(self, actions: Sequence[Any]) -> list[Any]:
+    def _act(self, actions: Sequence[Action]) -> list[pa.Table]:
         record = self._record()
         limits = attribute_rules.limits_of(record.attributes)
         receipts = attribute_rules.receipts_of(record.attributes)
@@ -111,8 +123,8 @@ class Acting(DeadLetters):
                 one.answered(answers[number])
             return answers
 
-    def _outputs(self) -> Any:
-        outputs = getattr(self._store, "outputs", None)
+    def _outputs(self) -> Outputs:
+        outputs: Outputs | None = getattr(self._store, "outputs", None)
         if outputs is None:
             raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
         return outputs

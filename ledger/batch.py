@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,12 +21,15 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Outcome, Verb
+from ledger.settling import Settling
 from ledger.store import RUNS, Action, Grant, count_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.queue import Queue
+    from ledger.settling import Handles, Outcomes, Timeouts
+    from ledger.tabular import ArrowTable
 
 
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
@@ -40,7 +44,7 @@ class Settled:
     lost: int
 
 
-class Claim:
+class Claim(Settling):
     """Messages held under one receipt. False when there are none.
 
     `receipt_id` (string, None when empty), `count`, `deadline` (UTC; when the hold ends unless extended), `version`:
@@ -107,7 +111,7 @@ class Claim:
             return
         left = self.own_endings.outside(self._grant.runs)
         queue = self._queue
-        if left and queue._store.held(queue._record(), self.receipt_id, queue._clock) is None:
+        if left and queue._store.held(queue._record(), self._grant.receipt_id, queue._clock) is None:
             raise self._lost(left)
 
     def release(self) -> Settled:
@@ -122,7 +126,13 @@ class Claim:
         """
         return self._settle(Verb.DELETE, 0)
 
-    def write(self, rows: Any, table: Any, *, messages: Any = None) -> Settled:
+    def write(
+        self,
+        rows: DataFrame | ArrowTable,
+        table: str | os.PathLike[str],
+        *,
+        messages: str | Handles | None = None,
+    ) -> Settled:
         """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
 
         A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
@@ -149,18 +159,17 @@ class Claim:
         count = write_output(self._queue, self._grant, rows, table, messages, self.own_endings.ending)
         return Settled(count, 0)
 
-    def settle(
-        self, *, delete: Any = None, release: Any = None, extend: Any = None, visibility_timeout: Any = None
-    ) -> Any:
-        """`Queue.settle`: acknowledge some, release some, extend some, in one commit."""
-        return self._queue.settle(delete=delete, release=release, extend=extend, visibility_timeout=visibility_timeout)
+    def _settled(
+        self, delete: Handles | None, release: Handles | None, extend: Handles | None, timeout: Timeouts | None
+    ) -> Outcomes:
+        return self._queue._settled(delete, release, extend, timeout)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
         return Heartbeat(self, timeout, timeout / 3 if every is None else every)
 
-    def _ceiling(self) -> float | None:
+    def _ceiling(self) -> int | None:
         limits = attribute_rules.limits_of(self._queue._record().attributes)
         most = limits.maximum_visibility_timeout
         return None if most is None or self._grant is None else self._grant.received_at + most * MILLISECONDS
@@ -181,7 +190,7 @@ class Claim:
         if self._grant is None:
             return Settled(0, 0)
         runs = self._grant.runs.select(RUNS.names)
-        action = Action(verb, self.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
+        action = Action(verb, self._grant.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
         answer, elsewhere = self._acted(action)
         by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}

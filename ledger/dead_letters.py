@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ledger.handles import runs_of_ids
 from ledger.move_tasks import MoveTasks
@@ -26,7 +26,9 @@ class DeadLetters(QueueSettings):
         named = [name for name, known in policies.items() if known is not None and known.target == self.name]
         return [name for name in sorted(named) if name > after][:most]
 
-    def redrive(self, where: Any = None, destination: str | None = None, max_messages: int | None = None) -> int:
+    def redrive(
+        self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
+    ) -> int:
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
         `destination`, in one commit; answers how many. There they are new: never received, kept from now on.
 

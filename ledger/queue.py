@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ledger.acting import Acting
 from ledger.arrow_rows import SentTable, entries_of, sent_table
@@ -20,13 +20,14 @@ from ledger.rules import limits as bounds
 from ledger.rules import message as message_rules
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Request, Store
-from ledger.tabular import arrow_table, is_spark, listed
+from ledger.tabular import ArrowTable, arrow_table, is_spark, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ledger.store.delta.dataframes.frames import Frames, Sent
+    from ledger.store.delta.dataframes.bulk_send import Sent
+    from ledger.store.delta.dataframes.frames import Frames
 
 
 class Queue(Acting):
@@ -42,9 +43,25 @@ class Queue(Acting):
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
 
+    @overload
     def send(
         self,
-        messages: DataFrame | pa.Table | Sequence[str | Mapping[str, object]] | str,
+        messages: str | Mapping[str, object] | Sequence[str | Mapping[str, object]],
+        *,
+        attempt_id: str | None = None,
+        delay_seconds: int | None = None,
+        message_attributes: Mapping[str, object] | None = None,
+        message_group_id: str | None = None,
+        message_deduplication_id: str | None = None,
+        all_or_nothing: bool = False,
+    ) -> list[SendOutcome]: ...
+    @overload
+    def send(self, messages: DataFrame, *, body: str | None = None, attempt_id: str | None = None) -> Sent: ...
+    @overload
+    def send(self, messages: ArrowTable, *, body: str | None = None, attempt_id: str | None = None) -> SentTable: ...
+    def send(
+        self,
+        messages: str | Mapping[str, object] | Sequence[str | Mapping[str, object]] | DataFrame | ArrowTable,
         *,
         body: str | None = None,
         attempt_id: str | None = None,
