@@ -111,13 +111,15 @@ class QueueDoesNotExist(LedgerError, LookupError):
 
     code = "AWS.SimpleQueueService.NonExistentQueue"
 
-    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, known: Iterable[str] = (), *, made_anew: bool = False) -> None:
         self.name = name
         names = ", ".join(sorted(known)[:10]) or "none"
-        super().__init__(
-            "The specified queue does not exist.",
-            f"There is no queue {name!r} in this ledger (queues: {names}); create_queue makes one.",
+        advice = (
+            f"The queue {name!r} was deleted, and another one has its name now: take that with Ledger.queue(name)."
+            if made_anew
+            else f"There is no queue {name!r} in this ledger (queues: {names}); create_queue makes one."
         )
+        super().__init__("The specified queue does not exist.", advice)
 
 
 class QueueNameExists(LedgerError):

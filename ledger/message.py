@@ -138,7 +138,7 @@ class SendOutcome(str):
 @dataclass(frozen=True)
 class HandleOutcome:
     """What became of one receipt handle of a list. `error_code` is SQS's name of the failure and `error_message` the
-    service's sentence about it; both None for a success."""
+    service's sentence about it; both None for a success. A failure is false: `all(queue.delete(handles))`."""
 
     receipt_handle: str | None
     outcome: str
@@ -149,6 +149,9 @@ class HandleOutcome:
     def successful(self) -> bool:
         """Whether SQS would list it under Successful."""
         return self.error_code is None
+
+    def __bool__(self) -> bool:
+        return self.successful
 
 
 @dataclass(frozen=True)

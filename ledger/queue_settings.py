@@ -112,7 +112,7 @@ class QueueSettings:
     def _record(self) -> QueueRecord:
         record = self._store.queue(self.name)
         if record.id != self._made.id:
-            raise QueueDoesNotExist(self.name)
+            raise QueueDoesNotExist(self.name, made_anew=True)
         return record
 
     def _spark(self, what: str = "A DataFrame") -> Frames:

@@ -15,8 +15,11 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as Python writes it, cut where it has no end."""
-    return _cut(repr(value), LONGEST_OTHER)
+    """A value as Python writes it, cut where it has no end; one that cannot be written by the name of its type."""
+    try:
+        return _cut(repr(value), LONGEST_OTHER)
+    except Exception:  # an object's own, or that of a number with thousands of digits
+        return f"<{type(value).__name__}>"
 
 
 def invalid_character(character: str, place: str) -> str:

@@ -141,7 +141,7 @@ def require_common(
 def body(text: object, maximum_bytes: int) -> str:
     """`text` if it can be a body (M1): 1 byte to the queue's MaximumMessageSize in UTF-8. Raises MissingParameter for
     the empty one (recorded), InvalidMessageContents for a character that the service refuses, InvalidParameterValue."""
-    if text is None or text == "":
+    if text is None or (isinstance(text, str) and not text):
         raise MissingParameter("MessageBody")
     if not isinstance(text, str):
         raise InvalidParameterValue(

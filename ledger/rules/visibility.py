@@ -167,6 +167,9 @@ def change(
         visible_at = latest
     if only_later and deadline(record) >= visible_at:
         return outcome, record
+    if stands is Standing.REPLACED:
+        # V8, recorded: the deadline changes. Whether the newer receipt has given it back stays what it is.
+        return outcome, record._replace(visible_at=visible_at)
     return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
 
 
@@ -207,7 +210,9 @@ def same_attempt(record: Record, attempt_id: str, now: int) -> bool:
 
     True for what the earlier attempt still holds; its deadline starts anew (see `restart`).
     """
-    return record.attempt_id == attempt_id and status(record, 0, now) is Status.IN_FLIGHT
+    if record.attempt_id != attempt_id or record.released_at is not None:
+        return False
+    return status(record, 0, now) is Status.IN_FLIGHT
 
 
 def last_receipt(records: Iterable[Record]) -> str | None:

@@ -152,8 +152,8 @@ def by_arrival(stored: dict[Place, Stored]) -> list[Place]:
     return sorted(stored, key=lambda place: _order(stored[place]))
 
 
-def _order(message: Stored) -> tuple[int, int]:
-    return came(message.record, message.sent_at), message.sequence_number
+def _order(message: Stored) -> tuple[int, int, int]:
+    return came(message.record, message.sent_at), message.sent_at, message.sequence_number
 
 
 def as_found(queue: QueueRecord, stored: dict[Place, Stored], places: Sequence[Place]) -> list[Place]:

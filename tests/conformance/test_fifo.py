@@ -146,7 +146,7 @@ def test_recorded_a_fifo_messages_attributes(make_fifo):
     assert (found["MessageGroupId"], found["MessageDeduplicationId"]) == ("group-1", "dedup-1")
     assert set(found) == {
         "ApproximateFirstReceiveTimestamp", "ApproximateReceiveCount", "MessageDeduplicationId", "MessageGroupId",
-        "SentTimestamp", "SequenceNumber",
+        "SenderId", "SentTimestamp", "SequenceNumber",
     }  # fmt: skip
 
 

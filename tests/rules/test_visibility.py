@@ -137,9 +137,12 @@ def test_v8_a_queue_of_recorded_receipts_lets_a_change_through_a_replaced_one_th
     recorded = {"receipts": visibility.Receipts.RECORDED}
     for now in (NOW + 32 * SECOND, NOW + 100 * SECOND):
         assert change(taken, 60, now, **recorded) == (Outcome.CHANGED, taken._replace(visible_at=now + 60 * SECOND))
-        released = taken._replace(visible_at=now, released_at=now)
-        assert change(taken, 0, now, **recorded) == (Outcome.CHANGED, released)
+        assert change(taken, 0, now, **recorded) == (Outcome.CHANGED, taken._replace(visible_at=now))
         assert visibility.delete(taken, "r1", now) == (Outcome.STALE, taken)
+    given_back = taken._replace(visible_at=NOW, released_at=NOW, attempt_id="a")
+    hidden = given_back._replace(visible_at=NOW + 92 * SECOND)
+    assert change(given_back, 60, NOW + 32 * SECOND, **recorded) == (Outcome.CHANGED, hidden), "r2 gave it back"
+    assert not visibility.is_held(hidden, "r2") and not visibility.same_attempt(hidden, "a", NOW + 40 * SECOND)
 
 
 def test_v8_a_whole_claim_and_a_heartbeat_never_change_what_another_receiver_has():

@@ -74,8 +74,9 @@ class Groups:
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
         moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
         came = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
-        if (came[1:] < came[:-1]).any():
-            order = np.argsort(came, kind="stable")
+        # What one move brought came at one instant, from several queues perhaps, whose numbers say nothing of each other.
+        if ((came[1:] < came[:-1]) | ((came[1:] == came[:-1]) & (sent_at[1:] < sent_at[:-1]))).any():
+            order = np.lexsort((sent_at, came))
             piece, position, group, came, available_at = (
                 column[order] for column in (piece, position, group, came, available_at)
             )
@@ -165,15 +166,15 @@ def _last_holds(
 ) -> np.ndarray:
     """When the last hold of each group ended, -1: none did. The set-based twin of `rules.fifo.hold_ended`, which is
     asked once per distinct record; when a message expired is its own."""
-    last, expired = np.full(groups, -1), (seen.state == INDEX[Status.EXPIRED])[piece]
+    last = np.full(groups, -1)
     ended = loaded.lanes.per_code(seen.pieces.code, _recorded_end, np.int64)
     if (ended < 0).all():
         return last
-    ended = ended[piece]
     period, before = loaded.queue.retention
-    ends = came[expired] + period
-    ends[came[expired] <= before] = np.minimum(ends[came[expired] <= before], before)
-    ended[expired] = np.minimum(ended[expired], ends)
+    expires = came + period
+    expires[came <= before] = np.minimum(expires[came <= before], before)
+    # -1, no hold, is before everything.
+    ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))
     np.maximum.at(last, group[past], ended[past])
     return last

@@ -34,23 +34,24 @@ class Purger:
         by a commit that counts as a send does. A send that came in between makes both of them happen again, so that
         none is half before the purge: one that knew a message which is deleted now is as a whole among what is deleted,
         and one that comes later knows nothing of before. Should this process end in between, the queue is empty, and
-        remembers.
+        remembers; called again it goes on, as a purge counts for the interval when all of it is done.
         """
         if not is_fifo(queue.attributes):
-            return self._empty(queue, self._settings.purge_interval, clock)
+            return self._empty(queue, clock, whole=True)
         attempts, purged = self._transactions.attempts("purge"), 0
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
                 sent = self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                purged += self._empty(queue, 0 if losses else self._settings.purge_interval, clock)
+                purged += self._empty(queue, clock, whole=False)
                 if self._forget(queue, sent, clock, attempts):
+                    self._note(queue, clock)
                     return purged
         raise attempts.outlasted()
 
-    def _empty(self, queue: QueueRecord, interval: int, clock: Clock) -> int:
+    def _empty(self, queue: QueueRecord, clock: Clock, *, whole: bool) -> int:
         """Deletes what exists in one snapshot of `messages`. When that was stands on the head row of lane 0, on which
-        two purges meet."""
-        limits = limits_of(queue.attributes)
+        two purges meet: noted here when this is the `whole` purge."""
+        limits, interval = limits_of(queue.attributes), self._settings.purge_interval
 
         def decide(losses: int) -> Plan[int]:
             loaded, events = load(self._engine, self._settings, queue, clock), Events()
@@ -62,11 +63,22 @@ class Purger:
             over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
             events.add("purged", UNTOUCHED, over)
             count = int(run_algebra.lengths(over.first, over.last).sum())
-            lanes.purged_at = loaded.now
-            noted = limits.has_intervals and interval > 0
+            noted = whole and limits.has_intervals and interval > 0
+            lanes.purged_at = loaded.now if noted else lanes.purged_at
             return loaded.plan(over, events, lambda version: count, (0,), always=noted)
 
         return self._transactions.run("purge", "visibility", queue.id, decide)
+
+    def _note(self, queue: QueueRecord, clock: Clock) -> None:
+        """Notes when a purge was done."""
+
+        def decide(losses: int) -> Plan[None]:
+            loaded = load(self._engine, self._settings, queue, clock, (0,))
+            loaded.lanes.purged_at = loaded.now
+            return loaded.plan(run_algebra.empty_runs(), Events(), lambda version: None, (0,), always=True)
+
+        if limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0:
+            self._transactions.run("purge", "visibility", queue.id, decide)
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
         """Forgets the first `sent` sends; False when there was another one since."""

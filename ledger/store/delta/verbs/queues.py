@@ -101,12 +101,13 @@ class Queues:
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
-        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Then counts up
-        all its lanes: whoever decided before that to move messages there, and did not commit yet, decides again.
+        """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Before and
+        after that it counts up all its lanes: whoever decided earlier to move messages there, and did not commit yet,
+        decides again.
 
-        In this order: whoever decides after the second commit finds no queue, whoever decided before it trips over it.
-        What comes there in between, while the queue is being deleted, goes with it. Should this process end in between,
-        upkeep does what is left of a queue of which anything is recorded, see `Tidying.forget`.
+        Whoever decides after the last commit finds no queue, whoever decided before it trips over it. What comes there
+        in between, while the queue is being deleted, goes with it. Should this process end before the last one, who
+        decided before it began still trips, and upkeep finds the lanes, and does what is left (`Tidying.forget`).
         """
 
         def decide(losses: int) -> Plan[None]:
@@ -126,6 +127,8 @@ class Queues:
             at = max(now, lanes.latest)
             return Plan(snapshot, Where(queue.id, all_lanes), lanes.heads(all_lanes, at), [], lambda version: None, at)
 
+        if self._newest()[1].get(queue.name, queue).id == queue.id:
+            self._transactions.run("delete_queue", "visibility", queue.id, close)
         self._transactions.run("delete_queue", "queues", queue.id, decide)
         self._transactions.run("delete_queue", "visibility", queue.id, close)
 

@@ -72,7 +72,7 @@ class Reader:
                 numbers += order[begins[run[granted]] + place[granted] - first[run[granted]]].tolist()
         if order is not None:
             return [found[at] for at in np.argsort(numbers)]
-        found.sort(key=lambda m: (came(m.record, m.sent_at), m.sequence_number or 0, m.segment, m.seq))
+        found.sort(key=lambda m: (came(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
         return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
