@@ -174,7 +174,7 @@ class Queue(Acting):
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`, of which later ones may be left
         out; it does not wait. Answers a Claim for each, in their order, with a receipt of its own: what these receives
         would get one after the other at one instant, but that a message goes to one of them only, also with a timeout
-        of 0. On FIFO queues (F2) no group goes to two of them: what one leaves of its last group, nobody gets.
+        of 0. On FIFO queues (F2) no group goes to two new claims: what one leaves of its last group, nobody gets.
         A request whose attempt holds a claim gets that one again. All claims that are granted have the same `version`.
         What one request alone cannot have leaves the others as they are: its claim is empty and has the `error`:
         OverLimit once a standard queue's quota is used up, by claims of this call too (Q2); InvalidParameterValue when

@@ -222,3 +222,13 @@ def test_m2_settle_takes_a_timeout_for_each_handle_of_a_list(queue, clock):
     for wrong in ({"extend": [b], "visibility_timeout": [1, 2]}, {"delete": [b], "visibility_timeout": [1]}):
         with pytest.raises(InvalidParameterValue, match="VisibilityTimeout"):
             queue.settle(**wrong)
+
+
+def test_m2_values_of_any_kind_fail_their_entry_only(queue):
+    np, pd = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    odd = [pd.NA, np.array([1, 2]), 10**5_000, b"x", 1.5, {"MessageBody": "x", "DelaySeconds": 10**5_000}]
+    outcomes = queue.send(["good", *odd])
+    assert [bool(one) for one in outcomes] == [True, *[False] * len(odd)] and queue.counts().visible == 1
+    (message,) = queue.receive().messages()
+    changed = queue.change_visibility([message.receipt_handle, "junk"], [20, 10**5_000])
+    assert [bool(one) for one in changed] == [True, False], "a failure is false"

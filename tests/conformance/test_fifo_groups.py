@@ -160,3 +160,17 @@ def test_f2_a_claim_keeps_its_order_while_it_is_extended_and_parts_of_it_are_set
     sent.delete(handles(claim)["b1"])
     claim.extend(60)
     assert bodies(claim)[1:] == ["b2", "c1", "a1", "a2", "a3"]
+
+
+def test_f2_what_one_move_brings_from_several_queues_comes_in_the_order_in_which_it_was_sent(make_fifo, clock):
+    dead, target = make_fifo(), make_fifo()
+    policy = {"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}}
+    one, other = make_fifo(**policy), make_fifo(**policy)
+    send(one, "p1", "p2", "p3")
+    for queue, body in ((one, "g1"), (other, "g2")):
+        send(queue, body)
+        queue.receive(None, 0)
+        clock.advance(1)
+        assert not queue.receive(None)
+    assert dead.redrive(destination=target.name) == 5
+    assert [body for body in bodies(target.receive(None)) if body.startswith("g")] == ["g1", "g2"]

@@ -163,19 +163,50 @@ def test_upkeep_closes_a_deleted_queue_whose_process_ended_in_between(one, other
     queue = dead_letter_to_be(one, clock)
     other.queue("dead").send("before")
     other.queue("dead").receive(1, 5)
-    run, deleted = other.store.transactions.run, []
+    run, ran, deleted = other.store.transactions.run, [], []
 
-    def ends_behind_the_first_commit(verb, table, *others):
-        if verb == "delete_queue" and table == "visibility":
+    def ends_behind_its_row(verb, table, *others):
+        ran.append(table)
+        if ran == ["visibility", "queues", "visibility"]:
             raise KeyboardInterrupt
         return run(verb, table, *others)
 
     def deed():
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(other.store.transactions, "run", ends_behind_the_first_commit)
+            patched.setattr(other.store.transactions, "run", ends_behind_its_row)
             other.delete_queue("dead")
         deleted.append(True)
         other.upkeep()
 
     once_decided(one, deed)
     assert [message.body for message in queue.receive(1, 10)] == ["tried"] and deleted
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_deletion_that_dies_between_its_commits_loses_no_message_that_was_on_its_way(one, other, clock, commits):
+    queue = dead_letter_to_be(one, clock)
+    left, seen = [commits], []
+
+    def dies(step):
+        left[0] -= step == "committed"
+        if not left[0]:
+            raise Killed
+
+    def meanwhile(step):
+        if step == "chosen" and not seen:
+            seen.append(step)
+            other.store.transactions._on_step = dies
+            with pytest.raises(Killed):
+                other.delete_queue("dead")
+            other.store.transactions._on_step = lambda step: None
+            other.upkeep()
+            if commits > 1:
+                other.create_queue("dead", {"Lanes": 1})
+
+    one.store.transactions._on_step = meanwhile
+    queue.receive(1, 10)
+    assert visible(one, "jobs") + visible(one, "dead") + one.queue("jobs").counts().in_flight == 1

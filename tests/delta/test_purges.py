@@ -15,7 +15,7 @@ def entries(*names):
 def two(request, clock):
     storage = Storage(clock)
     one, other = (open_simulated(storage, request.param, clock) for _ in range(2))
-    one.create_queue("q.fifo", {"FifoQueue": True, "Lanes": 2}).send(entries("a"))
+    one.create_queue("q.fifo", {"FifoQueue": True, "Lanes": 2, "Limits": "SQS"}).send(entries("a"))
     return one, other
 
 

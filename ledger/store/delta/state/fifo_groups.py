@@ -74,7 +74,7 @@ class Groups:
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
         moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
         came = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
-        # What one move brought came at one instant, from several queues perhaps, whose numbers say nothing of each other.
+        # What one move brought came at one instant, from several queues perhaps, whose numbers do not compare.
         if ((came[1:] < came[:-1]) | ((came[1:] == came[:-1]) & (sent_at[1:] < sent_at[:-1]))).any():
             order = np.lexsort((sent_at, came))
             piece, position, group, came, available_at = (
