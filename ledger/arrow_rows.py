@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import Entry, entry
+from ledger.rules.message import Entry, entry, require_columns
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
@@ -55,6 +55,7 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     """Every row as a message for a queue with these attributes: its body the column `body` (or the one named), else
     the whole row as JSON. Raises InvalidParameterValue, MissingParameter."""
     fifo = is_fifo(queue)
+    require_columns(table.column_names)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names

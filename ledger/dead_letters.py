@@ -30,7 +30,8 @@ class DeadLetters(QueueSettings):
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
     ) -> int:
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
-        `destination`, in one commit; answers how many. There they are new: never received, kept from now on.
+        `destination` (its name or ARN), in one commit; answers how many. There they are new: never received, kept from
+        now on.
 
         `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
@@ -38,10 +39,10 @@ class DeadLetters(QueueSettings):
         """
         record = self._record()
         maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
-        target = None if destination is None else self._store.queue(destination)
+        target = None if destination is None else self._store.queue(redrive_rules.queue_of(destination) or destination)
         chosen = None
         if isinstance(where, str):
-            what = "A predicate (a list of message ids does not)"
+            what = "A predicate, unlike a list of message ids,"
             chosen = self._spark(what).chosen(record, where, self._clock())
         elif where is not None:
             chosen = runs_of_ids(listed("where", where))

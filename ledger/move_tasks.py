@@ -33,7 +33,7 @@ class MoveTasks:
                 "Name it in another queue's RedrivePolicy.",
                 message=f"{bound}.",
             )
-        maximum_messages(rate, UNBOUNDED)
+        maximum_messages(rate, UNBOUNDED, "MaxNumberOfMessagesPerSecond")
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:

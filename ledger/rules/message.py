@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
@@ -68,6 +68,25 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
         raise MissingParameter("MessageBody")
     own = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
     return entry(given["MessageBody"], queue, **{**common, **own})
+
+
+#: What tables call the fields of an entry.
+_COLUMNS = {
+    "MessageBody": "body",
+    "DelaySeconds": "delay_seconds",
+    "MessageAttributes": "message_attributes",
+    "MessageGroupId": "message_group_id",
+    "MessageDeduplicationId": "message_deduplication_id",
+}
+
+
+def require_columns(names: Iterable[str]) -> None:
+    """Raises InvalidParameterValue for a table with a column that has an entry's name: it would mean nothing there, and
+    its delays or groups would be left out in silence."""
+    for name in names:
+        if name in _COLUMNS:
+            bound = f"A table has it in the column {_COLUMNS[name]}"
+            raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 
 def entry(

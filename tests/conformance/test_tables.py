@@ -234,3 +234,13 @@ def test_m2_one_handle_in_two_actions_is_refused_in_tables_too(queue):
     refused = ("contradicted", "InvalidParameterValue")
     assert rows_of(outcomes) == [("delete", "deleted", None), ("delete", *refused), ("release", *refused)]
     assert statuses(queue, ids) == ["deleted", "in flight"]
+
+
+@pytest.mark.spark_too
+def test_a_table_with_an_entrys_names_for_columns_is_refused_and_says_what_to_call_them(make_queue):
+    queue = make_queue()
+    for name, wanted in (("DelaySeconds", "delay_seconds"), ("MessageGroupId", "message_group_id")):
+        table = pa.table({"body": ["a", "b"], name: ["900", "900"]})
+        with pytest.raises(InvalidParameterValue, match=f"has it in the column {wanted}"):
+            queue.send(table)
+    assert queue.counts().stored == 0

@@ -9,7 +9,7 @@ from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerE
 from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, too_long
+from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, require_columns, too_long
 from ledger.rules.text import FORBIDDEN
 from ledger.store.delta.model.tables import MESSAGES
 
@@ -38,6 +38,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
+    require_columns(kinds)
     text = _body(frame, body)
     # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
     named = {
