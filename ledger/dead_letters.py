@@ -10,6 +10,7 @@ from ledger.queue_settings import QueueSettings
 from ledger.rules import limits as bounds
 from ledger.rules import move_task
 from ledger.rules import redrive as redrive_rules
+from ledger.rules.arns import queue_of
 from ledger.rules.move_task import MoveTask
 from ledger.tabular import listed
 
@@ -39,7 +40,7 @@ class DeadLetters(QueueSettings):
         """
         record = self._record()
         maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
-        target = None if destination is None else self._store.queue(redrive_rules.queue_of(destination) or destination)
+        target = None if destination is None else self._store.queue(queue_of(destination) or destination)
         chosen = None
         if isinstance(where, str):
             what = "A predicate, unlike a list of message ids,"

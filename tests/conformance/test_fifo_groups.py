@@ -64,7 +64,6 @@ def test_f2_groups_take_turns_when_each_message_is_deleted(fifo, clock, step):
         assert served[:3] == ["a1", "b1", "c1"] and sorted(served[3:]) == ["a2", "a3", "b2"]
 
 
-@pytest.mark.spark_too
 def test_f2_the_order_is_that_of_the_ends_of_the_holds_whatever_ended_them(fifo, clock):
     """By a deadline, a release, a delete; and in between groups whose first message came then."""
     send(fifo, "a1", "a2", "b1", "b2", "c1", "d1")
