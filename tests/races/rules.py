@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -60,18 +61,29 @@ def order_broken(facts: Facts, places: Whereabouts) -> Iterable[str]:
             first[grant.receipt] = min(grant.version, first.get(grant.receipt, grant.version))
     # What an attempt holds it is given again, whatever of it was given back meanwhile.
     for grant in (one for one in facts.by_verb["receive"] if one.ids and one.version == first[one.receipt]):
-        mine: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for group, number, came, _ in grant.places:
-            mine[group].append((came, number))
+        mine: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        for message, (group, number, came, _) in zip(grant.ids, grant.places):
+            mine[group].append((came, number, message))
         for group, given in mine.items():
-            if given != sorted(given):
+            if any(_precedes(facts, second, first) for first, second in itertools.pairwise(given)):
                 yield f"{grant.receipt} of {grant.worker} got group {group} out of order: {given}"
             for stay, grants in stays[grant.queue, group].items():
-                if stay[:2] < max(given) and stay[2] not in grant.ids and _is_there(facts, places, stay, grants, grant):
+                passed = stay[2] not in grant.ids and any(_precedes(facts, stay[:3], one) for one in given)
+                if passed and _is_there(facts, places, stay, grants, grant):
                     yield (
                         f"{grant.receipt} of {grant.worker} got group {group} of {grant.queue} past {stay[2]}, which "
                         "was still there"
                     )
+
+
+def _precedes(facts: Facts, one: tuple[int, int, str], other: tuple[int, int, str]) -> bool:
+    """Whether a message, as (when it came, its sequence number, its id), surely stands before another one: what one
+    move brought came at one instant, and the numbers of different queues say nothing of each other."""
+    if one[0] != other[0]:
+        return one[0] < other[0]
+    homes = {send.queue for message in (one[2], other[2]) for send in facts.sends.get(message, ())[:1]}
+    known = all(facts.sends.get(message) for message in (one[2], other[2]))
+    return known and len(homes) == 1 and one[1] < other[1]
 
 
 def _is_there(
