@@ -99,9 +99,9 @@ def purges(queue: str) -> str:
     return f"purged/{queue}"
 
 
-def is_forgotten(number: int, purged: int) -> bool:
-    """M3: whether a sequence number is of one of the first `purged` sends, which a purge has forgotten."""
-    return number < sequence_number(purged + 1, 0)
+def first_remembered(purged: int) -> int:
+    """M3: the lowest sequence number of a send behind the first `purged` ones, which a purge has forgotten."""
+    return sequence_number(purged + 1, 0)
 
 
 def is_duplicate(sent_at: int, now: int) -> bool:

@@ -77,7 +77,7 @@ class MemoryStore(MemoryReceives):
             for place, message in stored.items()
             if message.home == queue.id
             and fifo.is_duplicate(message.sent_at, now)
-            and not fifo.is_forgotten(message.sequence_number, purged)
+            and message.sequence_number >= fifo.first_remembered(purged)
         }
 
     def act(

@@ -138,11 +138,11 @@ class BulkSender:
         raise attempts.outlasted()
 
     def _remembered(self, queue: QueueRecord, now: int) -> DataFrame:
-        """Twin of rules.fifo.is_duplicate and is_forgotten: the messages of a queue that make a send with the same id a
+        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a
         duplicate. A send or a purge that they miss has counted up, so that theirs does not commit."""
         purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
         there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
-        there = there.where(f"sequence_number >= {fifo.sequence_number(purged + 1, 0)}")
+        there = there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
         return there.where(f"sent_at > timestamp_millis({now - DEDUPLICATION_INTERVAL * MILLISECONDS})")
 
     def _write(

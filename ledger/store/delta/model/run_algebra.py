@@ -116,8 +116,8 @@ def parted(runs: Runs, by: Runs) -> tuple[Runs, Runs]:
 
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
     """All of `parts` as one, but for what two of them have under different codes; and that, under the code 0."""
-    together = Runs(*(np.concatenate(column) for column in zip(*parts)))
-    together = Runs(*(column[np.argsort(together.first, kind="stable")] for column in together))
+    together = concatenated(parts)
+    together = where(together, np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
         return join(together), empty_runs()
     together, disputed = empty_runs(), empty_runs()
@@ -127,6 +127,16 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
         found = Runs(met.first[differs], met.last[differs], np.zeros(int(differs.sum()), dtype=np.int64))
         together, disputed = paint(together, part), paint(disputed, found)
     return parted(together, disputed)[1], disputed
+
+
+def where(runs: Runs, chosen: np.ndarray) -> Runs:
+    """The runs that a mask, or their numbers in some order, choose."""
+    return Runs(*(column[chosen] for column in runs))
+
+
+def concatenated(parts: Sequence[Runs]) -> Runs:
+    """Runs one after the other."""
+    return Runs(*(np.concatenate(column) for column in zip(*parts)))
 
 
 def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:

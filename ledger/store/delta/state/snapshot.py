@@ -114,8 +114,7 @@ def load(
 
 def in_order(runs: Runs) -> Runs:
     """Sorted, and neighbours of one code joined."""
-    order = np.argsort(runs.first, kind="stable")
-    return run_algebra.join(Runs(*(column[order] for column in runs)))
+    return run_algebra.join(run_algebra.where(runs, np.argsort(runs.first, kind="stable")))
 
 
 def _rows_of(rows: pa.Table, queue: str) -> pa.Table:

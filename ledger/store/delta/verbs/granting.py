@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +73,3 @@ def grant_of(lanes: Lanes, runs: Runs, order: np.ndarray | None = None) -> Calla
         return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, table, places)
 
     return answer
-
-
-def joined(parts: Sequence[Runs]) -> Runs:
-    """Runs one after the other."""
-    return Runs(*(np.concatenate(column) for column in zip(*parts)))

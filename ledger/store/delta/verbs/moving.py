@@ -128,19 +128,19 @@ class Redriver:
             if chosen is not None:
                 runs, order = _only(loaded.lanes, runs, order, chosen)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
-            runs, order = Runs(*(column[to >= 0] for column in runs)), order[to >= 0]
+            runs, order = run_algebra.where(runs, to >= 0), order[to >= 0]
             runs = first_in_order(runs, order, maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [run_algebra.empty_runs()], {}
             for index, queue in enumerate(known):
-                mine = Runs(*(column[to == index] for column in runs))
+                mine = run_algebra.where(runs, to == index)
                 if len(mine.first):
                     arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
                     sides = move(loaded, seen.listing, queue, mine, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving
             count = int(run_algebra.lengths(runs.first, runs.last).sum())
-            over = in_order(Runs(*(np.concatenate(column) for column in zip(*leaving))))
+            over = in_order(run_algebra.concatenated(leaving))
             return loaded.plan(over, events, lambda version: count, arriving=arriving)
 
         return self._transactions.run("redrive", "visibility", source.id, decide)

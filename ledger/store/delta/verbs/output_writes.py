@@ -164,7 +164,7 @@ class Outputs:
             over = Runs(runs.first[doubtful], runs.last[doubtful], code)
             deleted = lanes.per_code(over.code, lambda r: r.deleted_at is not None, bool)
             if deleted.any():
-                events.add("deleted", lanes.record(over.code[deleted][0]), Runs(*(column[deleted] for column in over)))
+                events.add("deleted", lanes.record(over.code[deleted][0]), run_algebra.where(over, deleted))
             lanes.supersede(over)
         if len(silent) > 1:
             return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))

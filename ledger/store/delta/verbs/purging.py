@@ -44,7 +44,8 @@ class Purger:
                 sent = self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0
                 purged += self._empty(queue, clock, whole=False)
                 if self._forget(queue, sent, clock, attempts):
-                    self._note(queue, clock)
+                    if self._has_interval(queue):
+                        self._note(queue, clock)
                     return purged
         raise attempts.outlasted()
 
@@ -52,6 +53,7 @@ class Purger:
         """Deletes what exists in one snapshot of `messages`. When that was stands on the head row of lane 0, on which
         two purges meet: noted here when this is the `whole` purge."""
         limits, interval = limits_of(queue.attributes), self._settings.purge_interval
+        noted = whole and self._has_interval(queue)
 
         def decide(losses: int) -> Plan[int]:
             loaded, events = load(self._engine, self._settings, queue, clock), Events()
@@ -63,8 +65,8 @@ class Purger:
             over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
             events.add("purged", UNTOUCHED, over)
             count = int(run_algebra.lengths(over.first, over.last).sum())
-            noted = whole and limits.has_intervals and interval > 0
-            lanes.purged_at = loaded.now if noted else lanes.purged_at
+            if noted:
+                lanes.purged_at = loaded.now
             return loaded.plan(over, events, lambda version: count, (0,), always=noted)
 
         return self._transactions.run("purge", "visibility", queue.id, decide)
@@ -77,8 +79,10 @@ class Purger:
             loaded.lanes.purged_at = loaded.now
             return loaded.plan(run_algebra.empty_runs(), Events(), lambda version: None, (0,), always=True)
 
-        if limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0:
-            self._transactions.run("purge", "visibility", queue.id, decide)
+        self._transactions.run("purge", "visibility", queue.id, decide)
+
+    def _has_interval(self, queue: QueueRecord) -> bool:
+        return limits_of(queue.attributes).has_intervals and self._settings.purge_interval > 0
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
         """Forgets the first `sent` sends; False when there was another one since."""

@@ -127,8 +127,8 @@ class Queues:
             at = max(now, lanes.latest)
             return Plan(snapshot, Where(queue.id, all_lanes), lanes.heads(all_lanes, at), [], lambda version: None, at)
 
-        if self._newest()[1].get(queue.name, queue).id == queue.id:
-            self._transactions.run("delete_queue", "visibility", queue.id, close)
+        self.require(queue)
+        self._transactions.run("delete_queue", "visibility", queue.id, close)
         self._transactions.run("delete_queue", "queues", queue.id, decide)
         self._transactions.run("delete_queue", "visibility", queue.id, close)
 

@@ -29,7 +29,7 @@ from ledger.store.delta.state.listing import Listing, Stocks
 from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Loaded, in_order
 from ledger.store.delta.state.statuses import INDEX
-from ledger.store.delta.verbs.granting import Part, grant_of, granted, joined, refused
+from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused
 from ledger.store.delta.verbs.moving import Move, load_beside, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
@@ -67,7 +67,7 @@ class Receiver:
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
             found, buried = self._fresh(loaded, fresh, targets, undecided, losses, events)
             parts = [(known | found)[n] for n in range(len(requests))]
-            over = in_order(joined([*(part.runs for part in parts), buried.leaving]))
+            over = in_order(run_algebra.concatenated([*(part.runs for part in parts), buried.leaving]))
             arriving = {target.id: buried.arriving for target in targets}
             answer = lambda version: [part.answer(version) for part in parts]  # noqa: E731
             # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
@@ -102,9 +102,9 @@ class Receiver:
         runs, order = receivable(loaded, seen, self._groups)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         buried = self._bury(loaded, seen.listing, targets, _sorted(runs, dead), events)
-        alive, order = _where(runs, ~dead), order[~dead]
+        alive, order = run_algebra.where(runs, ~dead), order[~dead]
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
-        deal = Deal(_where(alive, some), order[some], TURN_SHIFT if fifo else None)
+        deal = Deal(run_algebra.where(alive, some), order[some], TURN_SHIFT if fifo else None)
         parts = {}
         for n, (request, receipt_id) in requests.items():
             try:
@@ -184,14 +184,10 @@ def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs
     if mine.any():
         last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[mine].tolist())
         mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
-    runs = _where(lanes.runs, mine)
+    runs = run_algebra.where(lanes.runs, mine)
     code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
     return runs._replace(code=code)
 
 
-def _where(runs: Runs, mask: np.ndarray) -> Runs:
-    return Runs(*(column[mask] for column in runs))
-
-
 def _sorted(runs: Runs, mask: np.ndarray) -> Runs:
-    return in_order(_where(runs, mask))
+    return in_order(run_algebra.where(runs, mask))

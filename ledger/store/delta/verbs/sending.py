@@ -112,7 +112,7 @@ class Sender:
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
-        rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.sequence_number(purged + 1, 0)))
+        rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         known: dict[Key, Sent] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
             if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):

@@ -160,7 +160,7 @@ class DeltaStore:
         loaded = self._load(queue, clock)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
-        runs = Runs(*(column[mine] for column in lanes.runs))
+        runs = run_algebra.where(lanes.runs, mine)
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
