@@ -2,6 +2,7 @@
 
 import contextlib
 import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from deltalake import DeltaTable
 
 from ledger.errors import StorageFailed
 from ledger.store.delta.commit.storage_clock import probe
+from ledger.store.delta.engines.protocol import Conflict
+from tests.delta.test_engines import Decision
 
 
 @pytest.fixture
@@ -106,3 +109,49 @@ def test_a_place_that_takes_no_file_is_named_by_the_clock_that_is_read_there(tmp
     with full_disk(), pytest.raises(StorageFailed, match="Nothing was changed") as failed:
         probe(tmp_path / "_locks")()
     assert failed.value.place == str(tmp_path / "_locks")
+
+
+@contextlib.contextmanager
+def missing(file, seconds):
+    """Hides a file, and shows it again after so many seconds: what a listing beside writers misses."""
+    hidden = file.with_name("hidden")
+    file.rename(hidden)
+    again = threading.Timer(seconds, hidden.rename, (file,))
+    again.start()
+    try:
+        yield
+    finally:
+        again.join()
+
+
+def test_a_version_that_a_listing_misses_is_looked_for_again(queue, open_ledger, log_of, engine):
+    """What a folder holds is listed entry by entry while others commit: the newest versions may be seen, and not the
+    one before. Upkeep said StorageFailed."""
+    follower = open_ledger(engine).queue("jobs")
+    assert follower.counts().visible == 3
+    for _ in range(3):
+        queue.receive(1)
+    for version in (1, 2):
+        with missing(log_of("visibility") / f"{version:020}.json", 0.1):
+            assert follower.counts().in_flight == 3
+        with missing(log_of("visibility") / f"{version:020}.json", 0.1):
+            assert open_ledger(engine).queue("jobs").counts().in_flight == 3
+
+
+def test_a_version_that_is_gone_for_good_is_a_damaged_log(queue, open_ledger, log_of, engine):
+    for _ in range(3):
+        queue.receive(1)
+    (log_of("visibility") / f"{2:020}.json").unlink()
+    with pytest.raises(StorageFailed, match="visibility"):
+        open_ledger(engine).queue("jobs").counts()
+
+
+@pytest.mark.parametrize("engine", ["delta-rs"])
+def test_a_listing_that_misses_a_version_in_the_midst_of_a_commit_is_a_race(engine_of, root, engine):
+    """Both before it and after it the log is listed; whether the commit landed is looked for by its operation."""
+    engine = engine_of(engine)
+    stale = Decision(engine)
+    for lane in (1, 2):
+        Decision(engine, lane=lane).commit()
+    with missing(Path(root) / "visibility" / "_delta_log" / f"{1:020}.json", 0.3), pytest.raises(Conflict):
+        stale.commit()

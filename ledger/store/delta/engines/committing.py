@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from deltalake import CommitProperties, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 
+from ledger.store.delta.engines.log_gaps import is_gap
 from ledger.store.delta.engines.protocol import Conflict
 
 #: How delta-rs's errors of a lost race begin: the conflicts, too many of them, and a version that is taken.
@@ -20,12 +21,13 @@ REBASES = 100
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turns delta-rs's errors of a lost race into Conflict. What else keeps a commit from being written (a full disk)
-    comes as a CommitFailedError too."""
+    """Turns delta-rs's errors of a lost race into Conflict: other writers were first, or commit so fast that the log
+    could not be listed, before this commit or after it. What else keeps a commit from being written (a full disk) comes
+    in the same classes."""
     try:
         yield
-    except CommitFailedError as lost:
-        if str(lost).startswith(LOST_RACES):
+    except DeltaError as lost:
+        if str(lost).startswith(LOST_RACES) or is_gap(lost):
             raise Conflict(str(lost)) from lost
         raise
 

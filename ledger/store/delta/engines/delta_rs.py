@@ -20,6 +20,7 @@ from ledger.rules.location import recorded
 from ledger.store.delta.engines.committing import committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import (
     EXPECTED_REVISION,
     OPERATION,
@@ -173,7 +174,7 @@ class DeltaRsEngine:
     def history(self, table: str, since: int) -> list[Commit]:
         with self._using(table) as loaded:
             missing = loaded.version() - since
-            known = loaded.history(missing) if missing > 0 else []
+            known = without_gaps(partial(loaded.history, missing)) if missing > 0 else []
         commits = [
             Commit(entry["version"], entry["timestamp"], json.loads(entry.get("userMetadata") or "{}"))
             for entry in known
@@ -216,7 +217,7 @@ class DeltaRsEngine:
     def _output(self, location: str) -> DeltaTable:
         if not DeltaTable.is_deltatable(location, self._storage_options):
             raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-        return DeltaTable(location, storage_options=self._storage_options)
+        return without_gaps(partial(self._open, location))
 
     def compact(self, table: str, where: Where) -> None:
         with self._using(table) as loaded, conflicts():
@@ -224,7 +225,7 @@ class DeltaRsEngine:
 
     def vacuum(self, table: str) -> None:
         with self._using(table) as loaded:
-            loaded.vacuum(dry_run=False)
+            without_gaps(partial(loaded.vacuum, dry_run=False))
             loaded.cleanup_metadata()
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from deltalake import DeltaTable
 
+from ledger.store.delta.engines.log_gaps import without_gaps
+
 #: So many loaded tables wait for their next use; more than one only where threads had the same one at the same time.
 KEPT = 4
 #: A table that followed so many commits is opened anew: each append that it followed makes it slower. Measured: to
@@ -34,7 +36,7 @@ class LoadedTables:
 
     def lend(self) -> Lent:
         """The table as of the newest version."""
-        table, opened_at = self._newest()
+        table, opened_at = without_gaps(self._newest)
         lent = Lent(table)
         # Also when an error ends the decision; a deque takes it from whatever thread that happens in.
         weakref.finalize(lent, self._idle.append, (table, opened_at)).atexit = False
@@ -43,7 +45,7 @@ class LoadedTables:
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """The table as of the newest version, for one call. After an error it is not used again."""
-        table, opened_at = self._newest()
+        table, opened_at = without_gaps(self._newest)
         yield table
         self._idle.append((table, opened_at))
 

@@ -6,17 +6,18 @@ import json
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.errors import OutputUnreadable
 from ledger.store.delta.engines.edits import require_expected
-from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE, merge_statement
+from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.merge_statement import merge_statement
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
@@ -27,6 +28,7 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     unreadable,
 )
+from ledger.store.delta.engines.spark_committing import commit_nothing, committed_version, committing
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.tables import TABLES, require_readable
@@ -36,18 +38,6 @@ if TYPE_CHECKING:
 
 #: What Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
-
-#: Siblings, not a hierarchy: each has to be named.
-CONFLICTS = (
-    delta_exceptions.ConcurrentAppendException,
-    delta_exceptions.ConcurrentDeleteReadException,
-    delta_exceptions.ConcurrentDeleteDeleteException,
-    delta_exceptions.ConcurrentWriteException,
-    delta_exceptions.ConcurrentTransactionException,
-    delta_exceptions.DeltaConcurrentModificationException,
-    delta_exceptions.MetadataChangedException,
-    delta_exceptions.ProtocolChangedException,
-)
 
 #: The engine's sessions; the user's keeps its own settings.
 EVERY_TRANSACTION = {
@@ -69,8 +59,6 @@ SMALL_TRANSACTIONS = {
 }
 #: More edits than these are merged faster by compiled code.
 MOST_EDITS_OF_SMALL = 5_000
-USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 
 
 @names_failures(*FAILURES)
@@ -110,7 +98,7 @@ class SparkEngine:
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where))
-            return _committed(session)
+            return committed_version(session)
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
@@ -121,14 +109,14 @@ class SparkEngine:
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
             writer.save(self._locations[table])
-            return _committed(session)
+            return committed_version(session)
 
     def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
         with self._committing(metadata) as session:
             begun = self._begin(session, self._locations[table])
             committed = begun.txnVersion(transaction[0])
             require_next(transaction, None if committed < 0 else int(committed))
-            _commit_nothing(session, begun, transaction, also)
+            commit_nothing(session, begun, transaction, also)
             return int(self._state(table).version())
 
     def files(self) -> tuple[int, pa.Table]:
@@ -210,7 +198,7 @@ class SparkEngine:
                 raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
-            _commit_nothing(session, transaction, (application, version))
+            commit_nothing(session, transaction, (application, version))
 
     def compact(self, table: str, where: Where) -> None:
         with self._committing({}) as session:
@@ -250,10 +238,11 @@ class SparkEngine:
         jvm.SparkSession.setActiveSession(session._jsparkSession)
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         nothing = jvm.scala.Option.empty()
-        return log.update(False, nothing, nothing)
+        return without_gaps(partial(log.update, False, nothing, nothing))
 
     def _rows(self, query: str) -> pa.Table:
-        return self._session().sql(query).toArrow()
+        session = self._session()
+        return without_gaps(lambda: session.sql(query).toArrow())
 
     @contextmanager
     def _view(self, session: SparkSession, rows: pa.Table) -> Iterator[str]:
@@ -264,36 +253,5 @@ class SparkEngine:
         finally:
             session.catalog.dropTempView(name)
 
-    @contextmanager
-    def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> Iterator[SparkSession]:
-        session = self._session(small=small)
-        session.conf.set(USER_METADATA, json.dumps(metadata))
-        session.conf.unset(LAST_VERSION)
-        try:
-            yield session
-        except CONFLICTS as conflict:
-            raise Conflict(str(conflict)) from conflict
-        except Exception as error:
-            if CHANGED_MEANWHILE in str(error):
-                raise Conflict(CHANGED_MEANWHILE) from error
-            raise
-        finally:
-            session.conf.unset(USER_METADATA)
-
-
-def _commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
-    """Commits a transaction that says nothing but which versions of which applications it is."""
-    jvm = jvm_of(session)
-    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
-    actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()
-    begun.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
-
-
-def _committed(session: SparkSession) -> int:
-    """The version that was committed since `_committing` began. Raises Conflict when there is none: a write under a
-    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
-    version = session.conf.get(LAST_VERSION)
-    if version is None:
-        raise Conflict("nothing was committed: the transaction was committed before")
-    return int(version)
+    def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
+        return committing(self._session(small=small), metadata)

@@ -1,0 +1,70 @@
+"""How commits through Spark are made, and how its errors say that another writer was first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta import exceptions as delta_exceptions
+
+from ledger.store.delta.engines.log_gaps import is_gap
+from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.spark_tables import jvm_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Siblings, not a hierarchy: each has to be named.
+CONFLICTS = (
+    delta_exceptions.ConcurrentAppendException,
+    delta_exceptions.ConcurrentDeleteReadException,
+    delta_exceptions.ConcurrentDeleteDeleteException,
+    delta_exceptions.ConcurrentWriteException,
+    delta_exceptions.ConcurrentTransactionException,
+    delta_exceptions.DeltaConcurrentModificationException,
+    delta_exceptions.MetadataChangedException,
+    delta_exceptions.ProtocolChangedException,
+)
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
+
+
+@contextmanager
+def committing(session: SparkSession, metadata: Mapping[str, Any]) -> Iterator[SparkSession]:
+    """A context in which what the session commits says this of itself. Raises Conflict for a lost race."""
+    session.conf.set(USER_METADATA, json.dumps(metadata))
+    session.conf.unset(LAST_VERSION)
+    try:
+        yield session
+    except CONFLICTS as conflict:
+        raise Conflict(str(conflict)) from conflict
+    except Exception as error:
+        if CHANGED_MEANWHILE in str(error):
+            raise Conflict(CHANGED_MEANWHILE) from error
+        if is_gap(error):
+            raise Conflict(str(error)) from error
+        raise
+    finally:
+        session.conf.unset(USER_METADATA)
+
+
+def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
+    """Commits a transaction that says nothing but which versions of which applications it is."""
+    jvm = jvm_of(session)
+    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
+    actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()
+    begun.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+
+
+def committed_version(session: SparkSession) -> int:
+    """The version that was committed since `committing` began. Raises Conflict when there is none: a write under a
+    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
+    version = session.conf.get(LAST_VERSION)
+    if version is None:
+        raise Conflict("nothing was committed: the transaction was committed before")
+    return int(version)
