@@ -16,7 +16,7 @@ def append_once(rows: DataFrame, table: str, application: str, version: int) -> 
     from ledger.store.delta.commit.file_locks import table_lock
     from ledger.store.delta.commit.retrying import Attempts
     from ledger.store.delta.dataframes.output_target import make_with_spark, place_of
-    from ledger.store.delta.engines.spark import CONFLICTS
+    from ledger.store.delta.engines.spark_committing import CONFLICTS
 
     path = make_with_spark(table, place_of(table, rows.sparkSession), rows).text
     write = rows.write.format("delta").mode("append").option("txnAppId", application).option("txnVersion", version)

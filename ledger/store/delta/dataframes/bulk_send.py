@@ -158,7 +158,7 @@ class BulkSender:
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import from_arrow_type
 
-        from ledger.store.delta.engines.spark import CONFLICTS
+        from ledger.store.delta.engines.spark_committing import CONFLICTS
 
         # Beyond the bound names would run into those of other sends.
         name = F.when(F.col("ordinal") < ids.ORDINAL_BOUND, columns.segment_of_send(key, F.col("ordinal"))).otherwise(
