@@ -1,0 +1,23 @@
+"""The mutants that are explained are of code that there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib")
+
+FOLDER = Path(__file__).parent
+EXPLAINED = tomllib.loads((FOLDER / "equivalent.toml").read_text())["equivalent"]
+
+
+@pytest.mark.parametrize("entry", EXPLAINED, ids=lambda entry: entry["function"])
+def test_an_explained_mutant_is_of_a_line_of_its_function(entry):
+    module, name = re.fullmatch(r"ledger\.([\w.]+)\.xǁ?_?(.+)", entry["function"]).groups()
+    source = (FOLDER.parents[1] / "ledger" / f"{module.replace('.', '/')}.py").read_text()
+    function = re.split(r"[ǁ]", name)[-1].lstrip("_")
+    bodies = re.split(r"\n(?=\s*def )", source)
+    body = "".join("".join(body.split()) for body in bodies if re.search(rf"def _*{function}\b", body))
+    # Spaces apart: mutmut writes an expression of several lines as one.
+    missing = [line for line, _ in entry["changes"] if "".join(line.split()) not in body]
+    assert missing == []
