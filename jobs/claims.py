@@ -20,7 +20,7 @@ from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.tabular import is_spark
 
 if TYPE_CHECKING:
-    from ledger.batch import Claim
+    from ledger.claim import Claim
     from ledger.ledger import Ledger
     from ledger.queue import Queue
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ledger.arrow_rows import SentTable
-    from ledger.batch import Claim, Heartbeat, Settled
+    from ledger.claim import Claim
     from ledger.errors import (
         ClocksDisagree,
         ContentionOutlastedRetries,
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
         StorageFailed,
         UnsafeStorage,
     )
+    from ledger.heartbeat import Heartbeat
     from ledger.ledger import Ledger
-    from ledger.message import Counts, HandleOutcome, Message, SendOutcome
+    from ledger.message import Message
     from ledger.queue import Queue
+    from ledger.results import Counts, HandleOutcome, SendOutcome, Settled
     from ledger.rules.message_attributes import Attribute
     from ledger.rules.move_task import MoveTask
     from ledger.rules.state import Status
@@ -51,13 +53,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "Ledger": "ledger.ledger",
     "Queue": "ledger.queue",
-    "Claim": "ledger.batch",
-    "Heartbeat": "ledger.batch",
-    "Settled": "ledger.batch",
+    "Claim": "ledger.claim",
+    "Heartbeat": "ledger.heartbeat",
+    "Settled": "ledger.results",
     "Message": "ledger.message",
-    "HandleOutcome": "ledger.message",
-    "SendOutcome": "ledger.message",
-    "Counts": "ledger.message",
+    "HandleOutcome": "ledger.results",
+    "SendOutcome": "ledger.results",
+    "Counts": "ledger.results",
     "Attribute": "ledger.rules.message_attributes",
     "Status": "ledger.rules.state",
     "MoveTask": "ledger.rules.move_task",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ledger.dead_letters import DeadLetters
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.handles import HandleList, Wish, handles_of, outcome_table, wishes_of_list, wishes_of_table
-from ledger.message import HandleOutcome
+from ledger.results import HandleOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of

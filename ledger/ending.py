@@ -22,7 +22,7 @@ from ledger.rules.visibility import Outcome
 from ledger.store import RUNS, count_messages
 
 if TYPE_CHECKING:
-    from ledger.batch import Claim
+    from ledger.claim import Claim
 
 #: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from ledger.errors import LedgerError
-from ledger.message import SendOutcome
+from ledger.results import SendOutcome
 from ledger.rules.message import Entry, entry_of, fails_the_batch
 from ledger.store import Sent
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
-from ledger.message import HandleOutcome
+from ledger.results import HandleOutcome
 from ledger.rules import message_id as ids
 from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import error

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ledger.acting import Acting
 from ledger.arrow_rows import SentTable, entries_of, sent_table
-from ledger.batch import Claim
+from ledger.claim import Claim
 from ledger.clock import Clock
 from ledger.ending import LiveClaims
 from ledger.entries import EntryList
 from ledger.errors import InvalidParameterValue, LedgerError, OutputUnreadable, OverLimit
-from ledger.message import Message, SendOutcome, public_message
+from ledger.message import Message, public_message
+from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds

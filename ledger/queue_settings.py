@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist, SparkIsNeeded
-from ledger.message import Counts
+from ledger.results import Counts
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import policy, redrive
 from ledger.rules.arns import Account

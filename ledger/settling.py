@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from ledger.message import HandleOutcome
+from ledger.results import HandleOutcome
 from ledger.tabular import ArrowTable
 
 if TYPE_CHECKING:

@@ -36,13 +36,13 @@ def test_the_signatures_tell_users_what_is_answered(tmp_path):
     _, said = mypy(str(tmp_path / "uses.py"))
     assert re.findall(r'Revealed type is "(.*)"', said) == [
         "None",
-        "list[ledger.message.HandleOutcome]",
-        "list[ledger.message.HandleOutcome]",
+        "list[ledger.results.HandleOutcome]",
+        "list[ledger.results.HandleOutcome]",
         "pyspark.sql.dataframe.DataFrame",
-        "list[ledger.message.HandleOutcome]",
+        "list[ledger.results.HandleOutcome]",
         "pyspark.sql.dataframe.DataFrame",
-        "list[ledger.message.SendOutcome]",
-        "list[ledger.message.SendOutcome]",
+        "list[ledger.results.SendOutcome]",
+        "list[ledger.results.SendOutcome]",
         "ledger.store.delta.dataframes.bulk_send.Sent",
         "ledger.arrow_rows.SentTable",
     ]

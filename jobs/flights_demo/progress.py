@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 
-from ledger.message import Counts
+from ledger.results import Counts
 
 SECONDS_BETWEEN_LINES = 5.0
 BAR = 20

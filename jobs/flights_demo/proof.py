@@ -13,7 +13,7 @@ from jobs.flights_demo.data import KEY, totals
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ledger.message import Counts
+    from ledger.results import Counts
 
 EMPTY = ["message_id", "reason", "claim_version", "receipt_handle"]
 

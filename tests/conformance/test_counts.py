@@ -1,6 +1,6 @@
 """Q1: stored, in flight, deleted, and the age of the oldest."""
 
-from ledger.message import Counts
+from ledger.results import Counts
 
 
 def test_q1_an_empty_queue_counts_nothing(queue):

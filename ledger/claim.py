@@ -1,12 +1,10 @@
-"""A claim: what a receive answers, however many messages it holds, and the heartbeat that keeps it."""
+"""A claim: what a receive answers, however many messages it holds."""
 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,8 +13,10 @@ import pyarrow as pa
 from ledger.clock import instant
 from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
 from ledger.output import write_output
+from ledger.results import Settled
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
@@ -34,14 +34,6 @@ if TYPE_CHECKING:
 
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now."""
-
-    messages: int
-    lost: int
 
 
 class Claim(Settling):
@@ -167,7 +159,13 @@ class Claim(Settling):
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
-        return Heartbeat(self, timeout, timeout / 3 if every is None else every)
+        return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
+
+    def _beat(self, timeout: int) -> Beat:
+        """Extends what is not hidden for longer anyway; whether it is the last time, at the ceiling (V7)."""
+        ceiling, now = self._ceiling(), self._queue._clock()
+        last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
+        return Beat(self._extend(timeout, only_later=True).lost, last)
 
     def _ceiling(self) -> int | None:
         limits = attribute_rules.limits_of(self._queue._record().attributes)
@@ -230,67 +228,3 @@ class Claim(Settling):
 
 def _of(answer: pa.Table, outcome: Outcome) -> pa.Table:
     return answer.filter(pa.compute.equal(answer["outcome"], outcome.value))
-
-
-class Heartbeat:
-    """Extends a claim every `every` seconds while the `with` block runs, and stops with it.
-
-    `lost` is true once nothing is held any more, whoever ended it: another receiver, or another holder of the same
-    receipt; what its own body settled is not lost. `lost_messages` counts those that others got or ended; `check()`
-    raises LeaseLost once all is lost, for use inside a long loop. Messages that its body gave a later deadline keep
-    it. At the ceiling (V7) it extends a last time to the ceiling and stops: `at_ceiling` is true and the lease ends
-    then. An error that is not a lost lease is kept in `error`, and the next beat tries again.
-    """
-
-    def __init__(self, claim: Claim, visibility_timeout: int, every: float) -> None:
-        if not 0 < every < max(visibility_timeout, 1):
-            raise InvalidParameterValue(
-                "every",
-                every,
-                f"Must be > 0 and < the visibility timeout of {visibility_timeout} seconds",
-                "Beat about three times per timeout.",
-            )
-        self._claim, self._timeout, self._every = claim, visibility_timeout, every
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="ledger-heartbeat", daemon=True)
-        self.lost, self.at_ceiling, self.lost_messages, self.beats = False, False, 0, 0
-        self.error: LedgerError | None = None
-
-    def __enter__(self) -> Heartbeat:
-        if self._claim:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def check(self) -> None:
-        """Raises LeaseLost when the claim is lost."""
-        if self.lost:
-            raise LeaseLost(
-                f"The heartbeat found the claim {self._claim.receipt_id} lost: stop, others have its messages"
-            )
-
-    def _beat(self) -> None:
-        following = time.monotonic() + self._every
-        while not self._stop.wait(max(0.0, following - time.monotonic())):
-            following += self._every
-            try:
-                if not self._extend():
-                    return
-            except LeaseLost:
-                self.lost = True
-                return
-            except Exception as error:
-                self.error = error if isinstance(error, LedgerError) else LedgerError(repr(error))
-
-    def _extend(self) -> bool:
-        """One beat; False when it was the last, at the ceiling."""
-        ceiling, now = self._claim._ceiling(), self._claim._queue._clock()
-        last = ceiling is not None and now + self._timeout * MILLISECONDS > ceiling
-        self.lost_messages = self._claim._extend(self._timeout, only_later=True).lost
-        self.beats += 1
-        self.error, self.at_ceiling = None, last
-        return not last

@@ -1,0 +1,126 @@
+"""What verbs answer: an outcome for each entry or receipt handle, or a number for a whole claim or queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.errors import LedgerError
+from ledger.rules.message import Entry
+from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
+from ledger.store import Sent
+
+
+class SendOutcome(str):
+    """What became of one entry that was sent: an entry of SQS's SendMessageBatchResult.
+
+    As text it is the id of its message, so that ids are what `ids = queue.send(bodies)` holds. A refused entry has no
+    message: as text it is empty, and so it is false: `all(queue.send(bodies))` says whether all were sent.
+    `sequence_number` is for FIFO queues; of a duplicate (F1), the id and the number are those of the first.
+    `error` is what a refused entry was refused for: an error that can be raised; None for a success.
+    """
+
+    sequence_number: int | None
+    error: LedgerError | None
+    _entry: Entry | None
+
+    @classmethod
+    def of(cls, read: Entry | LedgerError, sent: Sent | None) -> SendOutcome:
+        """The outcome of an entry that was stored as `sent`, or of one that was refused."""
+        outcome = cls("" if sent is None else sent.message_id)
+        outcome.sequence_number = sent and sent.sequence_number
+        outcome.error, outcome._entry = (read, None) if isinstance(read, LedgerError) else (None, read)
+        return outcome
+
+    def __repr__(self) -> str:
+        what = f"message_id={self.message_id!r}" if self.successful else f"error={self.error!r}"
+        return f"SendOutcome({what})"
+
+    @property
+    def successful(self) -> bool:
+        """Whether it was sent: SQS would list it under Successful."""
+        return self.error is None
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of its message; None when it was refused."""
+        return str(self) or None
+
+    @property
+    def md5_of_body(self) -> str | None:
+        """SQS's MD5OfMessageBody."""
+        return self._entry and md5_of_body(self._entry.body)
+
+    @property
+    def md5_of_message_attributes(self) -> str | None:
+        """SQS's MD5OfMessageAttributes; None without attributes."""
+        return self._entry and md5_of_attributes(self._entry.message_attributes)
+
+    @property
+    def md5_of_system_attributes(self) -> str | None:
+        """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader; None without one."""
+        header = self._entry and self._entry.trace_header
+        return header and md5_of_attributes({"AWSTraceHeader": Attribute("String", header)})
+
+    @property
+    def error_code(self) -> str | None:
+        """SQS's name of the failure; None for a success."""
+        return None if self.error is None else self.error.code
+
+    @property
+    def error_message(self) -> str | None:
+        """The service's sentence about the failure; None for a success."""
+        return None if self.error is None else self.error.message
+
+    @property
+    def sender_fault(self) -> bool:
+        """SQS's SenderFault: what is refused is the sender's to mend."""
+        return self.error is not None
+
+
+@dataclass(frozen=True)
+class HandleOutcome:
+    """What became of one receipt handle of a list. `error_code` is SQS's name of the failure and `error_message` the
+    service's sentence about it; both None for a success. A failure is false: `all(queue.delete(handles))`."""
+
+    receipt_handle: str | None
+    outcome: str
+    error_code: str | None = None
+    error_message: str | None = None
+
+    @property
+    def successful(self) -> bool:
+        """Whether SQS would list it under Successful."""
+        return self.error_code is None
+
+    def __bool__(self) -> bool:
+        return self.successful
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many messages a queue has (Q1), and the age in seconds of the oldest one still there (None: none).
+
+    `deleted`, `expired` and `moved` (to a dead-letter queue, or back) are those that upkeep has not removed yet.
+    """
+
+    visible: int
+    delayed: int
+    locked: int
+    in_flight: int
+    deleted: int
+    age_of_oldest: float | None
+    expired: int = 0
+    moved: int = 0
+
+    @property
+    def stored(self) -> int:
+        """S2: "sent to a queue by a producer, but not yet received" (or given back since)."""
+        return self.visible + self.delayed + self.locked
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now."""
+
+    messages: int
+    lost: int
