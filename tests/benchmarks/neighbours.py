@@ -64,12 +64,12 @@ def _received(queue: Any, segment: str, now: int) -> Any:
     import pyarrow as pa
 
     from ledger.rules.state import Record
-    from ledger.store.delta.model.run_algebra import Runs
+    from ledger.store.delta.model.run_algebra import Runs, positions
     from ledger.store.delta.model.tables import VISIBILITY
     from ledger.store.delta.state.lane_records import Lanes
 
     lanes = Lanes(queue.id, VISIBILITY.empty_table())
-    at = lanes.positions([0], pa.array([segment]), [0])
+    at = positions(lanes.register(pa.array([segment]), [0]), [0])
     record = Record("r" * 32, None, 1, now, now, now + 30_000)
     return lanes.edits(Runs(at, at, np.array([lanes.code(record)])), now)
 

@@ -10,7 +10,7 @@ from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.engines import spark
 from ledger.store.delta.engines.protocol import Conflict, Where
-from ledger.store.delta.model.run_algebra import Runs, empty_runs
+from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows
@@ -29,9 +29,9 @@ class Decision:
         self.engine, self.where = engine, Where(QUEUE.id, (lane,))
         self.snapshot = engine.load("visibility", self.where)
         lanes = Lanes(QUEUE.id, self.snapshot.rows)
-        at = lanes.positions([lane, lane], pa.array([SEGMENT] * 2), [first, last])
+        at = positions(lanes.register(pa.array([SEGMENT] * 2), [lane, lane]), [first, last])
         if record is None:
-            edits = lanes.replacing(empty_runs(), NOW)
+            edits = lanes.replacing(Runs.empty(), NOW)
         else:
             edits = lanes.edits(Runs(at[:1], at[1:], pa.array([lanes.code(record)]).to_numpy()), NOW)
         self.edits = edits if heads else edits.filter(pc.not_equal(edits["segment"], ""))

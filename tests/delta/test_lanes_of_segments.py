@@ -7,7 +7,7 @@ from pyarrow import compute as pc
 from ledger.errors import LedgerDamaged
 from ledger.rules.state import Record
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.state.lane_records import EDITS, Lanes
 
 NOW = 1_700_000_000_000
@@ -66,7 +66,7 @@ def committed(engine_of, engine):
         return one.load("visibility", where).rows
 
     lanes = Lanes("q-00000000", one.load("visibility", where).rows)
-    at = lanes.positions([0], pa.array([SEGMENT]), [0])
+    at = positions(lanes.register(pa.array([SEGMENT]), [0]), [0])
     first = lanes.edits(Runs(at, at, pa.array([lanes.code(Record("r" * 32))]).to_numpy()), NOW)
     commit(*first.to_pylist())
     return commit

@@ -23,7 +23,7 @@ def runs_of(steps):
 def model(runs):
     return {
         place: code
-        for first, last, code in zip(*(column.tolist() for column in runs))
+        for first, last, code in zip(*(column.tolist() for column in runs.columns()))
         for place in range(first, last + 1)
     }
 
@@ -34,16 +34,17 @@ def assert_sorted_and_apart(runs):
 
 
 def test_no_runs_are_no_runs():
-    nothing = run_algebra.empty_runs()
-    assert [len(column) for column in run_algebra.paint(nothing, nothing)] == [0, 0, 0]
-    pieces = run_algebra.cut(nothing, np.array([3]), np.array([9]))
-    assert [column.tolist() for column in pieces] == [[0], [3], [9], [ABSENT]]
+    nothing = Runs.empty()
+    assert [len(column) for column in nothing.paint(nothing).columns()] == [0, 0, 0]
+    assert len(nothing) == nothing.count == 0
+    pieces = nothing.cut(np.array([3]), np.array([9]))
+    assert [column.tolist() for column in pieces.columns()] == [[3], [9], [ABSENT], [0]]
 
 
 def test_places_stay_whole_numbers_beside_no_runs():
     far = Runs(*(np.array([2**60 + 1], dtype=np.int64) for _ in range(3)))
-    for painted in (run_algebra.paint(far, run_algebra.empty_runs()), run_algebra.paint(run_algebra.empty_runs(), far)):
-        assert [column.tolist() for column in painted] == [[2**60 + 1]] * 3, "a float has no such number"
+    for painted in (far.paint(Runs.empty()), Runs.empty().paint(far)):
+        assert [column.tolist() for column in painted.columns()] == [[2**60 + 1]] * 3, "a float has no such number"
 
 
 @given(st.binary(max_size=12))
@@ -60,9 +61,9 @@ def test_cut_covers_every_query_exactly_in_order_with_the_codes_below(steps, que
     first = np.array([q[0] for q in queries], dtype=np.int64)
     last = np.array([q[0] + q[1] - 1 for q in queries], dtype=np.int64)
     below = model(runs)
-    pieces = run_algebra.cut(runs, first, last)
-    cut = list(zip(*(column.tolist() for column in pieces)))
-    places = [(query, place, code) for query, a, b, code in cut for place in range(a, b + 1)]
+    pieces = runs.cut(first, last)
+    cut = list(zip(*(column.tolist() for column in pieces.columns())))
+    places = [(query, place, code) for a, b, code, query in cut for place in range(a, b + 1)]
     assert places == [
         (n, place, below.get(place, ABSENT))
         for n, (a, b) in enumerate(zip(first.tolist(), last.tolist()))
@@ -75,7 +76,7 @@ def test_cut_cuts_only_at_borders(steps, queries):
     runs = runs_of(steps)
     first = np.array([q[0] for q in queries], dtype=np.int64)
     last = np.array([q[0] + q[1] - 1 for q in queries], dtype=np.int64)
-    pieces = run_algebra.cut(runs, first, last)
+    pieces = runs.cut(first, last)
     borders = set(runs.first.tolist()) | set((runs.last + 1).tolist())
     starts = set(zip(range(len(queries)), first.tolist()))
     for query, a in zip(pieces.query.tolist(), pieces.first.tolist()):
@@ -84,30 +85,30 @@ def test_cut_cuts_only_at_borders(steps, queries):
 
 @given(STEPS, STEPS)
 def test_paint_lays_the_new_runs_on_top(below, above):
-    runs, over = runs_of(below), runs_of(above)
-    painted = run_algebra.paint(runs, over)
-    assert model(painted) == {**model(runs), **model(over)}
+    runs, replacement = runs_of(below), runs_of(above)
+    painted = runs.paint(replacement)
+    assert model(painted) == {**model(runs), **model(replacement)}
     assert_sorted_and_apart(painted)
 
 
 @given(STEPS, STEPS)
 def test_paint_leaves_no_two_neighbours_of_one_code(below, above):
-    painted = run_algebra.paint(runs_of(below), runs_of(above))
+    painted = runs_of(below).paint(runs_of(above))
     touching = painted.last[:-1] + 1 == painted.first[1:]
     assert not (touching & (painted.code[:-1] == painted.code[1:])).any()
 
 
 @given(STEPS)
 def test_paint_with_nothing_or_with_itself_changes_nothing(steps):
-    runs = run_algebra.join(runs_of(steps))
-    for over in (run_algebra.empty_runs(), runs):
-        assert [c.tolist() for c in run_algebra.paint(runs, over)] == [c.tolist() for c in runs]
+    runs = runs_of(steps).joined()
+    for replacement in (Runs.empty(), runs):
+        assert [c.tolist() for c in runs.paint(replacement).columns()] == [c.tolist() for c in runs.columns()]
 
 
 @given(STEPS, STEPS)
 def test_parted_is_what_is_inside_and_what_is_beside(steps, others):
     runs, by = runs_of(steps), model(runs_of(others))
-    inside, beside = run_algebra.parted(runs, runs_of(others))
+    inside, beside = runs.parted(runs_of(others))
     assert model(inside) == {place: code for place, code in model(runs).items() if place in by}
     assert model(beside) == {place: code for place, code in model(runs).items() if place not in by}
 
@@ -129,18 +130,18 @@ def test_m2_laid_together_keeps_what_nobody_disputes(one, other, third):
 @given(STEPS)
 def test_join_keeps_every_place_and_is_done_after_once(steps):
     runs = runs_of(steps)
-    joined = run_algebra.join(runs)
+    joined = runs.joined()
     assert model(joined) == model(runs)
-    assert [c.tolist() for c in run_algebra.join(joined)] == [c.tolist() for c in joined]
+    assert [c.tolist() for c in joined.joined().columns()] == [c.tolist() for c in joined.columns()]
 
 
 def test_a_million_messages_split_and_painted_over_are_one_run_again():
     million = Runs(np.array([0]), np.array([999_999]), np.array([0]))
     part = Runs(np.array([500_000]), np.array([500_000]), np.array([1]))
-    split = run_algebra.paint(million, part)
+    split = million.paint(part)
     assert split.first.tolist() == [0, 500_000, 500_001]
-    whole = run_algebra.paint(split, part._replace(code=np.array([0])))
-    assert [c.tolist() for c in whole] == [[0], [999_999], [0]]
+    whole = split.paint(part.coded(0))
+    assert [c.tolist() for c in whole.columns()] == [[0], [999_999], [0]]
 
 
 def test_neighbouring_segments_never_touch():
@@ -150,8 +151,20 @@ def test_neighbouring_segments_never_touch():
         np.array([end, 2 << run_algebra.SEGMENT_SHIFT]),
         np.array([0, 0]),
     )
-    assert len(run_algebra.join(runs).first) == 2
+    assert len(runs.joined()) == 2
 
 
-def test_lengths_count_both_ends():
-    assert run_algebra.lengths(np.array([3, 7]), np.array([3, 9])).tolist() == [1, 3]
+def test_runs_count_both_ends_and_know_their_segments():
+    place = 5 << run_algebra.SEGMENT_SHIFT
+    runs = Runs(np.array([3, place + 7]), np.array([3, place + 9]), np.array([0, 0]))
+    assert len(runs) == 2 and runs.lengths.tolist() == [1, 3] and runs.count == 4
+    assert runs.segment.tolist() == [0, 5] and runs.first_seq.tolist() == [3, 7]
+    assert run_algebra.positions(runs.segment, runs.first_seq).tolist() == runs.first.tolist()
+
+
+@given(STEPS, st.randoms())
+def test_in_order_is_sorted_and_joined_whatever_order_runs_are_given_in(steps, dice):
+    runs = runs_of(steps)
+    shuffled = runs.where(np.array(dice.sample(range(len(runs)), len(runs)), dtype=np.int64))
+    again = Runs.concatenated([shuffled.where(slice(3)), shuffled.where(slice(3, None))]).in_order()
+    assert [c.tolist() for c in again.columns()] == [c.tolist() for c in runs.joined().columns()]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Ordered
 from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order, first_in_order
 
 
@@ -51,57 +51,64 @@ def test_f2_what_is_in_order_is_taken_from_all_lanes_until_races_are_lost():
     assert choose_lanes_in_order([], 0) == choose_lanes_in_order([], 9) == []
 
 
-def runs(*rows):
-    """Runs from (first, last, code)."""
-    return Runs(*(np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)))
+def runs(*rows, order):
+    """Runs from (first, last, code), with their places in the order."""
+    columns = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
+    return Ordered(*columns, np.array(order, dtype=np.int64))
 
 
-def taken(given, order, maximum):
+def columns(found):
+    """Runs as lists: first, last, code."""
+    return [column.tolist() for column in found.columns()[:3]]
+
+
+def three(*order):
+    return runs((0, 4, 7), (100, 104, 8), (200, 204, 9), order=order)
+
+
+def taken(given, maximum):
     """What is taken of `given`, as (first, last, code)."""
-    return list(zip(*(column.tolist() for column in first_in_order(given, np.array(order), maximum))))
-
-
-THREE = runs((0, 4, 7), (100, 104, 8), (200, 204, 9))
+    return list(zip(*columns(first_in_order(given, maximum))))
 
 
 def test_the_first_in_order_are_taken_and_the_last_run_is_cut_at_its_end():
-    assert taken(THREE, [30, 10, 20], 7) == [(100, 104, 8), (200, 201, 9)]
-    assert taken(THREE, [30, 20, 10], 7) == [(100, 101, 8), (200, 204, 9)]
-    assert taken(THREE, [10, 20, 30], 5) == [(0, 4, 7)]
+    assert taken(three(30, 10, 20), 7) == [(100, 104, 8), (200, 201, 9)]
+    assert taken(three(30, 20, 10), 7) == [(100, 101, 8), (200, 204, 9)]
+    assert taken(three(10, 20, 30), 5) == [(0, 4, 7)]
 
 
 def test_everything_is_every_run_sorted_by_place_whatever_the_order():
-    assert taken(THREE, [30, 10, 20], None) == [(0, 4, 7), (100, 104, 8), (200, 204, 9)]
+    assert taken(three(30, 10, 20), None) == [(0, 4, 7), (100, 104, 8), (200, 204, 9)]
 
 
 @pytest.mark.parametrize("maximum", [0, 1, 4, 5, 6, 10, 14, 15, 16, 100])
 def test_never_more_than_asked_and_never_fewer_than_there_are(maximum):
-    found = taken(THREE, [2, 3, 1], maximum)
+    found = taken(three(2, 3, 1), maximum)
     assert sum(last - first + 1 for first, last, _ in found) == min(maximum, 15)
     assert all(first <= last for first, last, _ in found) and found == sorted(found)
 
 
 def test_the_given_runs_stay_as_they_were():
-    given = runs((0, 4, 0), (10, 14, 0))
-    first_in_order(given, np.array([1, 2]), 2)
-    first_in_order(given, np.array([1, 2]), 7)
-    assert given.last.tolist() == [4, 14]
+    given = runs((0, 4, 0), (10, 14, 0), order=[1, 2])
+    first_in_order(given, 2)
+    first_in_order(given, 7)
+    assert given.first.tolist() == [0, 10] and given.last.tolist() == [4, 14]
 
 
 def test_of_no_runs_nothing_is_taken():
-    assert taken(runs(), [], 5) == taken(runs(), [], 0) == taken(runs(), [], None) == []
+    assert [taken(runs(order=[]), maximum) for maximum in (5, 0, None)] == [[], [], []]
 
 
 def test_of_what_has_one_place_in_the_order_the_first_by_place_is_taken():
     """Parts of one run share its place: so many that a sort could mix them up."""
     place = np.arange(0, 6_000, 2)
-    given, order = Runs(place, place, place), np.arange(3_000) % 3
-    assert first_in_order(given, order, 700).first.tolist() == place[order == 0][:700].tolist()
+    given = Ordered(place, place, place, np.arange(3_000) % 3)
+    assert first_in_order(given, 700).first.tolist() == place[given.order == 0][:700].tolist()
 
 
 def test_f2_to_several_claims_what_comes_next_is_dealt_and_nothing_twice():
-    deal = Deal(THREE, np.array([30, 10, 20]))
-    found = [tuple(column.tolist() for column in deal.take(most)[0]) for most in (2, 4, 0, 5, None, 3)]
+    deal = Deal(three(30, 10, 20))
+    found = [tuple(columns(deal.take(most))) for most in (2, 4, 0, 5, None, 3)]
     assert found == [
         ([100], [101], [8]),
         ([102, 200], [104, 200], [8, 9]),
@@ -124,11 +131,12 @@ def test_f2_what_a_claim_leaves_of_a_group_is_nobodys(groups, asked, dice):
     places = dice.sample(range(100), len(numbers))
     number_of, left = dict(zip(places, numbers)), list(numbers)
     place = np.array(sorted(places), dtype=np.int64)
-    deal = Deal(Runs(place, place, place), np.array([number_of[p] for p in place.tolist()], dtype=np.int64), shift=8)
+    order = np.array([number_of[p] for p in place.tolist()], dtype=np.int64)
+    deal = Deal(Ordered(place, place, place, order), shift=8)
     for maximum in asked:
         expected = left[:maximum] if maximum is not None else left
         left = [n for n in left[len(expected) :] if not expected or n >> 8 != expected[-1] >> 8]
-        found, order = deal.take(maximum)
-        assert sorted(order.tolist()) == expected
+        found = deal.take(maximum)
+        assert sorted(found.order.tolist()) == expected
         assert found.first.tolist() == sorted(found.first.tolist()) == found.code.tolist()
-        assert [number_of[p] for p in found.first.tolist()] == order.tolist()
+        assert [number_of[p] for p in found.first.tolist()] == found.order.tolist()

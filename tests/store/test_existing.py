@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ledger.rules.state import Record, Retention, expires_at, status
 from ledger.store.delta.engines.protocol import SEGMENT_FILES
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
@@ -53,7 +53,7 @@ def recorded(files):
         for seq, record in enumerate(records[:count]):
             if record is not None:
                 lane = number if queue == "own-0" else 9
-                first.append(int(lanes.positions([lane], pa.array([f"s{number}"]), [seq])[0]))
+                first.append(int(positions(lanes.register(pa.array([f"s{number}"]), [lane]), [seq])[0]))
                 code.append(lanes.code(record))
     sort = np.argsort(np.array(first, dtype=np.int64))
     first, code = np.array(first, dtype=np.int64)[sort], np.array(code, dtype=np.int64)[sort]
@@ -69,7 +69,7 @@ def test_every_message_of_a_queue_is_found_once_in_the_state_that_the_rules_say(
     stock, pieces = existing(lanes, listing(files), NOW, retention.expired(NOW))
     state = states(lanes, stock, pieces, NOW, retention.expired(NOW))
     found = {}
-    lane, segment, first, last = (column.to_pylist() for column in lanes.table(pieces.first, pieces.last))
+    lane, segment, first, last = (column.to_pylist() for column in lanes.to_arrow(pieces))
     for n in range(len(lane)):
         assert segment[n] == stock.segment[int(pieces.query[n])].as_py() and lane[n] == stock.lane[pieces.query[n]]
         for seq in range(first[n], last[n] + 1):
@@ -82,4 +82,4 @@ def test_every_message_of_a_queue_is_found_once_in_the_state_that_the_rules_say(
                 place = (number if queue == "own-0" else 9, f"s{number}", seq)
                 expected[place] = status(known, available, NOW, expires_at(known, sent, retention))
     assert found == expected
-    assert sum(int(n) for n in pieces.last - pieces.first + 1) == len(expected), "none twice"
+    assert sum(int(n) for n in pieces.lengths) == len(expected), "none twice"

@@ -8,9 +8,9 @@ import pytest
 
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
-from ledger.store.delta.state.lane_records import Lanes, as_datetime
+from ledger.store.delta.state.lane_records import UNKNOWN, Lanes, as_datetime
 
 RECORDS = [
     Record("r1", None, 1, 1_000, 1_000, 31_000),
@@ -45,7 +45,7 @@ def applied(rows: pa.Table, edits: pa.Table) -> pa.Table:
 def content(lanes: Lanes) -> dict:
     """(lane, segment, seq) to record, one entry per message."""
     found = {}
-    columns = [column.to_pylist() for column in lanes.table(lanes.runs.first, lanes.runs.last)]
+    columns = [column.to_pylist() for column in lanes.to_arrow(lanes.runs)]
     for lane, segment, first, last, code in zip(*columns, lanes.runs.code.tolist()):
         found.update({(lane, segment, seq): lanes.record(code) for seq in range(first, last + 1)})
     return found
@@ -54,7 +54,7 @@ def content(lanes: Lanes) -> dict:
 def random_runs(lanes: Lanes, random: random.Random, most: int) -> Runs:
     rows = []
     for segment, lane in SEGMENTS.items():
-        at = int(lanes.positions([lane], pa.array([segment]), [0])[0])
+        at = int(positions(lanes.register(pa.array([segment]), [lane]), [0])[0])
         for _ in range(random.randrange(most)):
             first = at + random.randrange(4)
             last = first + random.randrange(6)
@@ -71,12 +71,12 @@ def test_edits_applied_to_the_old_rows_give_the_painted_ones(seed):
     for _ in range(6):
         lanes = Lanes("q", rows)
         assert content(lanes) == expected
-        over = random_runs(lanes, dice, 4)
+        replacement = random_runs(lanes, dice, 4)
         # Runs that are laid on top are joined, as the store does it.
-        columns = lanes.table(over.first, over.last)
-        for lane, segment, first, last, code in zip(*(c.to_pylist() for c in columns), over.code.tolist()):
+        columns = lanes.to_arrow(replacement)
+        for lane, segment, first, last, code in zip(*(c.to_pylist() for c in columns), replacement.code.tolist()):
             expected.update({(lane, segment, seq): lanes.record(code) for seq in range(first, last + 1)})
-        rows = applied(rows, lanes.edits(over, NOW))
+        rows = applied(rows, lanes.edits(replacement, NOW))
     assert content(Lanes("q", rows)) == expected
 
 
@@ -100,21 +100,21 @@ def test_every_lane_that_changes_has_its_head_counted_up_once_and_no_other(seed)
 
 def test_what_changes_nothing_has_no_edits():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    assert lanes.edits(Runs(*[np.empty(0, dtype=np.int64)] * 3), NOW).num_rows == 0
-    at = lanes.positions([0], pa.array(["s0"]), [0])
-    over = Runs(at, at + 9, np.array([lanes.code(RECORDS[0])]))
-    again = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over, NOW)))
+    assert lanes.edits(Runs.empty(), NOW).num_rows == 0
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [0])
+    replacement = Runs(at, at + 9, np.array([lanes.code(RECORDS[0])]))
+    again = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(replacement, NOW)))
     assert again.edits(again.runs, NOW).num_rows == 0
 
 
 def test_a_run_that_shrinks_writes_as_few_rows_as_it_can():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    at = lanes.positions([0], pa.array(["s0"]), [0])
-    over = Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])]))
-    rows = applied(VISIBILITY.empty_table(), lanes.edits(over, NOW))
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [0])
+    replacement = Runs(at, at + 999_999, np.array([lanes.code(RECORDS[0])]))
+    rows = applied(VISIBILITY.empty_table(), lanes.edits(replacement, NOW))
     assert rows.num_rows == 2
     lanes = Lanes("q", rows)
-    at = lanes.positions([0], pa.array(["s0"]), [500])
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [500])
     edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[3])])), NOW)
     operations = [(e["first_seq"], e["last_seq"], e[OPERATION]) for e in edits.to_pylist() if e["segment"] != HEAD]
     assert operations == [(0, 499, "update"), (500, 500, "insert"), (501, 999_999, "insert")]
@@ -128,7 +128,7 @@ def test_the_latest_commit_of_the_lanes_is_known_and_that_of_no_commit_is_the_be
         rows = applied(rows, Lanes("q", rows).heads([lane], at))
     assert Lanes("q", rows).latest == NOW + 7
     assert Lanes("q", rows).revisions == {0: 1, 1: 1, 2: 1}
-    assert len(Lanes("q", rows).runs.first) == 0
+    assert len(Lanes("q", rows).runs) == 0
 
 
 def test_heads_of_lanes_that_are_only_met_are_counted_up_too():
@@ -146,10 +146,10 @@ def test_equal_records_share_a_code():
 
 def test_rows_with_equal_records_are_read_as_one_code_whatever_is_null():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    base = lanes.positions([0] * 5, pa.array(["s0"] * 5), [0, 2, 4, 6, 8])
+    base = positions(lanes.register(pa.array(["s0"] * 5), [0] * 5), [0, 2, 4, 6, 8])
     records = [RECORDS[0], RECORDS[2], RECORDS[0], RECORDS[3], RECORDS[2]]
-    over = Runs(base, base, np.array([lanes.code(record) for record in records]))
-    read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(over, NOW)))
+    replacement = Runs(base, base, np.array([lanes.code(record) for record in records]))
+    read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(replacement, NOW)))
     assert [read.record(code) for code in read.runs.code.tolist()] == records
     assert len(read.records) == 3
 
@@ -164,22 +164,24 @@ def test_a_rule_is_asked_once_per_distinct_record():
 
 def test_what_is_superseded_counts_from_now_on_and_is_written_with_the_next_edits():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    at = lanes.positions([0], pa.array(["s0"]), [0])
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [0])
     rows = applied(VISIBILITY.empty_table(), lanes.edits(Runs(at, at + 9, np.array([lanes.code(RECORDS[0])])), NOW))
     lanes = Lanes("q", rows)
-    at = lanes.positions([0], pa.array(["s0"]), [4])
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [4])
     lanes.supersede(Runs(at, at, np.array([lanes.code(RECORDS[3])])))
     decided = content(lanes)
     assert decided[0, "s0", 4] == RECORDS[3] and decided[0, "s0", 5] == RECORDS[0]
-    over = Runs(at + 1, at + 1, np.array([lanes.code(RECORDS[1])]))
-    written = content(Lanes("q", applied(rows, lanes.edits(over, NOW))))
+    replacement = Runs(at + 1, at + 1, np.array([lanes.code(RECORDS[1])]))
+    written = content(Lanes("q", applied(rows, lanes.edits(replacement, NOW))))
     assert written == {**decided, (0, "s0", 5): RECORDS[1]}
 
 
-def test_lanes_know_the_segments_that_they_met():
+def test_lanes_know_the_segments_that_they_met_and_a_look_up_meets_none():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    lanes.positions([3], pa.array(["s0"]), [0])
-    assert lanes.knows("s0") and not lanes.knows("s1")
+    assert lanes.look_up(pa.array(["s0"])).tolist() == [UNKNOWN] and lanes.segments == []
+    assert lanes.register(pa.array(["s1", "s0", "s1"]), [2, 3, 2]).tolist() == [0, 1, 0]
+    assert lanes.look_up(pa.array(["s0", "s9", "s1"])).tolist() == [1, UNKNOWN, 0]
+    assert lanes.knows("s0") and not lanes.knows("s9")
     assert lanes.lane_of_segment("s0") == 3
 
 
@@ -190,11 +192,11 @@ def test_an_instant_is_given_as_a_moment_in_utc():
 
 def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    at = lanes.positions([0, 2], pa.array(["s0", "s2"]), [0, 0])
+    at = positions(lanes.register(pa.array(["s0", "s2"]), [0, 2]), [0, 0])
     both = Runs(at, at + 9, np.array([lanes.code(RECORDS[0]), lanes.code(RECORDS[1])]))
     rows = applied(VISIBILITY.empty_table(), lanes.edits(both, NOW))
     lanes = Lanes("q", rows)
-    left = Runs(*(column[:1] for column in lanes.runs))
+    left = lanes.runs.where(slice(1))
     after = Lanes("q", applied(rows, lanes.replacing(left, NOW)))
     assert set(content(after)) == {(0, "s0", seq) for seq in range(10)}
     assert after.revisions == {0: 1, 2: 2}, "nothing but what is deleted changes"
@@ -202,6 +204,6 @@ def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():
 
 def test_edits_are_of_their_queue():
     lanes = Lanes("q", VISIBILITY.empty_table())
-    at = lanes.positions([0], pa.array(["s0"]), [0])
+    at = positions(lanes.register(pa.array(["s0"]), [0]), [0])
     edits = lanes.edits(Runs(at, at, np.array([lanes.code(RECORDS[0])])), NOW)
     assert edits["queue"].to_pylist() == ["q", "q"]

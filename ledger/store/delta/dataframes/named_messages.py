@@ -15,7 +15,7 @@ from ledger.rules.receipt_handle import decode
 from ledger.store import RUNS, count_messages
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs
+from ledger.store.delta.model.run_algebra import ABSENT, Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,20 +116,16 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     names = sorted({*claimed["segment"].unique().to_pylist(), *named["segment"].unique().to_pylist()})
     lane = claimed["lane"].to_numpy().astype(np.int64)
     held, asked = _laid(claimed, names, lane), _laid(named, names, np.zeros(named.num_rows, dtype=np.int64))
-    pieces = run_algebra.cut(held, asked.first, asked.last)
+    pieces = held.cut(asked.first, asked.last)
     strange = pieces.code == ABSENT
-    first, last, lane = pieces.first[~strange], pieces.last[~strange], pieces.code[~strange]
-    place = first >> SEGMENT_SHIFT
-    seq = first - (place << SEGMENT_SHIFT)
-    segments = pa.array(names, pa.string()).take(pa.array(place, pa.int64()))
-    runs = pa.table([pa.array(lane, pa.int32()), segments, pa.array(seq), pa.array(seq + last - first)], schema=RUNS)
-    strangers = int(run_algebra.lengths(pieces.first[strange], pieces.last[strange]).sum())
+    mine, seq = pieces.where(~strange), pieces.where(~strange).first_seq
+    segments = pa.array(names, pa.string()).take(pa.array(mine.segment, pa.int64()))
+    columns = [pa.array(mine.code, pa.int32()), segments, pa.array(seq), pa.array(seq + mine.lengths - 1)]
+    runs = pa.table(columns, schema=RUNS)
+    strangers = pieces.where(strange).count
     return runs, strangers, count_messages(claimed) - count_messages(runs)
 
 
 def _laid(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:
     place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
-    first = (place << SEGMENT_SHIFT) + runs["first_seq"].to_numpy()
-    order = np.argsort(first, kind="stable")
-    last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
-    return run_algebra.join(Runs(first[order], last[order], code[order]))
+    return Runs.from_arrow(runs, place, code).in_order()

@@ -1,148 +1,188 @@
-"""Runs of messages on one line of numbers: a segment's place on the axis, then the ordinal. All of it vectorized.
+"""Runs of messages on one line of numbers, the axis: a segment's place there, then the ordinal. All of it vectorized.
 
-Runs are given as arrays `first` and `last` (both ends included), sorted and without overlap, each with a `code` that
-stands for what is recorded about it; ABSENT where nothing is. How many runs there are decides the cost, never how
-many messages.
+How many runs there are decides the cost, never how many messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 #: Ordinals stay below 2**32, so neighbouring segments never touch on the axis.
 SEGMENT_SHIFT = 33
 ABSENT = -1
+Some = TypeVar("Some", bound="Runs")
 
 
-class Runs(NamedTuple):
-    """Sorted runs without overlap."""
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Runs of messages: `first` and `last` on the axis, both ends included, each with a `code` that stands for what is
+    recorded about it; ABSENT where nothing is. Sorted by place and without overlap, where nothing else is said."""
 
     first: np.ndarray
     last: np.ndarray
     code: np.ndarray
 
+    @classmethod
+    def empty(cls) -> Runs:
+        """No runs."""
+        nothing = np.empty(0, dtype=np.int64)
+        return Runs(nothing, nothing, nothing)
 
-class Pieces(NamedTuple):
-    """Parts of queries: which query, from where to where, and the code of the run it lies in (or ABSENT)."""
+    @classmethod
+    def from_arrow(cls, rows: pa.Table, segment: np.ndarray, code: np.ndarray) -> Runs:
+        """Rows with the columns first_seq and last_seq, in their order, each in the segment of that number."""
+        first, last = (positions(segment, rows[name].to_numpy()) for name in ("first_seq", "last_seq"))
+        return Runs(first, last, code)
+
+    @classmethod
+    def concatenated(cls: type[Some], parts: Sequence[Some]) -> Some:
+        """Runs one after the other, in the order of the parts."""
+        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+
+    def __len__(self) -> int:
+        """How many runs these are."""
+        return len(self.first)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many messages each run holds."""
+        messages: np.ndarray = self.last - self.first + 1
+        return messages
+
+    @property
+    def count(self) -> int:
+        """How many messages all runs hold."""
+        return int(self.lengths.sum())
+
+    @property
+    def segment(self) -> np.ndarray:
+        """The number of the segment that each run lies in."""
+        numbers: np.ndarray = self.first >> SEGMENT_SHIFT
+        return numbers
+
+    @property
+    def first_seq(self) -> np.ndarray:
+        """The ordinal of each run's first message in its segment."""
+        ordinals: np.ndarray = self.first - (self.segment << SEGMENT_SHIFT)
+        return ordinals
+
+    def columns(self) -> list[np.ndarray]:
+        """The arrays, as they are given to make such runs."""
+        return [getattr(self, one.name) for one in fields(self)]
+
+    def where(self: Some, chosen: np.ndarray | slice) -> Some:
+        """Those that a mask, a slice, or their numbers in some order choose."""
+        return type(self)(*(column[chosen] for column in self.columns()))
+
+    def coded(self, code: np.ndarray | int) -> Runs:
+        """The same with other codes: one for each, or one for all."""
+        return Runs(self.first, self.last, np.broadcast_to(code, self.first.shape))
+
+    def in_order(self) -> Runs:
+        """The same, given in any order, sorted by place, and neighbours of one code made one run."""
+        return self.coded(self.code).where(np.argsort(self.first, kind="stable")).joined()
+
+    def joined(self) -> Runs:
+        """The same with neighbours of one code made one run."""
+        if len(self) < 2:
+            return self.coded(self.code)
+        border = (self.last[:-1] + 1 != self.first[1:]) | (self.code[:-1] != self.code[1:])
+        starts = np.concatenate([[True], border])
+        ends = np.concatenate([border, [True]])
+        return Runs(self.first[starts], self.last[ends], self.code[starts])
+
+    def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
+        """The queries [first, last] cut at the borders of these runs; the pieces of a query cover it exactly, in order.
+
+        Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, `start` to `stop`,
+        and their first and last positions both grow. Clipped to the query they are the covered pieces. What is left of
+        the query is before each of them, from the end of the one before it (or of nothing: from the query's beginning),
+        and behind the last one; of these gaps the empty ones, whose first is beyond their last, are dropped. The
+        queries may overlap one another, and be in any order.
+        """
+        start = np.searchsorted(self.last, first, "left")
+        stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
+        overlaps = stop - start
+        query = np.repeat(np.arange(len(first)), overlaps)
+        offset = np.arange(len(query)) - np.repeat(np.cumsum(overlaps) - overlaps, overlaps)
+        run = start[query] + offset
+        covered_first = np.maximum(first[query], self.first[run])
+        covered_last = np.minimum(last[query], self.last[run])
+        # Before each covered piece, and behind the last one of a query, there may be a gap.
+        everyone = np.arange(len(first))
+        gap_query = np.concatenate([query, everyone])
+        gap_last = np.concatenate([covered_first - 1, last])
+        follows = offset > 0
+        before = first[query]
+        before[follows] = covered_last[np.flatnonzero(follows) - 1] + 1
+        behind = first.copy()
+        ends = np.flatnonzero(overlaps)
+        behind[ends] = covered_last[np.cumsum(overlaps)[ends] - 1] + 1
+        gap_first = np.concatenate([before, behind])
+        real = gap_first <= gap_last
+        pieces = Pieces(
+            np.concatenate([covered_first, gap_first[real]]),
+            np.concatenate([covered_last, gap_last[real]]),
+            np.concatenate([self.code[run], np.full(int(real.sum()), ABSENT)]),
+            np.concatenate([query, gap_query[real]]),
+        )
+        return pieces.where(np.lexsort((pieces.first, pieces.query)))
+
+    def paint(self, replacement: Runs) -> Runs:
+        """These with `replacement` laid on top, neighbours of the same code joined.
+
+        Why it holds: cut at the borders of `replacement`, every piece of a run is either inside of it or beside all of
+        it. Those beside stay and those inside are replaced, so the result is disjoint again. It is also canonical: the
+        same state is the same rows, whatever way led to it, as neighbours of one code are always one run.
+        """
+        pieces = replacement.cut(self.first, self.last)
+        beside = pieces.coded(self.code[pieces.query]).where(pieces.code == ABSENT)
+        return Runs.concatenated([beside, replacement]).in_order()
+
+    def parted(self, by: Runs) -> tuple[Runs, Runs]:
+        """What of these is inside of `by`, and what is beside it."""
+        pieces = by.cut(self.first, self.last)
+        inside, mine = pieces.code != ABSENT, pieces.coded(self.code[pieces.query])
+        return mine.where(inside), mine.where(~inside)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(Runs):
+    """Parts of queries, in their order: which query, and the code of the run that the part lies in (or ABSENT)."""
 
     query: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    code: np.ndarray
 
 
-def empty_runs() -> Runs:
-    """No runs."""
-    nothing = np.empty(0, dtype=np.int64)
-    return Runs(nothing, nothing, nothing)
+@dataclass(frozen=True, eq=False)
+class Ordered(Runs):
+    """Runs in any order, each with its place in another one: a number, smaller for what comes first."""
 
-
-def cut(runs: Runs, first: np.ndarray, last: np.ndarray) -> Pieces:
-    """The queries [first, last] cut at the borders of `runs`; the pieces of a query cover it exactly, in order.
-
-    Why it holds: `runs` are sorted and disjoint, so those that overlap a query are neighbours, `start` to `stop`, and
-    their first and last positions both grow. Clipped to the query they are the covered pieces. What is left of the
-    query is before each of them, from the end of the one before it (or of nothing: from the query's beginning), and
-    behind the last one; of these gaps the empty ones, whose first is beyond their last, are dropped. The queries may
-    overlap one another, and be in any order.
-    """
-    start = np.searchsorted(runs.last, first, "left")
-    stop = np.maximum(np.searchsorted(runs.first, last, "right"), start)
-    overlaps = stop - start
-    query = np.repeat(np.arange(len(first)), overlaps)
-    offset = np.arange(len(query)) - np.repeat(np.cumsum(overlaps) - overlaps, overlaps)
-    run = start[query] + offset
-    covered_first = np.maximum(first[query], runs.first[run])
-    covered_last = np.minimum(last[query], runs.last[run])
-    # Before each covered piece, and behind the last one of a query, there may be a gap.
-    everyone = np.arange(len(first))
-    gap_query = np.concatenate([query, everyone])
-    gap_last = np.concatenate([covered_first - 1, last])
-    follows = offset > 0
-    before = first[query]
-    before[follows] = covered_last[np.flatnonzero(follows) - 1] + 1
-    behind = first.copy()
-    ends = np.flatnonzero(overlaps)
-    behind[ends] = covered_last[np.cumsum(overlaps)[ends] - 1] + 1
-    gap_first = np.concatenate([before, behind])
-    real = gap_first <= gap_last
-    pieces = Pieces(
-        np.concatenate([query, gap_query[real]]),
-        np.concatenate([covered_first, gap_first[real]]),
-        np.concatenate([covered_last, gap_last[real]]),
-        np.concatenate([runs.code[run], np.full(int(real.sum()), ABSENT)]),
-    )
-    order = np.lexsort((pieces.first, pieces.query))
-    return Pieces(*(column[order] for column in pieces))
-
-
-def paint(runs: Runs, over: Runs) -> Runs:
-    """`runs` with `over` laid on top, neighbours of the same code joined.
-
-    Why it holds: cut at the borders of `over`, every piece of a run is either inside `over` or beside all of it. Those
-    beside stay and those inside are replaced, so the result is disjoint again. It is also canonical: the same state
-    is the same rows, whatever way led to it, as neighbours of one code are always one run.
-    """
-    pieces = cut(over, runs.first, runs.last)
-    kept = pieces.code == ABSENT
-    first = np.concatenate([pieces.first[kept], over.first])
-    last = np.concatenate([pieces.last[kept], over.last])
-    code = np.concatenate([runs.code[pieces.query[kept]], over.code])
-    order = np.argsort(first, kind="stable")
-    return join(Runs(first[order], last[order], code[order]))
-
-
-def join(runs: Runs) -> Runs:
-    """The same with neighbours of one code made one run."""
-    if len(runs.first) < 2:
-        return runs
-    border = (runs.last[:-1] + 1 != runs.first[1:]) | (runs.code[:-1] != runs.code[1:])
-    starts = np.concatenate([[True], border])
-    ends = np.concatenate([border, [True]])
-    return Runs(runs.first[starts], runs.last[ends], runs.code[starts])
-
-
-def parted(runs: Runs, by: Runs) -> tuple[Runs, Runs]:
-    """What of `runs` is inside of `by`, and what is beside it."""
-    pieces = cut(by, runs.first, runs.last)
-    inside = pieces.code != ABSENT
-    code = runs.code[pieces.query]
-    within, beside = (Runs(pieces.first[which], pieces.last[which], code[which]) for which in (inside, ~inside))
-    return within, beside
+    order: np.ndarray
 
 
 def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
     """All of `parts` as one, but for what two of them have under different codes; and that, under the code 0."""
-    together = concatenated(parts)
-    together = where(together, np.argsort(together.first, kind="stable"))
+    together = Runs.concatenated(parts)
+    together = together.where(np.argsort(together.first, kind="stable"))
     if not (together.first[1:] <= together.last[:-1]).any():
-        return join(together), empty_runs()
-    together, disputed = empty_runs(), empty_runs()
+        return together.joined(), Runs.empty()
+    together, disputed = Runs.empty(), Runs.empty()
     for part in parts:
-        met = cut(together, part.first, part.last)
+        met = together.cut(part.first, part.last)
         differs = (met.code != ABSENT) & (met.code != part.code[met.query])
-        found = Runs(met.first[differs], met.last[differs], np.zeros(int(differs.sum()), dtype=np.int64))
-        together, disputed = paint(together, part), paint(disputed, found)
-    return parted(together, disputed)[1], disputed
+        together, disputed = together.paint(part), disputed.paint(met.where(differs).coded(0))
+    return together.parted(disputed)[1], disputed
 
 
-def where(runs: Runs, chosen: np.ndarray) -> Runs:
-    """The runs that a mask, or their numbers in some order, choose."""
-    return Runs(*(column[chosen] for column in runs))
-
-
-def concatenated(parts: Sequence[Runs]) -> Runs:
-    """Runs one after the other."""
-    return Runs(*(np.concatenate(column) for column in zip(*parts)))
-
-
-def lengths(first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """How many messages each run holds."""
-    messages: np.ndarray = last - first + 1
-    return messages
+def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
+    """Where messages are on the axis, by the numbers of their segments and their ordinals."""
+    places: np.ndarray = (segment << SEGMENT_SHIFT) + seq
+    return places
 
 
 def ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -14,8 +14,9 @@ from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import Loaded, Seen
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
@@ -56,19 +57,16 @@ class Groups:
         self._own: dict[str, tuple[int, pa.Table]] = {}
         self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
 
-    def receivable(self, loaded: Loaded, seen: Seen) -> tuple[Runs, np.ndarray]:
+    def receivable(self, loaded: Loaded, seen: Seen) -> Ordered:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
         _, _, pieces, state = seen
         lanes, members = loaded.lanes, self._members(loaded.queue.id, seen)
         # A dead letter's lane is that of its segment here.
-        known = np.array([lanes.knows(name) for name in members.segments.to_pylist()], dtype=bool)
-        start = np.zeros(len(known), dtype=np.int64)
-        names = members.segments.filter(pa.array(known))
-        start[known] = lanes.positions(np.zeros(len(names)), names, np.zeros(len(names), dtype=np.int64))
-        position = start[members.segment] + members.seq
+        number = lanes.look_up(members.segments)[members.segment]
+        position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
         at = np.searchsorted(pieces.first[sort], position, "right") - 1
-        inside = known[members.segment] & (at >= 0)
+        inside = (number != UNKNOWN) & (at >= 0)
         inside[inside] = position[inside] <= pieces.last[sort][at[inside]]
         piece, position, group = sort[at[inside]], position[inside], members.group[inside]
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
@@ -83,7 +81,8 @@ class Groups:
         free = _free_prefix(group, members.groups, state[piece])
         since = np.maximum(came[free], available_at[free])
         last = _last_holds(loaded, seen, piece, came, group, members.groups)
-        return Runs(position[free], position[free], pieces.code[piece[free]]), _turns(group[free], since, last)
+        turns = _turns(group[free], since, last)
+        return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
     def _members(self, queue: str, seen: Seen) -> Members:
         """Of the queue's own messages all (the usual case), of another queue's those in the segments of the stock."""

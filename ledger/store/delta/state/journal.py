@@ -9,7 +9,6 @@ import numpy as np
 from ledger.rules.state import Record
 from ledger.rules.visibility import Verb
 from ledger.store import Action
-from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.lane_records import Lanes
 
@@ -22,7 +21,7 @@ class Events:
 
     def add(self, event: str, record: Record, runs: Runs) -> None:
         """Notes that `event` happened to the messages of `runs`; receipt, attempt and deadline are the record's."""
-        self._note(event, record, int(run_algebra.lengths(runs.first, runs.last).sum()))
+        self._note(event, record, runs.count)
 
     def note(self, event: str, queue: str, messages: int) -> None:
         """Notes what happened to messages of a queue, which need not be the one that the commit is about."""
@@ -43,14 +42,14 @@ class Events:
 
     def acted(self, action: Action, lanes: Lanes, changed: Runs) -> None:
         """Notes what an action changed."""
-        if len(changed.first):
+        if len(changed):
             event = "deleted" if action.verb is Verb.DELETE else "extended" if action.timeout else "released"
             self.add(event, lanes.record(changed.code[0]), changed)
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Notes the receipts whose deadline had passed on messages that are now received again."""
         codes, which = np.unique(taken.code, return_inverse=True)
-        messages = np.bincount(which, run_algebra.lengths(taken.first, taken.last), len(codes))
+        messages = np.bincount(which, taken.lengths, len(codes))
         for code, count in zip(codes.tolist(), messages.tolist()):
             record = lanes.record(code)
             if record.receipt_id is not None and record.released_at is None:

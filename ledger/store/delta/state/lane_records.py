@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.rules.state import UNTOUCHED, Record
+from ledger.store import RUNS
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, SEGMENT_SHIFT, Runs
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.tables import HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 
+#: The number of a segment that was not met.
+UNKNOWN = -1
 _WRITTEN = pa.array(["insert", "update"])
 EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
@@ -43,24 +45,33 @@ class Lanes:
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
-        first = self.positions(rows["lane"], rows["segment"], rows["first_seq"])
-        order = np.argsort(first, kind="stable")
-        last = first + rows["last_seq"].to_numpy() - rows["first_seq"].to_numpy()
+        runs = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), self._intern_rows(rows))
         #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
         self.undecided: set[int] = set()
         #: The runs as they are recorded, and as they are taken to be: the same, until `supersede`.
-        self.recorded = self.runs = Runs(first[order], last[order], self._intern_rows(rows)[order])
+        self.recorded = self.runs = runs.where(np.argsort(runs.first, kind="stable"))
 
-    def positions(self, lanes: Any, segments: Any, seqs: Any) -> np.ndarray:
-        """Places on the axis; segments not met before get the next place. Arrow columns or arrays of equal length."""
-        encoded = pc.dictionary_encode(pa.chunked_array(segments) if isinstance(segments, list) else segments)
+    def register(self, segments: Any, lanes: Any) -> np.ndarray:
+        """The numbers of segments; those not met before get the next ones, in their `lanes`. Arrow columns or arrays of
+        equal length."""
+        encoded = pc.dictionary_encode(segments)
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        which = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         names = encoded.dictionary.to_pylist()
         some_lane = np.zeros(len(names), dtype=np.int64)
-        some_lane[codes] = np.asarray(lanes)
-        places = np.array([self._place(name, int(lane)) for name, lane in zip(names, some_lane)], dtype=np.int64)
-        return (places[codes] << SEGMENT_SHIFT) + np.asarray(seqs) if len(codes) else np.empty(0, dtype=np.int64)
+        some_lane[which] = np.asarray(lanes)
+        numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, some_lane)]
+        number_of_each: np.ndarray = np.array(numbers, dtype=np.int64)[which]
+        return number_of_each
+
+    def look_up(self, segments: Any) -> np.ndarray:
+        """The numbers of segments, UNKNOWN of those not met before. An Arrow column."""
+        return np.array([self._index.get(name, UNKNOWN) for name in segments.to_pylist()], dtype=np.int64)
+
+    def cut(self, rows: pa.Table) -> Pieces:
+        """The messages of `rows` (RUNS), cut to what is taken to be recorded about them. Registers their segments."""
+        asked = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
+        return self.runs.cut(asked.first, asked.last)
 
     def code(self, record: Record) -> int:
         """The code of a record, new or known."""
@@ -82,16 +93,16 @@ class Lanes:
         per_piece: np.ndarray = answers[codes - ABSENT]
         return per_piece
 
-    def lanes(self, positions: np.ndarray) -> np.ndarray:
-        """The lane of each place on the axis."""
-        return np.array(self.lane_of, dtype=np.int64)[positions >> SEGMENT_SHIFT] if len(positions) else positions
+    def lanes(self, runs: Runs) -> np.ndarray:
+        """The lane of each run."""
+        lane_of_each: np.ndarray = np.array(self.lane_of, dtype=np.int64)[runs.segment]
+        return lane_of_each
 
-    def table(self, first: np.ndarray, last: np.ndarray) -> list[pa.Array]:
+    def to_arrow(self, runs: Runs) -> list[pa.Array]:
         """Runs as the four columns lane, segment, first_seq, last_seq."""
-        place = first >> SEGMENT_SHIFT
-        names = pa.array(self.segments, pa.string()).take(pa.array(place))
-        seq = first - (place << SEGMENT_SHIFT)
-        return [pa.array(self.lanes(first), pa.int32()), names, pa.array(seq), pa.array(seq + last - first)]
+        names = pa.array(self.segments, pa.string()).take(pa.array(runs.segment))
+        seq = runs.first_seq
+        return [pa.array(self.lanes(runs), pa.int32()), names, pa.array(seq), pa.array(seq + runs.lengths - 1)]
 
     def knows(self, segment: str) -> bool:
         """Whether the segment was met before."""
@@ -101,17 +112,17 @@ class Lanes:
         """The lane of a segment that was met before."""
         return self.lane_of[self._index[segment]]
 
-    def supersede(self, over: Runs) -> None:
-        """Takes `over` for what is recorded from now on; it will be with the next edits."""
-        self.runs = run_algebra.paint(self.runs, over)
+    def supersede(self, replacement: Runs) -> None:
+        """Takes `replacement` for what is recorded from now on; it will be with the next edits."""
+        self.runs = self.runs.paint(replacement)
 
-    def edits(self, over: Runs, now: int) -> pa.Table:
-        """What a MERGE must insert, update and delete so that the recorded runs become `runs` with `over` on top.
+    def edits(self, replacement: Runs, now: int) -> pa.Table:
+        """What a MERGE must insert, update and delete to make the recorded runs `runs` with `replacement` on top.
 
         Every lane that changes gets its head row counted up, which is what concurrent decisions about it trip over.
         Without a change: no rows.
         """
-        return self.replacing(run_algebra.paint(self.runs, over), now)
+        return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
         """The edits that turn the recorded runs into `new`.
@@ -124,22 +135,21 @@ class Lanes:
         """
         old = self.recorded
         at = np.searchsorted(old.first, new.first)
-        inside = at < len(old.first)
+        inside = at < len(old)
         known = inside.copy()
         known[inside] = old.first[at[inside]] == new.first[inside]
         same = known.copy()
         same[known] = (old.last[at[known]] == new.last[known]) & (old.code[at[known]] == new.code[known])
         written = ~same
-        gone = np.setdiff1d(old.first, new.first, assume_unique=True)
-        if not written.any() and not len(gone):
+        gone = ~np.isin(old.first, new.first, assume_unique=True)
+        if not written.any() and not gone.any():
             return EDITS.empty_table()
-        upserts = self._rows(new.first[written], new.last[written], new.code[written])
+        upserts = self._rows(new.where(written))
         upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array(known[written].astype(np.int8))))
-        gone_at = np.searchsorted(old.first, gone)
-        deletes = self._rows(gone, old.last[gone_at], old.code[gone_at])
-        deletes = deletes.append_column(OPERATION, pa.repeat("delete", len(gone)))
-        changed = np.unique(self.lanes(np.concatenate([new.first[written], gone]))).tolist()
+        deletes = self._rows(old.where(gone))
+        deletes = deletes.append_column(OPERATION, pa.repeat("delete", deletes.num_rows))
         rows = pa.concat_tables([upserts, deletes])
+        changed = np.unique(rows["lane"]).tolist()
         rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
         return pa.concat_tables([self.heads(changed, now), rows])
 
@@ -152,7 +162,7 @@ class Lanes:
         ]
         return pa.Table.from_pylist(rows, schema=EDITS)
 
-    def _place(self, segment: str, lane: int) -> int:
+    def _register_one(self, segment: str, lane: int) -> int:
         if segment not in self._index:
             self._index[segment] = len(self.segments)
             self.segments.append(segment)
@@ -184,20 +194,19 @@ class Lanes:
         codes = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)
         return codes[combined]
 
-    def _rows(self, first: np.ndarray, last: np.ndarray, code: np.ndarray) -> pa.Table:
-        place = self.table(first, last)
-        used, inverse = np.unique(code, return_inverse=True)
+    def _rows(self, runs: Runs) -> pa.Table:
+        used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
         records = [self.records[c] for c in used.tolist()]
-        columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(first))}
-        columns |= dict(zip(("lane", "segment", "first_seq", "last_seq"), place))
+        columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(runs))}
+        columns |= dict(zip(RUNS.names, self.to_arrow(runs)))
         for field, name in enumerate(RECORD_COLUMNS):
             values = [record[field] for record in records]
             kind = VISIBILITY.field(name).type
             column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
             nothing = column.null_count == len(column)
-            columns[name] = pa.nulls(len(first), kind) if nothing else column.take(inverse)
-        columns["revision"] = pa.nulls(len(first), pa.int64())
+            columns[name] = pa.nulls(len(runs), kind) if nothing else column.take(inverse)
+        columns["revision"] = pa.nulls(len(runs), pa.int64())
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 
 

@@ -16,7 +16,6 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
 from ledger.store.delta.engines.protocol import Engine, Snapshot, Where, tuple_of
-from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -58,18 +57,18 @@ class Loaded:
 
     def plan(
         self,
-        over: Runs,
+        replacement: Runs,
         events: Events,
         answer: Callable[[int], Answer],
         meeting: Sequence[int] = (),
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """The commit that lays `over` on the queue's lanes, and `arriving` on those of the others.
+        """The commit that lays `replacement` on the queue's lanes, and `arriving` on those of the others.
 
         `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
         """
-        edits = self.lanes.edits(over, self.now)
+        edits = self.lanes.edits(replacement, self.now)
         changed = set(edits["lane"].unique().to_pylist())
         if changed or always:
             extra = [lane for lane in meeting if lane not in changed]
@@ -77,7 +76,7 @@ class Loaded:
         where = Where(self.queue.id, tuple_of(changed.union(meeting)))
         for queue, runs in (arriving or {}).items():
             if queue == self.queue.id:
-                # A message that moves to its own queue is in `over`.
+                # A message that moves to its own queue is in `replacement`.
                 continue
             there = self.others[queue].edits(runs, self.now)
             if there.num_rows:
@@ -110,11 +109,6 @@ def load(
     at = latest if clock is None else time.not_before(clock(), latest, settings.maximum_clock_skew)
     mine = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, mine, by_queue, at)
-
-
-def in_order(runs: Runs) -> Runs:
-    """Sorted, and neighbours of one code joined."""
-    return run_algebra.join(run_algebra.where(runs, np.argsort(runs.first, kind="stable")))
 
 
 def _rows_of(rows: pa.Table, queue: str) -> pa.Table:

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.rules.state import GONE, Status, status
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, positions
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing, Stock
 
@@ -32,10 +31,9 @@ def existing(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[St
         lent = there.take(pc.is_in(there.segment, pa.array(names)).to_numpy(zero_copy_only=False))
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         stock = stock.joined(lent, lane)
-    first = lanes.positions(stock.lane, stock.segment, stock.first_seq)
-    pieces = run_algebra.cut(lanes.runs, first, first + stock.last_seq - stock.first_seq)
-    here = (pieces.query < len(own.lane)) | (pieces.code != ABSENT)
-    return stock, Pieces(*(column[here] for column in pieces))
+    number = lanes.register(stock.segment, stock.lane)
+    pieces = lanes.runs.cut(positions(number, stock.first_seq), positions(number, stock.last_seq))
+    return stock, pieces.where((pieces.query < len(own.lane)) | (pieces.code != ABSENT))
 
 
 def came_at(lanes: Lanes, stock: Stock, pieces: Pieces) -> np.ndarray:

@@ -12,11 +12,10 @@ from ledger.errors import LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
-from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.snapshot import Loaded, in_order
+from ledger.store.delta.state.snapshot import Loaded
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Part:
 
 def refused(error: LedgerError) -> Part:
     """An error, and nothing recorded."""
-    return Part(run_algebra.empty_runs(), lambda version: error)
+    return Part(Runs.empty(), lambda version: error)
 
 
 def granted(
@@ -45,8 +44,8 @@ def granted(
     are left alone in doubt."""
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
     received = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
-    runs = in_order(chosen._replace(code=lanes.per_code(chosen.code, received, np.int64)))
-    if not len(runs.first):
+    runs = chosen.coded(lanes.per_code(chosen.code, received, np.int64)).in_order()
+    if not len(runs):
         return Part(runs, lambda version: undecided)
     events.add("granted", lanes.record(runs.code[0]), runs)
     return Part(runs, grant_of(lanes, runs, order))
@@ -62,7 +61,7 @@ def grant_of(lanes: Lanes, runs: Runs, order: np.ndarray | None = None) -> Calla
         if latest is None:
             return None
         columns = [
-            *lanes.table(runs.first, runs.last),
+            *lanes.to_arrow(runs),
             pa.array([r.receive_count for r in records], pa.int32()).take(which),
             pa.array([r.first_received_at for r in records], pa.int64()).take(which),
             pa.array([r.origin_queue for r in records], pa.string()).take(which),

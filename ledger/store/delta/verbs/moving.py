@@ -16,15 +16,14 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, Where
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
 from ledger.store.delta.state.choosing import first_in_order
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.listing import Listing, Stocks
 from ledger.store.delta.state.receivable import receivable
-from ledger.store.delta.state.snapshot import Loaded, in_order, load
+from ledger.store.delta.state.snapshot import Loaded, load
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
 
@@ -52,23 +51,23 @@ def move(
     same head row, and receives find all of them. That lane follows from the one that the segment was sent to, which
     never changes, and not from the one it is in now, which differs by the way that it took.
     """
-    lanes, count = loaded.lanes, int(run_algebra.lengths(runs.first, runs.last).sum())
+    lanes, count = loaded.lanes, runs.count
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:
         # M4: it leaves no row that says so, and stays where it is: in one lane.
         again = lanes.per_code(runs.code, lambda r: lanes.code(arrives(r)), np.int64)
-        return Move(runs._replace(code=again), run_algebra.empty_runs())
+        return Move(runs.coded(again), Runs.empty())
     there = loaded.others[target.id]
     away = lanes.per_code(runs.code, lambda r: lanes.code(redrive.moved_away(r, target.id)), np.int64)
     arrived = lanes.per_code(runs.code, lambda r: there.code(arrives(r)), np.int64)
-    _, segment, first_seq, _ = lanes.table(runs.first, runs.last)
+    _, segment, _, _ = lanes.to_arrow(runs)
     segment = segment.dictionary_encode()
     names, most = segment.dictionary.to_pylist(), int(target.attributes["Lanes"])
     sent_to = listing.lanes_sent_to(names)
     lane = np.array([sent_to[name] % most for name in names])[segment.indices.to_numpy()]
-    first = there.positions(lane, segment, np.asarray(first_seq))
-    return Move(Runs(runs.first, runs.last, away), in_order(Runs(first, first + runs.last - runs.first, arrived)))
+    first = positions(there.register(segment, lane), runs.first_seq)
+    return Move(runs.coded(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
 
 
 def load_beside(
@@ -124,24 +123,22 @@ class Redriver:
             lanes, events = loaded.lanes, Events()
             self._outputs.decide_doubts(loaded, events)
             seen = loaded.look(self._stocks)
-            runs, order = receivable(loaded, seen, self._groups)
+            found = receivable(loaded, seen, self._groups)
             if chosen is not None:
-                runs, order = _only(loaded.lanes, runs, order, chosen)
+                found = _only(loaded.lanes, found, chosen)
+            to = lanes.per_code(found.code, lambda r: _index(r, target, loaded), np.int64)
+            runs = first_in_order(found.where(to >= 0), maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
-            runs, order = run_algebra.where(runs, to >= 0), order[to >= 0]
-            runs = first_in_order(runs, order, maximum)
-            to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
-            leaving, arriving = [run_algebra.empty_runs()], {}
+            leaving, arriving = [Runs.empty()], {}
             for index, queue in enumerate(known):
-                mine = run_algebra.where(runs, to == index)
-                if len(mine.first):
+                mine = runs.where(to == index)
+                if len(mine):
                     arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
                     sides = move(loaded, seen.listing, queue, mine, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving
-            count = int(run_algebra.lengths(runs.first, runs.last).sum())
-            over = in_order(run_algebra.concatenated(leaving))
-            return loaded.plan(over, events, lambda version: count, arriving=arriving)
+            replacement = Runs.concatenated(leaving).in_order()
+            return loaded.plan(replacement, events, lambda version: runs.count, arriving=arriving)
 
         return self._transactions.run("redrive", "visibility", source.id, decide)
 
@@ -163,13 +160,10 @@ def _index(record: Record, target: QueueRecord | None, loaded: Loaded) -> int:
     return list(loaded.others).index(queue) if queue in loaded.others else -1
 
 
-def _only(lanes: Lanes, runs: Runs, order: np.ndarray, chosen: pa.Table) -> tuple[Runs, np.ndarray]:
+def _only(lanes: Lanes, runs: Ordered, chosen: pa.Table) -> Ordered:
     """The parts of runs that lie in `chosen` (RUNS), each with its run's place in the order."""
-    first = lanes.positions(chosen["lane"], chosen["segment"], chosen["first_seq"])
-    last = first + chosen["last_seq"].to_numpy() - chosen["first_seq"].to_numpy()
-    sort = np.argsort(first, kind="stable")
-    wanted = Runs(first[sort], last[sort], np.zeros(len(first), dtype=np.int64))
-    pieces = run_algebra.cut(wanted, runs.first, runs.last)
-    inside = pieces.code != ABSENT
-    query = pieces.query[inside]
-    return Runs(pieces.first[inside], pieces.last[inside], runs.code[query]), order[query]
+    segment = lanes.look_up(chosen["segment"])
+    wanted = Runs.from_arrow(chosen, segment, np.zeros(len(segment), dtype=np.int64)).where(segment != UNKNOWN)
+    pieces = wanted.where(np.argsort(wanted.first, kind="stable")).cut(runs.first, runs.last)
+    inside = pieces.where(pieces.code != ABSENT)
+    return Ordered(inside.first, inside.last, runs.code[inside.query], runs.order[inside.query])

@@ -18,11 +18,10 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import Pieces, Runs
+from ledger.store.delta.model.run_algebra import Pieces
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.snapshot import Loaded, in_order, load
+from ledger.store.delta.state.snapshot import Loaded, load
 from ledger.store.delta.verbs.output_tables import OutputTables
 
 
@@ -96,9 +95,9 @@ class Outputs:
                 )
             new = {code: lanes.code(output.begin(lanes.record(code), table, identifier)) for code in parts}
             code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)
-            over = in_order(Runs(pieces.first, pieces.last, code))
-            events.add("writing", lanes.record(over.code[0]), over)
-            return loaded.plan(over, events, lambda version: identifier)
+            replacement = pieces.coded(code).in_order()
+            events.add("writing", lanes.record(replacement.code[0]), replacement)
+            return loaded.plan(replacement, events, lambda version: identifier)
 
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
@@ -122,9 +121,7 @@ class Outputs:
 
     def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
         loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
-        first = loaded.lanes.positions(runs["lane"], runs["segment"], runs["first_seq"])
-        last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
-        return loaded, run_algebra.cut(loaded.lanes.runs, first, last)
+        return loaded, loaded.lanes.cut(runs)
 
     def decide_doubts(
         self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
@@ -157,15 +154,14 @@ class Outputs:
                 return code
             return lanes.code(output.decided(record, written=written, now=loaded.now))
 
-        doubtful = lanes.per_code(runs.code, asked, bool)
-        if doubtful.any():
-            new = {code: answered(code) for code in set(runs.code[doubtful].tolist())}
-            code = np.array([new[code] for code in runs.code[doubtful].tolist()], dtype=np.int64)
-            over = Runs(runs.first[doubtful], runs.last[doubtful], code)
-            deleted = lanes.per_code(over.code, lambda r: r.deleted_at is not None, bool)
-            if deleted.any():
-                events.add("deleted", lanes.record(over.code[deleted][0]), run_algebra.where(over, deleted))
-            lanes.supersede(over)
+        doubtful = runs.where(lanes.per_code(runs.code, asked, bool))
+        if len(doubtful):
+            new = {code: answered(code) for code in set(doubtful.code.tolist())}
+            replacement = doubtful.coded(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
+            deleted = replacement.where(lanes.per_code(replacement.code, lambda r: r.deleted_at is not None, bool))
+            if len(deleted):
+                events.add("deleted", lanes.record(deleted.code[0]), deleted)
+            lanes.supersede(replacement)
         if len(silent) > 1:
             return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
         return next(iter(silent.values()), None)
@@ -188,9 +184,9 @@ def _recording(
 ) -> Plan[None]:
     """The plan that records what `rule` answers about each piece, where it answers something."""
     lanes, events = loaded.lanes, Events()
-    open_ones = lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool)
-    code = lanes.per_code(pieces.code[open_ones], lambda r: lanes.code(rule(r) or r), np.int64)
-    over = in_order(Runs(pieces.first[open_ones], pieces.last[open_ones], code))
-    if event and len(over.first):
-        events.add(event, lanes.record(over.code[0]), over)
-    return loaded.plan(over, events, lambda version: None)
+    open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
+    code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
+    replacement = open_ones.coded(code).in_order()
+    if event and len(replacement):
+        events.add(event, lanes.record(replacement.code[0]), replacement)
+    return loaded.plan(replacement, events, lambda version: None)

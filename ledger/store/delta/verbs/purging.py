@@ -15,11 +15,10 @@ from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine
-from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.listing import Stocks
-from ledger.store.delta.state.snapshot import in_order, load
+from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import GONE_STATES
 
 
@@ -60,14 +59,13 @@ class Purger:
             lanes = loaded.lanes
             intervals.require_purge(queue.name, lanes.purged_at, limits, interval, loaded.now)
             _, _, pieces, state = loaded.look(self._stocks)
-            alive = ~np.isin(state, GONE_STATES)
-            code = lanes.per_code(pieces.code[alive], lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
-            over = in_order(Runs(pieces.first[alive], pieces.last[alive], code))
-            events.add("purged", UNTOUCHED, over)
-            count = int(run_algebra.lengths(over.first, over.last).sum())
+            alive = pieces.where(~np.isin(state, GONE_STATES))
+            code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
+            replacement = alive.coded(code).in_order()
+            events.add("purged", UNTOUCHED, replacement)
             if noted:
                 lanes.purged_at = loaded.now
-            return loaded.plan(over, events, lambda version: count, (0,), always=noted)
+            return loaded.plan(replacement, events, lambda version: replacement.count, (0,), always=noted)
 
         return self._transactions.run("purge", "visibility", queue.id, decide)
 
@@ -77,7 +75,7 @@ class Purger:
         def decide(losses: int) -> Plan[None]:
             loaded = load(self._engine, self._settings, queue, clock, (0,))
             loaded.lanes.purged_at = loaded.now
-            return loaded.plan(run_algebra.empty_runs(), Events(), lambda version: None, (0,), always=True)
+            return loaded.plan(Runs.empty(), Events(), lambda version: None, (0,), always=True)
 
         self._transactions.run("purge", "visibility", queue.id, decide)
 

@@ -18,8 +18,7 @@ from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.state import Record, came
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
+from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.listing import Stocks
 
@@ -49,27 +48,26 @@ class Reader:
         found: list[StoredMessage] = []
         numbers: list[int] = []
         names = grant.runs["segment"].unique()
-        sort = np.argsort(_places(grant.runs, names, "first_seq"), kind="stable")
-        runs = grant.runs.take(pa.array(sort))
-        first = _places(runs, names, "first_seq")
-        last = first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy()
-        lengths = run_algebra.lengths(grant.runs["first_seq"].to_numpy(), grant.runs["last_seq"].to_numpy())
-        begins = (np.cumsum(lengths) - lengths)[sort]
+        # The code of a run is its row's number in the grant.
+        runs = Runs.from_arrow(grant.runs, _segment(grant.runs, names), np.arange(grant.runs.num_rows))
+        begins = np.cumsum(runs.lengths) - runs.lengths
+        runs = runs.where(np.argsort(runs.first, kind="stable"))
         order = None if grant.order is None else grant.order.to_numpy()
-        lanes = runs["lane"].to_pylist()
+        lanes = grant.runs["lane"].to_pylist()
         recorded = [
             Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
-            for row in runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
+            for row in grant.runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
         ]
-        for where, lowest, highest in self._reads(runs):
+        for where, lowest, highest in self._reads(grant.runs):
             rows = self._engine.messages(where, COLUMNS, lowest, highest)
-            place = _places(rows, names, "seq")
-            run = np.searchsorted(first, place, "right") - 1
-            granted = (run >= 0) & (place <= last[run])
-            for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), run[granted].tolist()):
+            place = positions(_segment(rows, names), rows["seq"].to_numpy())
+            run = np.searchsorted(runs.first, place, "right") - 1
+            granted = (run >= 0) & (place <= runs.last[run])
+            mine = runs.where(run[granted])
+            for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), mine.code.tolist()):
                 found.append(_stored(row, lanes[at], recorded[at]))
             if order is not None:
-                numbers += order[begins[run[granted]] + place[granted] - first[run[granted]]].tolist()
+                numbers += order[begins[mine.code] + place[granted] - mine.first].tolist()
         if order is not None:
             return [found[at] for at in np.argsort(numbers)]
         found.sort(key=lambda m: (came(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
@@ -110,11 +108,10 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
         yield some, lowest, highest
 
 
-def _places(rows: pa.Table, names: pa.Array, ordinal: str) -> np.ndarray:
-    """A number for each row that counts up by segment, in the order of `names`, and then by ordinal."""
-    segment = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
-    places: np.ndarray = (segment << SEGMENT_SHIFT) + rows[ordinal].to_numpy()
-    return places
+def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
+    """The number of each row's segment in `names`."""
+    numbers: np.ndarray = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
+    return numbers
 
 
 def _stored(row: dict[str, Any], lane: int, record: Record) -> StoredMessage:

@@ -19,7 +19,6 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord, Received, Request
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
-from ledger.store.delta.model import run_algebra
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order
 from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
@@ -27,7 +26,7 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing, Stocks
 from ledger.store.delta.state.receivable import receivable
-from ledger.store.delta.state.snapshot import Loaded, in_order
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.state.statuses import INDEX
 from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused
 from ledger.store.delta.verbs.moving import Move, load_beside, move
@@ -67,12 +66,12 @@ class Receiver:
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
             found, buried = self._fresh(loaded, fresh, targets, undecided, losses, events)
             parts = [(known | found)[n] for n in range(len(requests))]
-            over = in_order(run_algebra.concatenated([*(part.runs for part in parts), buried.leaving]))
+            replacement = Runs.concatenated([*(part.runs for part in parts), buried.leaving]).in_order()
             arriving = {target.id: buried.arriving for target in targets}
             answer = lambda version: [part.answer(version) for part in parts]  # noqa: E731
             # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
-            always = any(len(part.runs.first) for part in known.values())
-            return loaded.plan(over, events, answer, meeting, arriving, always=always)
+            always = any(len(part.runs) for part in known.values())
+            return loaded.plan(replacement, events, answer, meeting, arriving, always=always)
 
         return self._transactions.run("receive", "visibility", queue.id, decide)
 
@@ -86,25 +85,24 @@ class Receiver:
         events: Events,
     ) -> tuple[dict[int, Part], Move]:
         """What each of the requests, which have a new receipt each, is granted; and what is buried meanwhile."""
-        nothing = Move(run_algebra.empty_runs(), run_algebra.empty_runs())
+        nothing = Move(Runs.empty(), Runs.empty())
         if not requests:
             return {}, nothing
         fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
         lanes, seen = loaded.lanes, loaded.look(self._stocks)
-        held = seen.state == INDEX[Status.IN_FLIGHT]
-        in_flight = int(run_algebra.lengths(seen.pieces.first[held], seen.pieces.last[held]).sum())
+        in_flight = seen.pieces.where(seen.state == INDEX[Status.IN_FLIGHT]).count
         asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:
             most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if targets else None
-        runs, order = receivable(loaded, seen, self._groups)
+        runs = receivable(loaded, seen, self._groups)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
-        buried = self._bury(loaded, seen.listing, targets, _sorted(runs, dead), events)
-        alive, order = run_algebra.where(runs, ~dead), order[~dead]
+        buried = self._bury(loaded, seen.listing, targets, runs.where(dead).in_order(), events)
+        alive = runs.where(~dead)
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
-        deal = Deal(run_algebra.where(alive, some), order[some], TURN_SHIFT if fifo else None)
+        deal = Deal(alive.where(some), TURN_SHIFT if fifo else None)
         parts = {}
         for n, (request, receipt_id) in requests.items():
             try:
@@ -112,10 +110,11 @@ class Receiver:
             except OverLimit as error:
                 parts[n] = refused(error)
                 continue
-            chosen, order = deal.take(most)
+            chosen = deal.take(most)
+            order = chosen.order if fifo else None
             events.expired(lanes, chosen)
-            parts[n] = granted(loaded, chosen, request, receipt_id, order if fifo else None, undecided, events)
-            in_flight += int(run_algebra.lengths(chosen.first, chosen.last).sum())
+            parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events)
+            in_flight += chosen.count
         return parts, buried
 
     def _targets(self, queue: QueueRecord) -> list[QueueRecord]:
@@ -128,8 +127,8 @@ class Receiver:
     def _bury(
         self, loaded: Loaded, listing: Listing, targets: Sequence[QueueRecord], dead: Runs, events: Events
     ) -> Move:
-        if not targets or not len(dead.first):
-            return Move(run_algebra.empty_runs(), run_algebra.empty_runs())
+        if not targets or not len(dead):
+            return Move(Runs.empty(), Runs.empty())
         fifo = is_fifo(loaded.queue.attributes)
         target = targets[0]
         arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo, target=target.id)  # noqa: E731
@@ -142,10 +141,9 @@ def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None,
         return None
     lanes = loaded.lanes
     again = _same_attempt(lanes, request.attempt_id, request.timeout, loaded.now)
-    if len(again.first):
+    if len(again):
         try:
-            count = int(run_algebra.lengths(again.first, again.last).sum())
-            require_asked(request.attempt_id, count, request.maximum)
+            require_asked(request.attempt_id, again.count, request.maximum)
         except InvalidParameterValue as error:
             return refused(error)
         events.add("granted again", lanes.record(again.code[0]), again)
@@ -169,8 +167,8 @@ def _meeting(queue: QueueRecord, attempts: Collection[str]) -> tuple[int, ...]:
 
 def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *, fifo: bool) -> np.ndarray:
     """A mask: the runs in the lanes that the claim is to be made of."""
-    lane_of = lanes.lanes(runs.first)
-    messages = np.bincount(lane_of, run_algebra.lengths(runs.first, runs.last)).astype(np.int64)
+    lane_of = lanes.lanes(runs)
+    messages = np.bincount(lane_of, runs.lengths).astype(np.int64)
     if fifo:
         chosen = choose_lanes_in_order(np.flatnonzero(messages).tolist(), losses)
     else:
@@ -184,10 +182,5 @@ def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs
     if mine.any():
         last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[mine].tolist())
         mine &= lanes.per_code(lanes.runs.code, lambda r: r.receipt_id == last, bool)
-    runs = run_algebra.where(lanes.runs, mine)
-    code = lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64)
-    return runs._replace(code=code)
-
-
-def _sorted(runs: Runs, mask: np.ndarray) -> Runs:
-    return in_order(run_algebra.where(runs, mask))
+    runs = lanes.runs.where(mine)
+    return runs.coded(lanes.per_code(runs.code, lambda r: lanes.code(visibility.restart(r, timeout, now)), np.int64))

@@ -16,17 +16,16 @@ from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome, Receipts, Verb
 from ledger.settings import Settings
-from ledger.store import OUTCOME_RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
+from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
 from ledger.store import decide as decided
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Stocks
-from ledger.store.delta.state.snapshot import Loaded, in_order, load
+from ledger.store.delta.state.snapshot import Loaded, load
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, came_at
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -87,20 +86,20 @@ class DeltaStore:
             lanes, events = loaded.lanes, Events()
             wishes = []
             for action in actions:
-                pieces, outcome_of, new_code = _act_pieces(lanes, action), {}, {}
+                pieces, outcome_of, new_code = lanes.cut(action.runs), {}, {}
                 for code in dict.fromkeys(pieces.code.tolist()):
                     record = lanes.record(code)
                     outcome_of[code], record = decided(queue, action, record, limits, receipts, loaded.now)
                     new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
                 change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
-                wishes.append((action, pieces, outcome_of, in_order(change)))
-            over, contradicted = run_algebra.laid_together([change for *_, change in wishes])
+                wishes.append((action, pieces, outcome_of, change.in_order()))
+            replacement, contradicted = laid_together([change for *_, change in wishes])
             answers = []
             for action, pieces, outcome_of, change in wishes:
-                refused, done = run_algebra.parted(change, contradicted)
+                refused, done = change.parted(contradicted)
                 answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
                 events.acted(action, lanes, done)
-            return loaded.plan(over, events, lambda version: answers, (0,) if counted else ())
+            return loaded.plan(replacement, events, lambda version: answers, (0,) if counted else ())
 
         return self.transactions.run("act", "visibility", queue.id, decide)
 
@@ -121,11 +120,10 @@ class DeltaStore:
             new = lanes.per_code(pieces.code, back, np.int64)
             changed = new != pieces.code
             changed &= came_at(lanes, stock, pieces) > queue.retention.expired(loaded.now)
-            over = in_order(Runs(pieces.first[changed], pieces.last[changed], new[changed]))
+            replacement = pieces.coded(new).where(changed).in_order()
             events = Events()
-            events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), over)
-            count = int(run_algebra.lengths(over.first, over.last).sum())
-            return loaded.plan(over, events, lambda version: count)
+            events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), replacement)
+            return loaded.plan(replacement, events, lambda version: replacement.count)
 
         return self.transactions.run("restore", "visibility", queue.id, decide)
 
@@ -139,20 +137,20 @@ class DeltaStore:
             undecided = self.outputs.decide_doubts(loaded, events, only=loaded.lanes.record(code))
             if undecided is not None:
                 raise undecided
-            at, code = self._find(queue, loaded, message_id)
+            found, code = self._find(queue, loaded, message_id)
             record = visibility.lock(loaded.lanes.record(code), timeout, loaded.now)
-            over = run_algebra.empty_runs() if record is None else Runs(at, at, np.array([loaded.lanes.code(record)]))
+            replacement = Runs.empty() if record is None else found.coded(loaded.lanes.code(record))
             if record is not None:
-                events.add("locked", record, over)
-            return loaded.plan(over, events, lambda version: record is not None)
+                events.add("locked", record, replacement)
+            return loaded.plan(replacement, events, lambda version: record is not None)
 
         return self.transactions.run("lock", "visibility", queue.id, decide)
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """Two small reads, no commit."""
         loaded = self._load(queue, None, self._lanes_of(queue, message_id))
-        at, code = self._find(queue, loaded, message_id)
-        lane = int(loaded.lanes.lanes(at)[0])
+        found, code = self._find(queue, loaded, message_id)
+        lane = int(loaded.lanes.lanes(found)[0])
         return Reader(self.engine, self.stocks).message(queue, lane, message_id, loaded.lanes.record(code))
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
@@ -160,13 +158,13 @@ class DeltaStore:
         loaded = self._load(queue, clock)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
-        runs = run_algebra.where(lanes.runs, mine)
+        runs = lanes.runs.where(mine)
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
         _, stock, pieces, state = self._load(queue, clock).look(self.stocks)
-        counted = np.bincount(state, run_algebra.lengths(pieces.first, pieces.last), len(STATES)).astype(np.int64)
+        counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
         sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
         return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
@@ -181,48 +179,39 @@ class DeltaStore:
         home = self.stocks.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
-    def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[np.ndarray, int]:
-        """A message's place on the axis, and the code of what is recorded about it."""
+    def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
+        """A message as a run, and the code of what is recorded about it."""
         segment, seq = ids.place(message_id)
         home, lanes = self.stocks.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
         if home is not None and seq <= home[2] and (own or lanes.knows(segment)):
             lane = home[1] if own else lanes.lane_of_segment(segment)
-            at = lanes.positions([lane], pa.array([segment]), [seq])
-            code = int(run_algebra.cut(lanes.runs, at, at).code[0])
+            found = lanes.cut(pa.table([[lane], [segment], [seq], [seq]], schema=RUNS))
+            code = int(found.code[0])
             if lanes.record(code).moved_to is None and (own or code != ABSENT):
-                return at, code
+                return found, code
         raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
 
     def _outcomes(
         self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome], refused: Runs
     ) -> pa.Table:
         """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
-        parts = run_algebra.cut(refused, pieces.first, pieces.last)
-        pieces = Pieces(parts.query, parts.first, parts.last, pieces.code[parts.query])
-        outcome = np.array([outcome_of[code].value for code in pieces.code.tolist()], dtype=object)
-        unknown = pieces.code == ABSENT
+        parts = refused.cut(pieces.first, pieces.last)
+        runs = parts.coded(pieces.code[parts.query])
+        outcome = np.array([outcome_of[code].value for code in runs.code.tolist()], dtype=object)
+        unknown = runs.code == ABSENT
         if unknown.any():
             # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
             exists = self.stocks.newest().segments()
-            dropped = np.array([name not in exists for name in lanes.segments])[
-                pieces.first >> run_algebra.SEGMENT_SHIFT
-            ]
+            dropped = np.array([name not in exists for name in lanes.segments])[runs.segment]
             gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
             outcome[unknown & dropped] = gone.value
         outcome[parts.code != ABSENT] = Outcome.CONTRADICTED.value
-        columns = [*lanes.table(pieces.first, pieces.last), pa.array(outcome, pa.string())]
+        columns = [*lanes.to_arrow(runs), pa.array(outcome, pa.string())]
         return pa.table(columns, schema=OUTCOME_RUNS)
-
-
-def _act_pieces(lanes: Lanes, action: Action) -> Pieces:
-    runs = action.runs
-    first = lanes.positions(runs["lane"], runs["segment"], runs["first_seq"])
-    return run_algebra.cut(lanes.runs, first, first + runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy())
 
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
     """The pieces whose code changes, with their new codes."""
-    changed = np.isin(pieces.code, list(new_code))
-    code = np.array([new_code[c] for c in pieces.code[changed].tolist()], dtype=np.int64)
-    return Runs(pieces.first[changed], pieces.last[changed], code)
+    changed = pieces.where(np.isin(pieces.code, list(new_code)))
+    return changed.coded(np.array([new_code[c] for c in changed.code.tolist()], dtype=np.int64))

@@ -20,12 +20,11 @@ from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
-from ledger.store.delta.model import run_algebra
-from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, Runs
+from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.lane_records import EDITS, Lanes, head
 from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.snapshot import in_order, load
+from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import came_at, existing
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -124,21 +123,20 @@ class Tidying:
         old, before = lanes.runs, self._before
         exists = listing.segments()
         known = np.array([name in exists for name in lanes.segments], dtype=bool)
-        keep = known[old.first >> SEGMENT_SHIFT] if len(old.first) else np.zeros(0, dtype=bool)
         faded = lanes.code(Record(deleted_at=before))
         fade = lambda r: faded if r.deleted_at is not None and r.deleted_at < before else lanes.code(r)  # noqa: E731
         code = lanes.per_code(old.code, fade, np.int64)
-        new = run_algebra.join(Runs(old.first[keep], old.last[keep], code[keep]))
-        joined = len(old.first) - len(new.first)
+        new = old.coded(code).where(known[old.segment]).joined()
+        joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
         expired = _expired(lanes, listing, queue.expired_before, now, only)
-        if not joined and not receipts.any() and not len(expired.first):
+        if not joined and not receipts.any() and not len(expired):
             return old, 0
-        return run_algebra.paint(new, expired._replace(code=np.full(len(expired.first), faded))), joined
+        return new.paint(expired.coded(faded)), joined
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
         until = queue.retention.expired(at)
-        return until > queue.expired_before and len(_expired(lanes, listing, until, at, None).first) > 0
+        return until > queue.expired_before and len(_expired(lanes, listing, until, at, None)) > 0
 
     def _delete(self, queue: str, predicate: str) -> None:
         metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
@@ -150,8 +148,8 @@ def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | N
     stock, pieces = existing(lanes, listing, now, until)
     chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (came_at(lanes, stock, pieces) <= until)
     if only is not None:
-        chosen &= lanes.lanes(pieces.first) == only
-    return in_order(Runs(pieces.first[chosen], pieces.last[chosen], np.zeros(int(chosen.sum()), dtype=np.int64)))
+        chosen &= lanes.lanes(pieces) == only
+    return pieces.where(chosen).coded(0).in_order()
 
 
 def _is_free(record: Record, now: int) -> bool:

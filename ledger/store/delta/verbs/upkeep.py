@@ -15,7 +15,6 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import Where, literal, tuple_of
-from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing, Stock
@@ -156,7 +155,7 @@ class Upkeep:
             lanes = Lanes(queue, rows.filter(pc.equal(rows["queue"], queue)))
             pieces = existing(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
             kept = ~lanes.per_code(pieces.code, lambda r: is_final(r, before), bool)
-            needed |= {lanes.segments[place] for place in set((pieces.first[kept] >> SEGMENT_SHIFT).tolist())}
+            needed |= {lanes.segments[place] for place in set(pieces.segment[kept].tolist())}
         return [segment for segment in droppable if segment.name not in needed]
 
     def _drop(self, queue: str, segments: list[Segment]) -> None:
