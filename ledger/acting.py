@@ -1,13 +1,13 @@
-"""What a Queue does through receipt handles: delete, change the visibility, settle; of one, of many, of a table."""
+"""Acting through receipt handles: delete, change the visibility, settle; of one, of many, of a table."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from ledger.dead_letters import DeadLetters
-from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.access import Access
+from ledger.errors import InvalidParameterValue
 from ledger.handles import HandleList, Wish, handles_of, outcome_table, wishes_of_list, wishes_of_table
 from ledger.results import HandleOutcome
 from ledger.rules import attributes as attribute_rules
@@ -15,132 +15,98 @@ from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
-from ledger.settling import Settling
-from ledger.store import Action
-from ledger.tabular import ArrowTable, arrow_table, is_spark
+from ledger.store import Action, QueueRecord
+from ledger.tabular import arrow_table, is_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-    from ledger.ending import LiveClaims
-    from ledger.settling import Handles, HandleSequence, Outcomes, Timeouts
-    from ledger.store.delta.verbs.output_writes import Outputs
+    from ledger.handles import Handles, Outcomes, Timeouts
 
 FIELD = "ReceiptHandle"
 
 
-class Acting(DeadLetters, Settling):
-    """The part of a Queue that acts through receipt handles."""
+def act(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
+    """Does all actions in one commit; answers OUTCOME_RUNS for each. What they end of claims that came from this very
+    access, these claims know as ended by themselves."""
+    limits = attribute_rules.limits_of(record.attributes)
+    receipts = attribute_rules.receipts_of(record.attributes)
+    with contextlib.ExitStack() as stack:
+        # A claim's own verbs say for themselves what they end.
+        ending = [
+            (number, stack.enter_context(own.ending(action.runs)))
+            for number, action in enumerate(actions)
+            if not action.whole_claim and action.ends
+            for own in access.endings.of(action.receipt_id)
+        ]
+        answers = access.store.act(record, actions, limits, receipts, access.clock)
+        for number, one in ending:
+            one.answered(answers[number])
+        return answers
 
-    #: Those that it handed out.
-    _claims: LiveClaims
 
-    @overload
-    def delete(self, receipt_handles: str) -> None: ...
-    @overload
-    def delete(self, receipt_handles: HandleSequence) -> list[HandleOutcome]: ...
-    @overload
-    def delete(self, receipt_handles: DataFrame) -> DataFrame: ...
-    @overload
-    def delete(self, receipt_handles: ArrowTable) -> pa.Table: ...
-    def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
-        """Acknowledges messages, in one commit.
+def delete_one(access: Access, handle: str) -> None:
+    """See Queue.delete."""
+    _act_on_one(access, access.record(), Wish(handle, Verb.DELETE))
 
-        One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
-        A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
-        receipt_handle, action, outcome, error_code and error_message (strings; both null for a success), a row per
-        distinct handle; it is evaluated once, and the outcomes are of the very handles that were acted on. An Arrow
-        table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): a pyarrow.Table of the
-        same columns, a row for each row, in order; needs no Spark.
-        Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
-        """
-        if isinstance(receipt_handles, str):
-            self._act_on_one(Wish(receipt_handles, Verb.DELETE))
-            return None
-        # For `_settled` None is nothing to delete.
-        return self._settled(handles_of(FIELD, None) if receipt_handles is None else receipt_handles, None, None, None)
 
-    @overload
-    def change_visibility(self, receipt_handles: str, visibility_timeout: int) -> None: ...
-    @overload
-    def change_visibility(
-        self, receipt_handles: HandleSequence, visibility_timeout: int | Sequence[int]
-    ) -> list[HandleOutcome]: ...
-    @overload
-    def change_visibility(self, receipt_handles: DataFrame, visibility_timeout: int | str) -> DataFrame: ...
-    @overload
-    def change_visibility(self, receipt_handles: ArrowTable, visibility_timeout: int | str) -> pa.Table: ...
-    def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
-        """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
+def change_one(access: Access, handle: str, timeout: Any) -> None:
+    """See Queue.change_visibility."""
+    record = access.record()
+    seconds = bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
+    _act_on_one(access, record, Wish(handle, Verb.CHANGE, seconds))
 
-        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
-        or one per handle) and a table (with one timeout, or the name of a column of them): outcomes, as `delete`. One
-        of several timeouts that is out of bounds, or null, fails its own handle only (M2).
-        """
-        if isinstance(receipt_handles, str):
-            limits = attribute_rules.limits_of(self._record().attributes)
-            seconds = bounds.visibility_timeout(visibility_timeout, limits)
-            self._act_on_one(Wish(receipt_handles, Verb.CHANGE, seconds))
-            return None
-        if visibility_timeout is None:
-            raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
-        return self._settled(None, None, _read(receipt_handles), visibility_timeout)
 
-    def _settled(
-        self, delete: Handles | None, release: Handles | None, extend: Handles | None, timeout: Timeouts | None
-    ) -> Outcomes:
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        if timeout is None:
-            timeout = int(record.attributes["VisibilityTimeout"])
-        given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
-        parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
-        _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
-        if any(is_spark(handles) for _, handles, _ in parts):
-            asked = self._spark().wishes(record, parts, limits)
-            return asked.outcomes(self._act(asked.actions))
-        wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
-        outcomes = self._act_on_list(wishes, limits)
-        return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
+def delete_many(access: Access, handles: Handles) -> Outcomes:
+    """See Queue.delete."""
+    # For `settle` None is nothing to delete.
+    return settle(access, delete=handles_of(FIELD, None) if handles is None else handles)
 
-    # What claims use.
 
-    def _act(self, actions: Sequence[Action]) -> list[pa.Table]:
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        receipts = attribute_rules.receipts_of(record.attributes)
-        with contextlib.ExitStack() as stack:
-            # A claim's own verbs say for themselves what they end.
-            ending = [
-                (number, stack.enter_context(claim.own_endings.ending(action.runs)))
-                for number, action in enumerate(actions)
-                if not action.whole_claim and action.ends
-                for claim in self._claims.of(action.receipt_id)
-            ]
-            answers = self._store.act(record, actions, limits, receipts, self._clock)
-            for number, one in ending:
-                one.answered(answers[number])
-            return answers
+def change_many(access: Access, handles: Handles, timeout: Timeouts) -> Outcomes:
+    """See Queue.change_visibility."""
+    if timeout is None:
+        raise InvalidParameterValue("VisibilityTimeout", None, "Must be seconds", "0 releases.")
+    return settle(access, extend=_read(handles), timeout=timeout)
 
-    def _outputs(self) -> Outputs:
-        outputs: Outputs | None = getattr(self._store, "outputs", None)
-        if outputs is None:
-            raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
-        return outputs
 
-    def _act_on_list(self, wishes: Sequence[Wish], limits: bounds.Limits) -> list[HandleOutcome]:
-        asked = HandleList(self._made, wishes, limits)
-        return asked.outcomes(self._act(asked.actions)) if asked.actions else asked.outcomes([])
+def settle(
+    access: Access,
+    delete: Handles | None = None,
+    release: Handles | None = None,
+    extend: Handles | None = None,
+    timeout: Timeouts | None = None,
+) -> Outcomes:
+    """See Settling.settle."""
+    record = access.record()
+    limits = attribute_rules.limits_of(record.attributes)
+    if timeout is None:
+        timeout = int(record.attributes["VisibilityTimeout"])
+    given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]
+    parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
+    _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
+    if any(is_spark(handles) for _, handles, _ in parts):
+        asked = access.spark().wishes(record, parts, limits)
+        return asked.outcomes(act(access, record, asked.actions))
+    wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
+    outcomes = _act_on_list(access, record, wishes, limits)
+    return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
-    def _act_on_one(self, wish: Wish) -> None:
-        record = self._record()
-        decode(wish.handle, record.id)
-        limits = attribute_rules.limits_of(record.attributes)
-        outcome = Outcome(self._act_on_list([wish], limits)[0].outcome)
-        error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
-        if error is not None:
-            raise error
+
+def _act_on_list(
+    access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits
+) -> list[HandleOutcome]:
+    asked = HandleList(record, wishes, limits)
+    return asked.outcomes(act(access, record, asked.actions)) if asked.actions else asked.outcomes([])
+
+
+def _act_on_one(access: Access, record: QueueRecord, wish: Wish) -> None:
+    decode(wish.handle, record.id)
+    limits = attribute_rules.limits_of(record.attributes)
+    outcome = Outcome(_act_on_list(access, record, [wish], limits)[0].outcome)
+    error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
+    if error is not None:
+        raise error
 
 
 def _read(handles: Any) -> Any:

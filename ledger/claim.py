@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ledger.access import Access
+from ledger.acting import act
 from ledger.clock import instant
 from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
@@ -22,13 +24,12 @@ from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.visibility import Outcome, Verb
 from ledger.settling import Settling
-from ledger.store import RUNS, Action, Grant, count_messages
+from ledger.store import RUNS, Action, Grant, QueueRecord, count_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ledger.queue import Queue
-    from ledger.settling import Handles, Outcomes, Timeouts
+    from ledger.handles import Handles
     from ledger.tabular import ArrowTable
 
 
@@ -43,19 +44,21 @@ class Claim(Settling):
     the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
     one. (Claims of one `receive_many`, which have no message in common, share it.)
     `error`: of a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
+    `grant` is what the store granted, None when empty, and `access` what its verbs act through: for tools and tests.
     """
 
     def __init__(
-        self, queue: Queue, grant: Grant | None, visibility_timeout: int, error: LedgerError | None = None
+        self, access: Access, grant: Grant | None, visibility_timeout: int, error: LedgerError | None = None
     ) -> None:
-        self._queue, self._grant, self.visibility_timeout, self.error = queue, grant, visibility_timeout, error
+        super().__init__(access)
+        self.grant, self.visibility_timeout, self.error = grant, visibility_timeout, error
         self.receipt_id = grant.receipt_id if grant else None
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        self.own_endings = OwnEndings()
+        self._endings = OwnEndings(self.receipt_id)
         if grant:
-            queue._claims.add(self)
+            access.endings.add(self._endings)
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -67,48 +70,50 @@ class Claim(Settling):
         return iter(self.messages())
 
     def __repr__(self) -> str:
-        return f"Claim({self.count} messages of {self._queue.name!r}, receipt {self.receipt_id}, until {self.deadline})"
+        return f"Claim({self.count} messages of {self.access.name!r}, receipt {self.receipt_id}, until {self.deadline})"
 
     @property
     def deadline(self) -> datetime | None:
         """When the messages become visible again, as of the last extension through this object."""
-        return instant(self._visible_at) if self._grant else None
+        return instant(self._visible_at) if self.grant else None
 
     @property
     def dataframe(self) -> DataFrame:
         """The messages, a row each: message_id, body (string), message_attributes (map), sent_at, first_received_at
         (timestamp), receive_count (int), receipt_handle, sender_id (string). Lazy and without an order; needs Spark."""
-        return self._queue._spark().messages(self._queue._record(), self._grant)
+        return self.access.spark().messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:
         """The messages as a list, oldest first, on FIFO queues in the order in which `Queue.receive` granted them; for
         claims that fit in memory. Needs no Spark."""
-        if self._grant is None:
+        if self.grant is None:
             return []
-        record, now = self._queue._record(), self._queue._clock()
-        stored = self._queue._store.read(record, self._grant)
-        return [public_message(record, message, now, self.receipt_id, self._queue._account) for message in stored]
+        record, now = self.access.record(), self.access.clock()
+        stored = self.access.store.read(record, self.grant)
+        account = self.access.settings.account
+        return [public_message(record, message, now, self.receipt_id, account) for message in stored]
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
         """The deadline becomes so many seconds from now (default: the claim's timeout). Costs the same for any size.
 
         Raises LeaseLost when nothing of the claim is held any more, InvalidParameterValue beyond the ceiling (V7).
         """
-        return self._extend(self.visibility_timeout if visibility_timeout is None else visibility_timeout)
+        timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
+        return self._extend(self.access.record(), timeout)
 
     def check(self) -> None:
         """Looks whether anything of the claim is still held, and changes nothing. Raises LeaseLost when nothing is, of
         what was not settled through this object: it ran out, or others received, released or deleted it."""
-        if self._grant is None:
+        if self.grant is None:
             return
-        left = self.own_endings.outside(self._grant.runs)
-        queue = self._queue
-        if left and queue._store.held(queue._record(), self._grant.receipt_id, queue._clock) is None:
+        left = self._endings.outside(self.grant.runs)
+        access = self.access
+        if left and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
             raise self._lost(left)
 
     def release(self) -> Settled:
         """Gives back all that is still held, at once. Raises LeaseLost when there is nothing left to give back."""
-        return self._settle(Verb.CHANGE, 0)
+        return self._act(self.access.record(), Verb.CHANGE, 0)
 
     def delete(self) -> Settled:
         """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
@@ -116,7 +121,7 @@ class Claim(Settling):
         Raises LeaseLost when others hold, released or deleted all of it: its work was, or will be, done by somebody
         else. So do two holders of one receipt (two tasks with one attempt id) learn of each other.
         """
-        return self._settle(Verb.DELETE, 0)
+        return self._act(self.access.record(), Verb.DELETE, 0)
 
     def write(
         self,
@@ -146,15 +151,10 @@ class Claim(Settling):
         nothing was written. Raises OutputUnreadable when the table broke while it was written to: then nobody can tell,
         and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
         """
-        if self._grant is None:
+        if self.grant is None:
             return Settled(0, 0)
-        count = write_output(self._queue, self._grant, rows, table, messages, self.own_endings.ending)
+        count = write_output(self.access, self.grant, rows, table, messages, self._endings.ending)
         return Settled(count, 0)
-
-    def _settled(
-        self, delete: Handles | None, release: Handles | None, extend: Handles | None, timeout: Timeouts | None
-    ) -> Outcomes:
-        return self._queue._settled(delete, release, extend, timeout)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""
@@ -163,34 +163,34 @@ class Claim(Settling):
 
     def _beat(self, timeout: int) -> Beat:
         """Extends what is not hidden for longer anyway; whether it is the last time, at the ceiling (V7)."""
-        ceiling, now = self._ceiling(), self._queue._clock()
+        record = self.access.record()
+        ceiling, now = self._ceiling(record), self.access.clock()
         last = ceiling is not None and now + timeout * MILLISECONDS > ceiling
-        return Beat(self._extend(timeout, only_later=True).lost, last)
+        return Beat(self._extend(record, timeout, only_later=True).lost, last)
 
-    def _ceiling(self) -> int | None:
-        limits = attribute_rules.limits_of(self._queue._record().attributes)
-        most = limits.maximum_visibility_timeout
-        return None if most is None or self._grant is None else self._grant.received_at + most * MILLISECONDS
+    def _ceiling(self, record: QueueRecord) -> int | None:
+        most = attribute_rules.limits_of(record.attributes).maximum_visibility_timeout
+        return None if most is None or self.grant is None else self.grant.received_at + most * MILLISECONDS
 
-    def _extend(self, timeout: int, only_later: bool = False) -> Settled:
-        ceiling, now = self._ceiling(), self._queue._clock()
-        settled = self._settle(Verb.CHANGE, timeout, only_later)
-        if self._grant is not None:
+    def _extend(self, record: QueueRecord, timeout: int, only_later: bool = False) -> Settled:
+        ceiling, now = self._ceiling(record), self.access.clock()
+        settled = self._act(record, Verb.CHANGE, timeout, only_later)
+        if self.grant is not None:
             # Of the decision, which came later, this is the least.
             asked = now + timeout * MILLISECONDS
             self._visible_at = max(self._visible_at, min(asked, ceiling or asked)) if only_later else asked
-            self._grant = replace(self._grant, visible_at=self._visible_at)
+            self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
 
-    def _settle(self, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
-        limits = attribute_rules.limits_of(self._queue._record().attributes)
+    def _act(self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
+        limits = attribute_rules.limits_of(record.attributes)
         bounds.visibility_timeout(timeout, limits)
-        if self._grant is None:
+        if self.grant is None:
             return Settled(0, 0)
-        runs = self._grant.runs.select(RUNS.names)
-        action = Action(verb, self._grant.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
+        runs = self.grant.runs.select(RUNS.names)
+        action = Action(verb, self.grant.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
-        answer, elsewhere = self._acted(action)
+        answer, elsewhere = self._acted(record, action)
         by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
@@ -206,15 +206,15 @@ class Claim(Settling):
             raise self._lost(lost)
         return Settled(done, lost)
 
-    def _acted(self, action: Action) -> tuple[pa.Table, int]:
+    def _acted(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
         """The answer to an action on the whole claim, and how many messages others ended."""
         if not action.ends:
-            answer = self._queue._act([action])[0]
+            answer = act(self.access, record, [action])[0]
             # Looked at afterwards: what the body ends meanwhile is its own.
-            return answer, self.own_endings.outside(_of(answer, Outcome.SETTLED))
-        before = self.own_endings.copy()
-        with self.own_endings.ending(action.runs) as ending:
-            answer = self._queue._act([action])[0]
+            return answer, self._endings.outside(_of(answer, Outcome.SETTLED))
+        before = self._endings.copy()
+        with self._endings.ending(action.runs) as ending:
+            answer = act(self.access, record, [action])[0]
             ending.answered(answer)
         return answer, before.outside(_of(answer, Outcome.SETTLED))
 

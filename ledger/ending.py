@@ -10,7 +10,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +20,16 @@ from ledger.rules.message_id import SEQ_BOUND
 from ledger.rules.visibility import Outcome
 from ledger.store import RUNS, count_messages
 
-if TYPE_CHECKING:
-    from ledger.claim import Claim
-
 #: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
 class OwnEndings:
-    """What was deleted or released through one claim, as RUNS."""
+    """What was deleted or released through the claim that has this receipt, as RUNS."""
 
-    def __init__(self) -> None:
+    def __init__(self, receipt_id: str | None) -> None:
+        self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[object, pa.Table]()
 
     @contextlib.contextmanager
@@ -54,7 +51,7 @@ class OwnEndings:
 
     def copy(self) -> OwnEndings:
         """What was ended until now."""
-        copy = OwnEndings()
+        copy = OwnEndings(self.receipt_id)
         with self._lock:
             copy._parts = dict(self._parts)
         return copy
@@ -75,21 +72,21 @@ class Ending:
         self.done = outcomes.filter(pc.is_in(outcomes["outcome"], _DONE)).select(RUNS.names)
 
 
-class LiveClaims:
-    """The claims that came from a queue object, as long as somebody has them."""
+class LiveEndings:
+    """What was ended through the claims that came from a queue object, as long as somebody has these claims."""
 
     def __init__(self) -> None:
-        self._lock, self._claims = threading.Lock(), weakref.WeakSet["Claim"]()
+        self._lock, self._known = threading.Lock(), weakref.WeakSet[OwnEndings]()
 
-    def add(self, claim: Claim) -> None:
-        """Remembers a claim, weakly."""
+    def add(self, endings: OwnEndings) -> None:
+        """Remembers those of a claim, weakly."""
         with self._lock:
-            self._claims.add(claim)
+            self._known.add(endings)
 
-    def of(self, receipt_id: str) -> Sequence[Claim]:
-        """Those with this receipt."""
+    def of(self, receipt_id: str) -> Sequence[OwnEndings]:
+        """Those of the claims with this receipt."""
         with self._lock:
-            return [claim for claim in self._claims if claim.receipt_id == receipt_id]
+            return [endings for endings in self._known if endings.receipt_id == receipt_id]
 
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:

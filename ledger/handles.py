@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,21 @@ from ledger.rules.outcomes import error
 from ledger.rules.receipt_handle import ReceiptHandle, decode
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, QueueRecord
-from ledger.tabular import is_integer, is_text, listed, require_column
+from ledger.tabular import ArrowTable, is_integer, is_text, listed, require_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A list of receipt handles. Not any sequence: a text is one, too, and stands for a single handle.
+HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
+#: What needs no Spark: a list, or a table with a column `receipt_handle`.
+PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
+#: Many receipt handles: a list, or a table with a column `receipt_handle`.
+Handles: TypeAlias = "PlainHandles | DataFrame"
+#: An outcome for each of them, in the form that they were given in.
+Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
+#: In seconds: for all, for each of a list, or the name of a table's column.
+Timeouts: TypeAlias = "int | str | Sequence[int]"
 
 #: What an Arrow table of receipt handles is answered; a DataFrame's answer has the same columns.
 OUTCOMES = pa.schema(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ledger.access import Access
 from ledger.clock import Clock, system_clock
 from ledger.errors import LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.move_tasks import carry_on
@@ -34,7 +35,7 @@ class Ledger:
     """
 
     def __init__(self, store: Store, clock: Clock, settings: Settings, opened: Opened | None = None) -> None:
-        self.store, self._clock, self.settings, self._opened = store, clock, settings, opened
+        self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
 
     @classmethod
     def open(
@@ -98,7 +99,7 @@ class Ledger:
         name."""
         attribute_rules.queue_name(name, attributes)
         complete = attribute_rules.complete(attributes or {}, account=self.settings.account)
-        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self._clock)
+        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self.clock)
         there, asked = attribute_rules.answered(record.attributes), attribute_rules.answered(complete)
         for attribute in attributes or {}:
             if there.get(attribute) != asked.get(attribute):
@@ -119,7 +120,7 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Deletes the queue that has this name now, and all its messages; a queue made anew under the name is another
         one, and stays. Raises QueueDoesNotExist, also when another delete of the same queue was first."""
-        self.store.delete_queue(self.store.queue(name), self._clock)
+        self.store.delete_queue(self.store.queue(name), self.clock)
 
     def view(self, name: str, version: int | None = None) -> DataFrame:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.
@@ -133,7 +134,7 @@ class Ledger:
         opened, spark = self._on_spark("view")
         if name == "receipts":
             self.fill_receipts()
-        return open_view(spark, opened.engine, opened.locations, name, self._clock(), version)
+        return open_view(spark, opened.engine, opened.locations, name, self.clock(), version)
 
     def deploy_views(self, schema: str, prefix: str = "") -> list[str]:
         """Creates the analyst views in a schema of Spark's catalog, where they always tell the present state."""
@@ -159,8 +160,8 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         store = self._on_delta("upkeep").store
-        carry_on(store, self._clock)
-        return Upkeep(store, self._clock).run(vacuum)
+        carry_on(store, self.clock)
+        return Upkeep(store, self.clock).run(vacuum)
 
     def _on_delta(self, call: str) -> Opened:
         if self._opened is None:
@@ -175,4 +176,4 @@ class Ledger:
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None
-        return Queue(self.store, record, self._clock, frames, self.settings)
+        return Queue(Access(self.store, self.clock, self.settings, frames, record))

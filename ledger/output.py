@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ledger.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.output_messages import messages_of
 from ledger.rules import output
 from ledger.rules.location import Location
-from ledger.store import Grant, QueueRecord, count_messages
+from ledger.store import Grant, OutputWrites, QueueRecord, count_messages
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_values
@@ -24,16 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.clock import Clock
-    from ledger.queue import Queue
-    from ledger.store.delta.verbs.output_writes import Outputs
-
 
 #: In what the libraries say of a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
 
 
 def write_output(
-    queue: Queue,
+    access: Access,
     grant: Grant,
     rows: Any,
     table: object,
@@ -44,7 +42,7 @@ def write_output(
 
     `ending`: around what ends these messages (RUNS).
     """
-    outputs, record = queue._outputs(), queue._record()
+    outputs, record = access.store.outputs, access.record()
     writer = _SparkWriter(rows, table) if is_spark(rows) else _ArrowWriter(outputs, rows, table)
     if writer.place is not None:
         outputs.require_foreign(writer.place.text)
@@ -54,14 +52,14 @@ def write_output(
             location = writer.make().text
             outputs.require_foreign(location)
             with not_written(table):
-                table_id = outputs.tables.table_id(location)
+                table_id = outputs.table_id(location)
             with ending(runs):
-                _write(outputs, record, grant.receipt_id, writer, runs, location, table_id, queue._clock)
+                _write(outputs, record, grant.receipt_id, writer, runs, location, table_id, access.clock)
     return count_messages(runs)
 
 
 def _write(
-    outputs: Outputs,
+    outputs: OutputWrites,
     record: QueueRecord,
     receipt_id: str,
     writer: Writer,
@@ -78,9 +76,8 @@ def _write(
     failure = _failure(writer, location, identifier, said)
     outputs.step("written")
     # Whatever the writer was told, the table knows: an error may hide a commit that landed.
-    fenced = outputs.tables.committed(location, identifier) == output.FENCED
-    # As long as it takes: it holds no turn, so nobody waits for it.
-    if outputs.tables.written(location, identifier, patience=None):
+    fenced = outputs.is_fenced(location, identifier)
+    if outputs.is_written(location, identifier):
         outputs.finish(record, runs, identifier, clock)
         return
     outputs.undo(record, runs, identifier, clock)
@@ -157,7 +154,7 @@ class _ArrowWriter:
 
     needs_all = True
 
-    def __init__(self, outputs: Outputs, rows: Any, table: object) -> None:
+    def __init__(self, outputs: OutputWrites, rows: Any, table: object) -> None:
         known = arrow_table("rows", rows)
         if known is None:
             raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or an Arrow table")

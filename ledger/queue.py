@@ -1,48 +1,52 @@
-"""A queue: send, receive, look. What users call; the store does the work."""
+"""A queue: what users call. What it does is in modules of one job each; the store does the work."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ledger.acting import Acting
-from ledger.arrow_rows import SentTable, entries_of, sent_table
+from ledger import acting, dead_letters, queue_settings, receiving, sending
+from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
-from ledger.clock import Clock
-from ledger.ending import LiveClaims
-from ledger.entries import EntryList
-from ledger.errors import InvalidParameterValue, LedgerError, OutputUnreadable, OverLimit
+from ledger.errors import LedgerError
 from ledger.message import Message, public_message
-from ledger.results import SendOutcome
-from ledger.rules import attempts
+from ledger.move_tasks import MoveTasks
+from ledger.results import Counts, HandleOutcome, SendOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
-from ledger.rules import message as message_rules
-from ledger.settings import Settings
-from ledger.store import QueueRecord, Request, Store
-from ledger.tabular import ArrowTable, arrow_table, is_spark, listed
+from ledger.rules import move_task, policy
+from ledger.rules.move_task import MoveTask
+from ledger.settling import Settling
+from ledger.tabular import ArrowTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from ledger.handles import Handles, HandleSequence, Outcomes, Timeouts
     from ledger.store.delta.dataframes.bulk_send import Sent
-    from ledger.store.delta.dataframes.frames import Frames
 
 
-class Queue(Acting):
+class Queue(Settling):
     """A queue of a ledger. Threads may share it. Get one from `Ledger.create_queue` or `Ledger.queue`."""
-
-    def __init__(
-        self, store: Store, record: QueueRecord, clock: Clock, frames: Frames | None, settings: Settings
-    ) -> None:
-        super().__init__(store, record, clock, frames, settings.account)
-        self._poll_interval = settings.poll_interval
-        self._claims = LiveClaims()
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.access.name
+
+    @property
+    def id(self) -> str:
+        """Names this very queue: made again under the same name, it has another."""
+        return self.access.made.id
+
+    @property
+    def arn(self) -> str:
+        """The queue's ARN, which policies name it by; its account and region are settings of the ledger."""
+        return self.access.arn
 
     @overload
     def send(
@@ -100,31 +104,13 @@ class Queue(Acting):
         sent, InvalidParameterValue also for a keyword argument that can hold for no message, and a missing column;
         then nothing was sent.
         """
-        attempts.attempt_id(attempt_id, "attempt_id")
-        record = self._record()
-        message_rules.require_no_attempt(attempt_id, record.attributes)
         common = {
             "delay_seconds": delay_seconds,
             "attributes": message_attributes,
             "message_group_id": message_group_id,
             "message_deduplication_id": message_deduplication_id,
         }
-        table = arrow_table("messages", messages)
-        if is_spark(messages) or table is not None:
-            given = [name for name, value in common.items() if value is not None]
-            if given:
-                bound, fix = "A DataFrame has it as a column", "Add the column."
-                raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
-            return self._send_table(record, messages if table is None else table, body, attempt_id)
-        if body is not None:
-            raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
-        message_rules.require_common(record.attributes, **common)
-        single = isinstance(messages, (str, Mapping))
-        entries = EntryList(
-            [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
-        )
-        entries.require(every=single or all_or_nothing)
-        return entries.outcomes(self._store.send(record, entries.entries, self._clock, attempt_id))
+        return sending.send(self.access, messages, body, attempt_id, common, all_or_nothing=all_or_nothing)
 
     def receive(
         self,
@@ -148,26 +134,7 @@ class Queue(Acting):
         Raises QueueDoesNotExist, also when the queue is deleted while it waits, and made anew or not.
         Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
-        record = self._record()
-        limits = attribute_rules.limits_of(record.attributes)
-        request = _request(record, max_messages, visibility_timeout, attempt_id)
-        wait = bounds.wait(int(record.attributes["ReceiveMessageWaitTimeSeconds"]) if wait is None else wait, limits)
-        give_up = time.monotonic() + wait
-        while True:
-            seen = self._store.change_token() if wait else None
-            (received,) = self._store.receive(record, [request], self._clock)
-            if isinstance(received, LedgerError):
-                # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
-                # are left alone others may come.
-                waits = wait and isinstance(received, (OverLimit, OutputUnreadable))
-                if not waits or (isinstance(received, OutputUnreadable) and time.monotonic() >= give_up):
-                    raise received
-                received = None
-            if received is not None or time.monotonic() >= give_up:
-                return Claim(self, received, request.timeout)
-            self._wait_for_change(seen, give_up)
-            # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
-            record = self._record()
+        return receiving.receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
     def receive_many(self, requests: Sequence[Sequence[Any]]) -> list[Claim]:
         """Several receives at once, in one commit, which costs about as much as one receive of all their messages.
@@ -183,20 +150,7 @@ class Queue(Acting):
         Raises InvalidParameterValue, before anything is received, for a request that is wrong, and for an attempt id
         that two requests have. Safe to retry where every request has an attempt id.
         """
-        record, asked = self._record(), listed("requests", requests)
-        for one in asked:
-            if isinstance(one, (str, bytes)) or not isinstance(one, Sequence) or not 1 <= len(one) <= 3:
-                bound = "Must be (max_messages, visibility_timeout, attempt_id), of which the last ones may be missing"
-                raise InvalidParameterValue("requests", one, bound)
-        wanted = [_request(record, *one) for one in asked]
-        attempts.require_different([request.attempt_id for request in wanted])
-        found = self._store.receive(record, wanted, self._clock) if wanted else []
-        return [
-            Claim(self, None, request.timeout, error=one)
-            if isinstance(one, LedgerError)
-            else Claim(self, one, request.timeout)
-            for request, one in zip(wanted, found)
-        ]
+        return receiving.receive_many(self.access, requests)
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.
@@ -204,23 +158,24 @@ class Queue(Acting):
         Its `messages()` on a FIFO queue: each group in order and by itself, but the groups as their first messages
         came; in which order they were granted is not recorded. So it is with an attempt that gets its claim again.
         """
-        record = self._record()
+        record = self.access.record()
         # An empty claim has no receipt, and messages that nobody received have none either: those it does not mean.
-        grant = self._store.held(record, receipt_id) if receipt_id else None
-        return Claim(self, grant, int(record.attributes["VisibilityTimeout"]))
+        grant = self.access.store.held(record, receipt_id) if receipt_id else None
+        return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]))
 
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
-        record = self._record()
-        return public_message(record, self._store.peek(record, message_id), self._clock(), None, self._account)
+        record = self.access.record()
+        stored = self.access.store.peek(record, message_id)
+        return public_message(record, stored, self.access.clock(), None, self.access.settings.account)
 
     def lock(self, message_id: str, visibility_timeout: int) -> None:
         """V12: hides a message that nobody holds for so many seconds. Raises LedgerError when it is in flight or
         deleted, MessageDoesNotExist when there is none, OutputUnreadable when a `claim.write` left it in doubt and the
         output table cannot say whether its row is in."""
-        record = self._record()
+        record = self.access.record()
         bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(record.attributes))
-        if not self._store.lock(record, message_id, visibility_timeout, self._clock):
+        if not self.access.store.lock(record, message_id, visibility_timeout, self.access.clock):
             raise LedgerError(
                 f"Message {message_id} is in flight or deleted; only a message that nobody holds can be locked"
             )
@@ -231,7 +186,7 @@ class Queue(Acting):
         M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
         Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
         """
-        return self._store.purge(self._record(), self._clock)
+        return self.access.store.purge(self.access.record(), self.access.clock)
 
     def restore(self, receipt_id: str) -> int:
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
@@ -246,35 +201,149 @@ class Queue(Acting):
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """
-        return self._store.restore(self._record(), receipt_id, self._clock) if receipt_id else 0
+        return self.access.store.restore(self.access.record(), receipt_id, self.access.clock) if receipt_id else 0
 
-    def _send_table(
-        self, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
-    ) -> Sent | SentTable:
-        if is_spark(table):
-            return self._spark().send(record, table, body, self._clock, attempt_id)
-        if self._frames is not None:
-            sent = self._frames.send(record, self._frames.of(table), body, self._clock, attempt_id)
-            return SentTable(table.num_rows, sent.ids().toArrow())
-        entries = entries_of(table, record.attributes, body)
-        return sent_table(entries, self._store.send(record, entries, self._clock, attempt_id))
+    @overload
+    def delete(self, receipt_handles: str) -> None: ...
+    @overload
+    def delete(self, receipt_handles: HandleSequence) -> list[HandleOutcome]: ...
+    @overload
+    def delete(self, receipt_handles: DataFrame) -> DataFrame: ...
+    @overload
+    def delete(self, receipt_handles: ArrowTable) -> pa.Table: ...
+    def delete(self, receipt_handles: str | Handles) -> Outcomes | None:
+        """Acknowledges messages, in one commit.
 
-    def _wait_for_change(self, seen: object, give_up: float) -> None:
-        """Sleeps until the tables moved on, or some visibility timeout may have run out, but not past `give_up`."""
-        look_again = min(give_up, time.monotonic() + 1.0)
-        while time.monotonic() < look_again:
-            time.sleep(min(self._poll_interval, max(0.0, look_again - time.monotonic())))
-            if self._store.change_token() != seen:
-                return
+        One handle: raises ReceiptHandleIsInvalid if it is none of this queue; else succeeds (V8, V10, V13).
+        A list: a HandleOutcome per handle, in order. A DataFrame with a column `receipt_handle`: a DataFrame of
+        receipt_handle, action, outcome, error_code and error_message (strings; both null for a success), a row per
+        distinct handle; it is evaluated once, and the outcomes are of the very handles that were acted on. An Arrow
+        table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): a pyarrow.Table of the
+        same columns, a row for each row, in order; needs no Spark.
+        Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
+        """
+        if isinstance(receipt_handles, str):
+            acting.delete_one(self.access, receipt_handles)
+            return None
+        return acting.delete_many(self.access, receipt_handles)
 
+    @overload
+    def change_visibility(self, receipt_handles: str, visibility_timeout: int) -> None: ...
+    @overload
+    def change_visibility(
+        self, receipt_handles: HandleSequence, visibility_timeout: int | Sequence[int]
+    ) -> list[HandleOutcome]: ...
+    @overload
+    def change_visibility(self, receipt_handles: DataFrame, visibility_timeout: int | str) -> DataFrame: ...
+    @overload
+    def change_visibility(self, receipt_handles: ArrowTable, visibility_timeout: int | str) -> pa.Table: ...
+    def change_visibility(self, receipt_handles: str | Handles, visibility_timeout: Timeouts) -> Outcomes | None:
+        """Sets how many seconds from now messages stay hidden; 0 releases them. One commit.
 
-def _request(
-    record: QueueRecord, max_messages: int | None = 1, visibility_timeout: int | None = None, attempt_id: Any = None
-) -> Request:
-    """A receive as it is asked for, within the bounds of the queue. Raises InvalidParameterValue."""
-    limits = attribute_rules.limits_of(record.attributes)
-    maximum = bounds.maximum_messages(max_messages, limits)
-    if visibility_timeout is None:
-        visibility_timeout = int(record.attributes["VisibilityTimeout"])
-    bounds.visibility_timeout(visibility_timeout, limits)
-    return Request(maximum, visibility_timeout, attempts.attempt_id(attempt_id, "ReceiveRequestAttemptId"))
+        One handle: raises MessageNotInflight, ReceiptHandleIsInvalid, InvalidParameterValue. A list (with one timeout,
+        or one per handle) and a table (with one timeout, or the name of a column of them): outcomes, as `delete`. One
+        of several timeouts that is out of bounds, or null, fails its own handle only (M2).
+        """
+        if isinstance(receipt_handles, str):
+            acting.change_one(self.access, receipt_handles, visibility_timeout)
+            return None
+        return acting.change_many(self.access, receipt_handles, visibility_timeout)
+
+    def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
+        """The names of the queues whose RedrivePolicy names this one, in order, as SQS's ListDeadLetterSourceQueues;
+        for paging, at most `max_results` behind the name `after` (SQS's NextToken: the last name of the page before).
+        """
+        return dead_letters.source_queues(self.access, after, max_results)
+
+    def redrive(
+        self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
+    ) -> int:
+        """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
+        `destination` (its name or ARN), in one commit; answers how many. There they are new: never received, kept from
+        now on.
+
+        `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
+        needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
+        Raises InvalidParameterValue for what is no predicate, in the parser's words, and moves nothing.
+        """
+        return dead_letters.redrive(self.access, where, destination, max_messages)
+
+    def start_message_move_task(
+        self, destination: str | None = None, max_messages_per_second: int | None = None
+    ) -> str:
+        """Starts moving the messages of this dead-letter queue back to where they came from, or to `destination`, as
+        SQS's StartMessageMoveTask; answers the task's handle, which like the service's tells the queue's ARN.
+
+        Without a rate all of them move in one commit, before this answers. With one, this process moves that many a
+        second in the background; should it end, `Ledger.upkeep` in any process carries the task on.
+        Raises InvalidParameterValue when no queue names this one in its RedrivePolicy, or a task is running already;
+        ResourceNotFound when there is no queue `destination`.
+        """
+        task = self._move_tasks().start(destination, max_messages_per_second, self.dead_letter_source_queues())
+        return move_task.handle_of(task, self.arn)
+
+    def list_message_move_tasks(self, max_results: int = 1) -> list[MoveTask]:
+        """The latest message move tasks of this queue, the latest first; `task` is each one's handle."""
+        most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
+        return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
+
+    def cancel_message_move_task(self, task_handle: str) -> int:
+        """Cancels a running task; answers about how many messages it had moved, which stay moved.
+
+        Raises InvalidParameterValue for what is no handle, ResourceNotFound when no such task is running.
+        """
+        return self._move_tasks().cancel(task_handle)
+
+    def _move_tasks(self) -> MoveTasks:
+        return MoveTasks(self.access.store, self.access.record(), self.access.clock)
+
+    def attributes(self) -> dict[str, str]:
+        """All attributes as text, as SQS answers them, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
+        (seconds). Those that SQS does not have are named in `ledger.rules.attribute_kinds.OURS`."""
+        return queue_settings.attributes(self.access)
+
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Changes the attributes that are named, for receives from now on, and no other. Raises InvalidAttributeName,
+        InvalidAttributeValue; InvalidParameterValue for a RedrivePolicy or a RedriveAllowPolicy.
+
+        Like every change of a queue it is one commit on this very queue: changes at the same time all count, and none
+        reaches a queue that was made anew under the name (QueueDoesNotExist).
+        """
+        queue_settings.change_attributes(self.access, lambda known: attributes)
+
+    def tags(self) -> dict[str, str]:
+        """The queue's tags."""
+        return dict(self.access.record().tags)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Replaces the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
+        queue_settings.change_tags(self.access, lambda known: tags)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Adds these tags, over those of the same keys, as SQS's TagQueue; all in all at most 50."""
+        given = attribute_rules.tags(tags)
+        queue_settings.change_tags(self.access, lambda known: {**known, **given})
+
+    def untag(self, keys: Sequence[str]) -> None:
+        """Removes the tags of these keys, as SQS's UntagQueue; keys that the queue does not have are no error."""
+        gone = attribute_rules.tag_keys(keys)
+        queue_settings.change_tags(
+            self.access, lambda known: {key: value for key, value in known.items() if key not in gone}
+        )
+
+    def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
+        """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
+        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use and
+        for an action that is not granted to others, OverLimit for more than seven.
+        """
+        queue_settings.change_policy(
+            self.access, lambda text: policy.with_permission(text, self.arn, label, account_ids, actions)
+        )
+
+    def remove_permission(self, label: str) -> None:
+        """Removes the statement of this label from the queue's Policy; raises InvalidParameterValue without one."""
+        queue_settings.change_policy(self.access, lambda text: policy.without_permission(text, label))
+
+    def counts(self) -> Counts:
+        """How many messages are in each state, and the oldest one's age, without reading a message."""
+        return queue_settings.counts(self.access)

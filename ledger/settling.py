@@ -1,31 +1,25 @@
-"""What many receipt handles may be given as, and what each form of them is answered: the signature of `settle`."""
+"""Settling: what a queue and each of its claims do alike."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, overload
 
+from ledger.access import Access
+from ledger.acting import settle
 from ledger.results import HandleOutcome
-from ledger.tabular import ArrowTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: A list of receipt handles. Not any sequence: a text is one, too, and stands for a single handle.
-HandleSequence: TypeAlias = "list[str] | list[str | None] | tuple[str | None, ...]"
-#: What needs no Spark: a list, or a table with a column `receipt_handle`.
-PlainHandles: TypeAlias = "HandleSequence | ArrowTable"
-#: Many receipt handles: a list, or a table with a column `receipt_handle`.
-Handles: TypeAlias = "PlainHandles | DataFrame"
-#: An outcome for each of them, in the form that they were given in.
-Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
-#: In seconds: for all, for each of a list, or the name of a table's column.
-Timeouts: TypeAlias = "int | str | Sequence[int]"
+    from ledger.handles import Handles, HandleSequence, Outcomes, PlainHandles, Timeouts
 
 
 class Settling:
-    """The part that a Queue and a Claim share: settling."""
+    """What has access to a queue and settles messages of it: the Queue, and each Claim of it."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
 
     @overload
     def settle(
@@ -90,9 +84,4 @@ class Settling:
         would make different things (acknowledged and released, two deadlines) is left as it is: both are
         "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
         """
-        return self._settled(delete, release, extend, visibility_timeout)
-
-    def _settled(
-        self, delete: Handles | None, release: Handles | None, extend: Handles | None, timeout: Timeouts | None
-    ) -> Outcomes:
-        raise NotImplementedError
+        return settle(self.access, delete, release, extend, visibility_timeout)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import io
 import json
 import subprocess
 import sys
+import tokenize
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +19,8 @@ import pytest
 import ledger
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-MOST_LINES = 300
+#: Of code: see `code_lines`. Most files have about 100; none is divided for a number's sake.
+MOST_LINES = 250
 #: A module belongs to the layer with the longest name that it begins with. It may import what has a lower number, and
 #: its own layer. -1 is for everybody; RUNTIME is a leaf beside them, for the command line and the jobs, and may
 #: import the rules.
@@ -45,23 +48,26 @@ LAYERS = {
     "ledger.store.delta.opening": 3.7,
     "ledger.message": 4,
     "ledger.results": 4,
-    "ledger.handles": 5,
-    "ledger.heartbeat": 5,
-    "ledger.ending": 5,
     "ledger.tabular": 4,
+    "ledger.move_tasks": 4,
+    "ledger.heartbeat": 4,
+    "ledger.ending": 4,
+    "ledger.handles": 5,
     "ledger.arrow_rows": 5,
     "ledger.entries": 5,
-    "ledger.settling": 5,
-    "ledger.output": 6,
+    "ledger.access": 5,
+    "ledger.sending": 6,
+    "ledger.acting": 6,
     "ledger.output_messages": 6,
-    "ledger.claim": 6,
-    "ledger.move_tasks": 4,
     "ledger.queue_settings": 6,
-    "ledger.dead_letters": 7,
-    "ledger.acting": 7,
-    "ledger.queue": 7,
-    "ledger.ledger": 8,
-    "ledger": 9,
+    "ledger.dead_letters": 6,
+    "ledger.output": 6.1,
+    "ledger.settling": 6.1,
+    "ledger.claim": 7,
+    "ledger.receiving": 7.1,
+    "ledger.queue": 8,
+    "ledger.ledger": 9,
+    "ledger": 10,
     "ledger.cli": 100,
     "ledger.bootstrap": RUNTIME,
     "ledger.runtime": RUNTIME,
@@ -81,7 +87,10 @@ FORBIDDEN = {
     "ledger.tabular": ("pyspark", "delta", "deltalake", "pandas"),
     "ledger.arrow_rows": ("pyspark", "delta", "deltalake", "pandas"),
     "ledger.entries": ("pyspark", "delta", "deltalake"),
+    "ledger.access": ("pyspark", "delta", "deltalake", "pyarrow"),
     "ledger.settling": ("pyspark", "delta", "deltalake", "pyarrow"),
+    "ledger.sending": ("pyspark", "delta", "deltalake", "pyarrow"),
+    "ledger.receiving": ("pyspark", "delta", "deltalake", "pyarrow"),
     "ledger.claim": ("pyspark", "delta", "deltalake"),
     "ledger.ending": ("pyspark", "delta", "deltalake"),
     "ledger.queue": ("pyspark", "delta", "deltalake"),
@@ -176,8 +185,6 @@ def points_up(each: Import) -> bool:
     importer, imported = layer_of(each.importer), layer_of(each.imported)
     if importer == RUNTIME:
         return imported not in (RUNTIME, layer_of("ledger.rules"), -1)
-    if each.when == "typing":
-        return False
     return imported > importer
 
 
@@ -250,7 +257,7 @@ def test_nothing_imports_pyspark_when_it_is_itself_imported_but_what_always_has_
 def test_no_module_imports_itself_in_a_circle():
     edges: dict[str, set[str]] = {}
     for each in all_imports():
-        if each.when == "module" and top(each.imported) in ("ledger", "jobs"):
+        if each.when in ("module", "typing") and top(each.imported) in ("ledger", "jobs"):
             edges.setdefault(each.importer, set()).add(each.imported)
     assert len(edges) > 30, "the imports were found"
     assert a_cycle(edges) == []
@@ -267,8 +274,23 @@ def test_the_product_imports_neither_jobs_nor_tests_and_the_jobs_no_tests():
 
 @pytest.mark.parametrize("name", python_files("ledger", "jobs"))
 def test_no_file_is_longer_than_it_should_be(name):
-    lines = len(python_files(top(name))[name].read_text().splitlines())
-    assert lines < MOST_LINES, f"{name} has {lines} lines: divide it"
+    lines = code_lines(python_files(top(name))[name].read_text())
+    assert lines < MOST_LINES, f"{name} has {lines} lines of code: which of its jobs is another one's?"
+
+
+def code_lines(source: str) -> int:
+    """How many lines of a module's source are code: no docstring, no comment, not empty, and no stub of an overload."""
+    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in nothing:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, node.end_lineno + 1))
+        elif isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
+            lines.difference_update(range(node.decorator_list[0].lineno, node.end_lineno + 1))
+    return len(lines)
 
 
 @pytest.mark.parametrize("name", ledger.__all__)
@@ -368,7 +390,29 @@ def test_an_import_is_found_however_it_is_written(source, imported, when):
     modules = frozenset(python_files("ledger"))
     (found,) = imports_in("ledger.rules.limits", source, modules)
     assert (found.imported, found.when) == (imported, when)
-    assert points_up(found) == (when != "typing")
+    assert points_up(found)
+
+
+def test_lines_of_code_are_counted_and_no_others():
+    source = """
+'''A docstring
+of two lines.'''
+
+from typing import overload
+
+class C:
+    # A comment.
+    @overload
+    def f(
+        self, x: int
+    ) -> int: ...
+    def f(self, x):  # beside code
+        '''Another.'''
+        text = '''two
+        lines'''
+        return text
+"""
+    assert code_lines(source) == 6
 
 
 def test_a_relative_import_of_a_package_is_found():

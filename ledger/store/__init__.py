@@ -24,6 +24,8 @@ from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
 from ledger.rules.state import Record, Status
 from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.store.outputs import ArrowOutputs as ArrowOutputs
+from ledger.store.outputs import OutputWrites as OutputWrites
 from ledger.store.queue_record import Change as Change
 from ledger.store.queue_record import QueueRecord as QueueRecord
 
@@ -229,6 +231,10 @@ class Store(Protocol):
 
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""
+
+    @property
+    def outputs(self) -> OutputWrites:
+        """What it does for `Claim.write`. Raises LedgerError on a store that has no tables beside which to write."""
 
 
 def decide(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import MessageDoesNotExist
+from ledger.errors import LedgerError, MessageDoesNotExist
 from ledger.rules import fifo, intervals, visibility
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
@@ -21,6 +21,7 @@ from ledger.store import (
     Action,
     Counts,
     Grant,
+    OutputWrites,
     QueueRecord,
     Sent,
     StoredMessage,
@@ -160,6 +161,10 @@ class MemoryStore(MemoryReceives):
                 if state not in GONE:
                     oldest.append(message.sent_at)
             return Counts(by_status, min(oldest, default=None))
+
+    @property
+    def outputs(self) -> OutputWrites:
+        raise LedgerError("claim.write needs a ledger on Delta tables; this one is in memory")
 
     def _find(self, queue: QueueRecord, message_id: str) -> Stored:
         place = ids.place(message_id)

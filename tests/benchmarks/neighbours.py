@@ -43,7 +43,7 @@ def add_idle(ledger: Ledger, count: int) -> None:
     if not count:
         return
     store, engine = ledger.store, ledger.store.engine
-    made = ledger.create_queue("idle")._made
+    made = ledger.create_queue("idle").access.made
     idle = [replace(made, id=f"idle{n}-{n:08x}", name=f"idle{n}") for n in range(count)]
     rows = queues._edits([("insert", one, None) for one in idle])
     engine.merge(engine.load("queues", Where()), "queues", Where(), rows, {})

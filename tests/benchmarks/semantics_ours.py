@@ -146,7 +146,7 @@ class Semantics:
         groups = held[-1].dataframe.select("message_group_id").distinct().count()
         say(f"{self.name}: {key}: {groups:,} groups")
         remove(root)
-        return found | {"groups": groups, "runs": held[-1]._grant.runs.num_rows}
+        return found | {"groups": groups, "runs": held[-1].grant.runs.num_rows}
 
     def _measured(self, key: str, call: Callable[[], Any], before: Callable[[], Any] | None = None) -> dict[str, Any]:
         return measured(self.name, (self._scale.fifo | self._scale.dead)[key], call, self._patience, before)

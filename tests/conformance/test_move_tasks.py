@@ -47,7 +47,7 @@ def test_d2_a_task_moves_to_another_queue(ledger, queue, dead):
 def test_d2_a_rate_is_kept(queue, dead, clock, by_hand, ledger):
     dead.start_message_move_task(max_messages_per_second=1)
     assert queue.counts().visible == 1
-    tasks = MoveTasks(ledger.store, dead._record(), clock)
+    tasks = MoveTasks(ledger.store, dead.access.record(), clock)
     tasks.step(tasks.all()[0])
     assert queue.counts().visible == 1
     clock.advance(1)
@@ -83,7 +83,7 @@ def test_d2_of_several_that_carry_a_task_on_one_takes_each_step(queue, dead, clo
     """Two upkeeps find the same task abandoned: the messages of one step move once, and are counted once."""
     dead.start_message_move_task(max_messages_per_second=1)
     clock.advance(1)
-    first, second = (MoveTasks(one.store, dead._record(), clock) for one in (ledger, world.open_another()))
+    first, second = (MoveTasks(one.store, dead.access.record(), clock) for one in (ledger, world.open_another()))
     (seen,) = first.all()
     assert first.step(seen).moved == 2
     assert second.step(seen) is None
@@ -102,7 +102,7 @@ def test_d2_what_was_moved_counts_although_the_task_was_cancelled_meanwhile(queu
 
     ledger.store.redrive = cancelled
     try:
-        tasks = MoveTasks(ledger.store, dead._record(), clock)
+        tasks = MoveTasks(ledger.store, dead.access.record(), clock)
         after = tasks.step(tasks.all()[0])
     finally:
         ledger.store.redrive = redrive
@@ -117,7 +117,7 @@ def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(
     queue.receive(None).release()
     queue.receive(None)
     handle, waits = dead.start_message_move_task(max_messages_per_second=1), []
-    tasks = MoveTasks(ledger.store, dead._record(), clock)
+    tasks = MoveTasks(ledger.store, dead.access.record(), clock)
     (task,) = tasks.all()
     clock.advance(61)
     assert carry_on(ledger.store, clock) == 1 and tasks.all()[0].moved == 62

@@ -15,7 +15,7 @@ FIFO = {"FifoQueue": "true", "Limits": "SQS", "ContentBasedDeduplication": "true
 
 def claim_many(queue, clock, count, timeout=30):
     """A receive of any size, whatever the queue allows per call; answers how many it got."""
-    (grant,) = queue._store.receive(queue._record(), [Request(count, timeout)], clock)
+    (grant,) = queue.access.store.receive(queue.access.record(), [Request(count, timeout)], clock)
     if isinstance(grant, LedgerError):
         raise grant
     return grant.count if grant else 0

@@ -98,7 +98,7 @@ def test_what_is_done_with_a_queue_does_not_reach_its_namesake(ledger, queue):
         lambda: queue.untag(["new"]),
         lambda: queue.add_permission("label", ["1"], ["SendMessage"]),
         lambda: queue.remove_permission("label"),
-        lambda: ledger.store.delete_queue(queue._made, ledger._clock),
+        lambda: ledger.store.delete_queue(queue.access.made, ledger.clock),
     ):
         with pytest.raises(QueueDoesNotExist):
             late()
@@ -107,13 +107,13 @@ def test_what_is_done_with_a_queue_does_not_reach_its_namesake(ledger, queue):
 
 def test_what_changes_nothing_is_no_change(queue, clock):
     queue.set_tags({"a": "b"})
-    before = queue._record()
+    before = queue.access.record()
     clock.advance(5)
     queue.set_attributes({"DelaySeconds": "0"})
     queue.tag({"a": "b"})
-    assert queue._record() == before
+    assert queue.access.record() == before
     queue.set_attributes({"DelaySeconds": 1})
-    assert queue._record().modified_at == clock()
+    assert queue.access.record().modified_at == clock()
 
 
 def test_tags_are_at_most_fifty_of_limited_length(queue, ledger):

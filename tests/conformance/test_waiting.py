@@ -54,12 +54,12 @@ def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
     """What was recorded about its messages is forgotten then: it would be granted what was acknowledged."""
     queue.send("acknowledged")
     queue.receive().delete()
-    store, record = queue._store, queue._made
+    store, record = queue.access.store, queue.access.made
 
     def delete():
-        store.delete_queue(record, queue._clock)
+        store.delete_queue(record, queue.access.clock)
         if anew:
-            store.create_queue(record.name, record.attributes, {}, queue._clock)
+            store.create_queue(record.name, record.attributes, {}, queue.access.clock)
 
     deleter = threading.Timer(0.3, delete)
     deleter.start()
@@ -67,7 +67,7 @@ def test_a_wait_ends_with_an_error_when_its_queue_is_deleted(queue, anew):
         queue.receive(wait=20)
     deleter.join()
     with pytest.raises(QueueDoesNotExist):
-        store.receive(record, [Request(None, 30)], queue._clock)
+        store.receive(record, [Request(None, 30)], queue.access.clock)
 
 
 def test_q5_the_queues_attribute_is_the_default_wait(queue):

@@ -64,7 +64,7 @@ def engine_of(request, clock) -> Callable[[str], object]:
     def one(name: str) -> object:
         if name in SIMULATED:
             return SimulatedEngine(storage, name.removeprefix("simulated "))
-        return request.getfixturevalue("open_ledger")(name)._opened.engine
+        return request.getfixturevalue("open_ledger")(name).store.engine
 
     return one
 

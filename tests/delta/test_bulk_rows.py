@@ -53,7 +53,7 @@ def test_rows_and_entries_of_a_list_come_back_the_same(make_queue, ledger, spark
     assert frames.send(spark.createDataFrame(GOOD, ALL)).count == len(GOOD)
     lists.send([entry(row) for row in GOOD])
     for seconds in (0, 7, 893):
-        ledger._clock.advance(seconds)
+        ledger.clock.advance(seconds)
         assert frames.counts() == lists.counts()
         seen = [what(queue.receive(None, visibility_timeout=5_000)) for queue in (frames, lists)]
         assert seen[0] == seen[1] and seen[0] != []
@@ -103,7 +103,7 @@ def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue,
     row = BAD[wrong]
     if wrong != "no attribute":
         with pytest.raises(InvalidParameterValue):
-            message_rules.entry_of(entry(row), queue._record().attributes, {})
+            message_rules.entry_of(entry(row), queue.access.record().attributes, {})
     with pytest.raises(InvalidParameterValue, match="Nothing was sent"):
         queue.send(spark.createDataFrame([("good", None, None, None, None), row], ALL))
     assert queue.counts().stored == 0

@@ -74,7 +74,7 @@ def test_how_far_clocks_may_be_apart_is_a_setting(open_ledger, root, clock):
 def waiting(open_ledger, clock, monkeypatch):
     """The queue, through a ledger whose every verb waits 9 seconds for its turn."""
     ledger = open_ledger()
-    monkeypatch.setattr(ledger.store.transactions, "_before_turn", lambda: clock.advance(9))
+    monkeypatch.setattr(ledger.store.transactions, "before_turn", lambda: clock.advance(9))
     return ledger.queue("jobs")
 
 
@@ -114,7 +114,7 @@ def test_a_long_wait_is_no_disagreement_of_clocks(queue, open_ledger, clock):
             clock.advance(32)
             taken.append(queue.receive(1, visibility_timeout=60))
 
-    slow.store.transactions._on_step = another_is_first
+    slow.store.transactions.on_step = another_is_first
     claim = slow.queue("jobs").receive(1, visibility_timeout=10)
     assert claim.count == 1 and claim.deadline.timestamp() == clock() / 1_000 + 10
 
@@ -130,6 +130,6 @@ def test_an_upkeep_that_takes_long_is_no_disagreement_of_clocks(open_ledger, clo
         clock.advance(40)
         queue.receive(1, visibility_timeout=0)
 
-    slow.store.transactions._before_turn = meanwhile
+    slow.store.transactions.before_turn = meanwhile
     slow.upkeep(vacuum=False)
     assert queue.counts().stored == 99

@@ -101,7 +101,7 @@ def test_a_redrive_moves_nothing_to_a_queue_deleted_since_it_was_looked_up(one, 
 def once_decided(ledger, deed):
     """Does `deed` once, when the next decision is made and about to be committed."""
     left = [deed]
-    ledger.store.transactions._on_step = lambda step: left.pop()() if step == "chosen" and left else None
+    ledger.store.transactions.on_step = lambda step: left.pop()() if step == "chosen" and left else None
     return left
 
 
@@ -199,14 +199,14 @@ def test_a_deletion_that_dies_between_its_commits_loses_no_message_that_was_on_i
     def meanwhile(step):
         if step == "chosen" and not seen:
             seen.append(step)
-            other.store.transactions._on_step = dies
+            other.store.transactions.on_step = dies
             with pytest.raises(Killed):
                 other.delete_queue("dead")
-            other.store.transactions._on_step = lambda step: None
+            other.store.transactions.on_step = lambda step: None
             other.upkeep()
             if commits > 1:
                 other.create_queue("dead", {"Lanes": 1})
 
-    one.store.transactions._on_step = meanwhile
+    one.store.transactions.on_step = meanwhile
     queue.receive(1, 10)
     assert visible(one, "jobs") + visible(one, "dead") + one.queue("jobs").counts().in_flight == 1

@@ -18,7 +18,7 @@ def ledger(frames_ledger):
 
 @pytest.fixture
 def clock(ledger):
-    return ledger._clock
+    return ledger.clock
 
 
 @pytest.fixture

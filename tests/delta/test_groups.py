@@ -119,7 +119,7 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
     """Threads share what was read. One whose listing is from before "passed over" was sent comes last."""
     ledger = open_ledger()
     queue = ledger.create_queue("jobs.fifo", {**FIFO, "Lanes": 1})
-    store, record = ledger.store, queue._record()
+    store, record = ledger.store, queue.access.record()
     groups = Groups(store.engine, store.queues)
 
     def receivable(listing):
@@ -143,8 +143,8 @@ def test_of_queues_that_were_deleted_nothing_is_kept(open_ledger):
     for n in range(4):
         queue = ledger.create_queue(f"{n}.fifo", FIFO)
         queue.send("body", message_group_id="g")
-        loaded = load(store.engine, store.settings, queue._record(), None)
+        loaded = load(store.engine, store.settings, queue.access.record(), None)
         groups.receivable(loaded, loaded.look(store.stocks))
         if n < 3:
             ledger.delete_queue(f"{n}.fifo")
-    assert set(groups._own) == set(groups._kept) == {queue._record().id}
+    assert set(groups._own) == set(groups._kept) == {queue.access.record().id}

@@ -24,7 +24,7 @@ def ledger(frames_ledger):
 
 @pytest.fixture
 def clock(ledger):
-    return ledger._clock
+    return ledger.clock
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def queue(ledger):
 @pytest.fixture
 def commits(ledger):
     """The commits of verbs since the test began."""
-    engine = ledger._opened.engine
+    engine = ledger.store.engine
     since = engine.version("visibility")
     return lambda: engine.history("visibility", since)
 
@@ -75,7 +75,7 @@ def kinds(queue, ledger, clock):
     new = [message.receipt_handle for message in queue.receive(2, visibility_timeout=30)]
     other = ledger.create_queue("other")
     other.send("foreign")
-    read = decode(new[1], queue._made.id)
+    read = decode(new[1], queue.id)
     return {
         "good": new[0],
         "stale": old[1],
@@ -273,5 +273,5 @@ def test_arrow_tables_of_a_ledger_with_spark_are_sent_through_it_and_settled_wit
     handles = claim.dataframe.select("receipt_handle").toArrow()
     assert set(queue.delete(handles.slice(0, 2))["outcome"].to_pylist()) == {"deleted"}
     mixed = queue.settle(delete=handles.slice(2, 1), release=claim.dataframe.join(
-        queue._frames.of(handles.slice(3)), "receipt_handle", "left_semi"))  # fmt: skip
+        queue.access.frames.of(handles.slice(3)), "receipt_handle", "left_semi"))  # fmt: skip
     assert sorted(how[:2] for how in outcomes(mixed).values()) == [("delete", "deleted"), *[("release", "changed")] * 2]

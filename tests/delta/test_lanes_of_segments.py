@@ -15,7 +15,7 @@ SEGMENT = "aaaaaaaa-aaaa-8aaa-8aaa-aaaa"
 
 
 def lanes_by_segment(ledger, queue):
-    rows = ledger.store.engine.load("visibility", Where(queue._record().id)).rows
+    rows = ledger.store.engine.load("visibility", Where(queue.access.record().id)).rows
     rows = rows.filter(pc.not_equal(rows["segment"], ""))
     found = {}
     for row in rows.group_by(["segment", "lane"]).aggregate([]).to_pylist():
@@ -120,6 +120,6 @@ def test_an_attempt_on_a_queue_with_a_quota_counts_up_each_lane_once(open_ledger
             queue.send("x")
             claim = queue.receive(1, attempt_id=attempt)
             assert claim.receipt_id == queue.receive(1, attempt_id=attempt).receipt_id and claim.delete().messages == 1
-        heads = ledger.store.engine.load("visibility", Where(queue._record().id)).rows
+        heads = ledger.store.engine.load("visibility", Where(queue.access.record().id)).rows
         heads = heads.filter(pc.equal(heads["segment"], ""))["lane"].to_pylist()
         assert len(heads) == len(set(heads))

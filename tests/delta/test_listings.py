@@ -28,7 +28,7 @@ def test_segments_that_upkeep_dropped_since_the_listing_was_made_have_no_message
     other.queue("jobs").purge()
     clock.advance(2.5)
     assert other.upkeep().segments_dropped == 1
-    assert ordinals(listing.of(queue._made.id, now, -1)) == []
+    assert ordinals(listing.of(queue.id, now, -1)) == []
 
 
 def test_a_receive_whose_listing_upkeep_overtook_finds_nothing(ledger, queue, open_ledger, clock, monkeypatch):
@@ -52,7 +52,7 @@ def test_messages_appended_to_an_open_segment_since_are_not_in_the_listing(ledge
     store, now = ledger.store, clock()
     listing = store.stocks.newest()
     queue.send(["one", "two"])
-    rows = store.engine.messages(Where(queue._made.id), ["segment", "seq"])
+    rows = store.engine.messages(Where(queue.id), ["segment", "seq"])
     assert rows["segment"].unique().to_pylist() == [rows["segment"][0].as_py()] and rows.num_rows == 4
-    assert ordinals(listing.of(queue._made.id, now, -1)) == [(0, 0), (1, 1)]
-    assert ordinals(store.stocks.newest().of(queue._made.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]
+    assert ordinals(listing.of(queue.id, now, -1)) == [(0, 0), (1, 1)]
+    assert ordinals(store.stocks.newest().of(queue.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]

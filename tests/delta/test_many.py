@@ -26,7 +26,7 @@ def list_files(root, queue, names, now):
         AddAction(
             path=f"{name}.parquet",
             size=1,
-            partition_values={"queue": queue._made.id, "lane": "0", "segment": name},
+            partition_values={"queue": queue.id, "lane": "0", "segment": name},
             modification_time=now,
             data_change=True,
             stats=json.dumps({"numRecords": 1, "minValues": {"seq": 0} | instant, "maxValues": {"seq": 0} | instant}),

@@ -57,10 +57,10 @@ def test_d1_dead_letters_stay_as_long_as_they_count_and_are_dropped_afterwards(
     clock.advance(KEPT + 0.001)
     ledger.upkeep()
     ledger.upkeep()
-    assert ledger._opened.engine.files()[1].num_rows == 0
+    assert ledger.store.engine.files()[1].num_rows == 0
     with pytest.raises(MessageDoesNotExist):
         dead.peek(ids[0])
-    rows = ledger._opened.engine.load("visibility", Where()).rows.to_pylist()
+    rows = ledger.store.engine.load("visibility", Where()).rows.to_pylist()
     assert [row for row in rows if row["segment"]] == []
 
 
@@ -134,9 +134,9 @@ def test_the_receipts_tell_of_both_sides_of_a_move(ledger, queue, dead):
     die(queue, "a", "b")
     dead.redrive()
     ledger.fill_receipts()
-    rows = ledger._opened.engine.load("receipts", Where()).rows.to_pylist()
+    rows = ledger.store.engine.load("receipts", Where()).rows.to_pylist()
     found = sorted((row["version"], row["event"], row["queue"], row["messages"]) for row in rows)
-    home, there = queue._made.id, dead._made.id
+    home, there = queue.id, dead.id
     assert [row[1:] for row in found] == [
         ("granted", home, 2), ("arrived", there, 2), ("moved", home, 2), ("arrived", home, 2), ("moved", there, 2),
     ]  # fmt: skip

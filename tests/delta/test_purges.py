@@ -27,7 +27,7 @@ def once_decided(ledger, verb, deed, at=0):
         if name == "chosen" and left:
             (left.pop(0) or (lambda: None))()
 
-    ledger.store.transactions._on_step = step
+    ledger.store.transactions.on_step = step
     return verb(ledger.queue("q.fifo"))
 
 

@@ -25,7 +25,7 @@ def entries(ledger):
     def read(*names, fill=True):
         if fill:
             ledger.fill_receipts()
-        rows = ledger._opened.engine.load("receipts", Where()).rows.sort_by("version").to_pylist()
+        rows = ledger.store.engine.load("receipts", Where()).rows.sort_by("version").to_pylist()
         return [tuple(row[name] for name in names) if len(names) > 1 else row[names[0]] for row in rows]
 
     return read
@@ -66,7 +66,7 @@ def test_an_entry_says_who_when_until_when_and_in_which_commit(queue, entries, c
     queue.send(["a"])
     claim = queue.receive(visibility_timeout=90, attempt_id="run-7")
     names = ("queue", "version", "receipt_id", "attempt_id", "owner", "visible_at")
-    assert entries(*names) == [(queue._made.id, claim.version, claim.receipt_id, "run-7", "tester", claim.deadline)]
+    assert entries(*names) == [(queue.id, claim.version, claim.receipt_id, "run-7", "tester", claim.deadline)]
     ((at, day),) = entries("at", "day")
     assert at.timestamp() * 1_000 == clock()
     assert day == at.date()

@@ -21,7 +21,7 @@ def queue(open_ledger):
 
 
 def heads(ledger):
-    rows = ledger._opened.engine.load("visibility", Where()).rows
+    rows = ledger.store.engine.load("visibility", Where()).rows
     return rows.filter(pc.equal(rows["segment"], ""))
 
 
@@ -30,7 +30,7 @@ def damaged(ledger, queue, **changes):
     claim = queue.receive(2, visibility_timeout=600)
     known = heads(ledger)
     planted = pa.Table.from_pylist([row | changes for row in known.to_pylist()], known.schema)
-    ledger._opened.engine.append("visibility", planted, {"verb": "planted"}, None)
+    ledger.store.engine.append("visibility", planted, {"verb": "planted"}, None)
     rows = heads(ledger)
     assert rows.num_rows == 2
     return claim, pc.max(rows["revision"]).as_py(), pc.max(rows["received_at"]).as_py()
@@ -55,9 +55,9 @@ def test_a_lane_whose_head_row_is_there_twice_is_repaired(open_ledger, queue, cl
     assert claim.extend(60).messages == 2 and queue.receive(None).count == 1
     after = repaired(ledger)
     assert after["revision"] == row["revision"] + 2, "one row counts from then on, in its place"
-    before = ledger._opened.engine.version("visibility")
+    before = ledger.store.engine.version("visibility")
     ledger.upkeep(vacuum=False)
-    assert ledger._opened.engine.version("visibility") == before, "there is nothing left to repair"
+    assert ledger.store.engine.version("visibility") == before, "there is nothing left to repair"
     assert claim.delete().messages == 2
 
 
@@ -77,7 +77,7 @@ def test_a_repair_that_was_stopped_in_the_middle_stops_nobody_and_is_carried_on(
     def delete(*arguments):
         raise Killed
 
-    monkeypatch.setattr(stopped._opened.engine, "delete", delete)
+    monkeypatch.setattr(stopped.store.engine, "delete", delete)
     with pytest.raises(Killed):
         stopped.upkeep(vacuum=False)
     assert heads(ledger).num_rows == 3

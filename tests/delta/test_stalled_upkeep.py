@@ -67,7 +67,7 @@ class World:
 
             return stopped
 
-        engine = self.upkeeper._opened.engine
+        engine = self.upkeeper.store.engine
         for name in STEPS:
             setattr(engine, name, stopping(getattr(engine, name)))
         self.upkeeper.upkeep(vacuum=False)
@@ -129,7 +129,7 @@ def test_upkeep_drops_nothing_that_counts_whatever_happens_between_two_of_its_st
                 assert world.go.wait(60)
 
         world.late = threading.Thread(target=queue.send, args=(["late 1", "late 2"],))
-        sender.store.transactions._on_step = wait
+        sender.store.transactions.on_step = wait
         world.late.start()
         assert taken.wait(60)
         queue.send(["early 1", "early 2"])
@@ -177,7 +177,7 @@ def test_two_upkeeps_at_once_drop_what_one_would(at_every_step):
 def stopped_at(ledger, step, meanwhile):
     """Has something done once, when a verb of this ledger has come so far."""
     left = [meanwhile]
-    ledger.store.transactions._on_step = lambda name: left.pop()() if name == step and left else None
+    ledger.store.transactions.on_step = lambda name: left.pop()() if name == step and left else None
 
 
 @pytest.mark.parametrize("name", ["dead", "anew"])
@@ -253,7 +253,7 @@ def test_many_finished_segments_are_dropped_by_predicates_of_bounded_size(world,
         open_one(world.root, world.clock).queue("many").send([f"open {n}"])
     assert queue.purge() == 14
     world.clock.advance(max(KEPT, OPEN) + 1)
-    engine, predicates = world.others._opened.engine, []
+    engine, predicates = world.others.store.engine, []
     delete = engine.delete
     monkeypatch.setattr(engine, "delete", lambda *arguments: predicates.append(arguments[1]) or delete(*arguments))
     world.others.upkeep(vacuum=False)

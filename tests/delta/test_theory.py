@@ -17,8 +17,8 @@ LANE = 3
 
 def rows_of(ledger, receipts):
     """The rows of `visibility`, as they are drawn."""
-    names = {queue._made.id: queue.name for queue in ledger.list_queues()}
-    rows = ledger._opened.engine.load("visibility", Where()).rows.sort_by(
+    names = {queue.id: queue.name for queue in ledger.list_queues()}
+    rows = ledger.store.engine.load("visibility", Where()).rows.sort_by(
         [("queue", "ascending"), ("first_seq", "ascending")]
     )
     return [
@@ -40,8 +40,8 @@ def rows_of(ledger, receipts):
 
 def attempt_of_lane(queue, bodies, lane, lanes):
     """An attempt id under which these bodies are sent to this lane, which follows from the id."""
-    content = content_of(queue._made.id, [Entry(body) for body in bodies])
-    attempts = (Attempt(str(number), queue._made.id, content) for number in range(1_000))
+    content = content_of(queue.id, [Entry(body) for body in bodies])
+    attempts = (Attempt(str(number), queue.id, content) for number in range(1_000))
     return next(one.attempt_id for one in attempts if int(one.key[:8], 16) % lanes == lane)
 
 

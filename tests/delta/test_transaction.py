@@ -50,7 +50,7 @@ def lossy(queue, root, clock):
 
 def interrupt(ledger, step, act):
     """Lets `act` happen whenever a transaction of the ledger comes to a step."""
-    ledger._opened.transactions._on_step = lambda name: act() if name == step else None
+    ledger.store.transactions.on_step = lambda name: act() if name == step else None
 
 
 def test_a_verb_that_always_loses_says_how_often_it_tried(queue, open_ledger):
@@ -88,7 +88,7 @@ def test_after_some_losses_a_verb_has_the_table_alone(queue, open_ledger):
 def hold_without_waiting(ledger):
     import fcntl
 
-    lock = ledger._opened.transactions._locks["visibility"]
+    lock = ledger.store.transactions.locks["visibility"]
     with lock._turn.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -129,11 +129,11 @@ def test_a_new_queue_whose_answer_was_lost_is_made_once(lossy):
     ledger, engine = lossy
     made = ledger.create_queue("more")
     rows = engine.load("queues", Where()).rows.to_pylist()
-    assert [row["queue"] for row in rows if row["name"] == "more"] == [made._made.id]
+    assert [row["queue"] for row in rows if row["name"] == "more"] == [made.id]
 
 
 def test_a_verb_that_changes_nothing_commits_nothing(queue, open_ledger):
-    engine = open_ledger()._opened.engine
+    engine = open_ledger().store.engine
     queue.receive(None)
     before = engine.version("visibility")
     assert not queue.receive()
@@ -173,7 +173,7 @@ def test_the_log_has_a_line_for_each_try_and_a_warning_for_one_that_loses_often(
     with caplog.at_level("DEBUG", "ledger.verbs"):
         claim = other.queue("jobs").receive()
     lost = [message for message in caplog.messages if message.endswith("lost to another writer")]
-    assert len(lost) == 6 and "attempt 6: load" in lost[-1] and queue._made.id in lost[-1]
+    assert len(lost) == 6 and "attempt 6: load" in lost[-1] and queue.id in lost[-1]
     assert "attempt 7: load" in caplog.messages[-1] and f"version {claim.version} of visibility" in caplog.messages[-1]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and "receive has lost to other writers 5 times" in warnings[0]

@@ -46,12 +46,12 @@ def exists(queue, message_id):
 
 def records(ledger, queue):
     """(first, last, receipt) of the runs about the queue's messages."""
-    rows = ledger._opened.engine.load("visibility", Where(queue._made.id)).rows
+    rows = ledger.store.engine.load("visibility", Where(queue.id)).rows
     return sorted((r["first_seq"], r["last_seq"], r["receipt_id"]) for r in rows.to_pylist() if r["segment"])
 
 
 def versions(ledger):
-    return {table: ledger._opened.engine.version(table) for table in TABLES}
+    return {table: ledger.store.engine.version(table) for table in TABLES}
 
 
 @pytest.mark.parametrize("engine", ["delta-rs", "spark"])
@@ -120,7 +120,7 @@ def test_a_segment_that_is_still_appended_to_is_spared_so_that_its_handles_stay_
 def test_what_a_sender_with_a_slow_clock_still_appends_while_upkeep_drops_is_not_lost(
     ledger, queue, root, clock, monkeypatch
 ):
-    slow, engine = FrozenClock(clock()), ledger._opened.engine
+    slow, engine = FrozenClock(clock()), ledger.store.engine
     sender = type(ledger).open(root, clock=slow, settings=ledger.settings).queue("jobs")
     sender.send(["a", "b"])
     queue.receive(None).delete()
@@ -192,7 +192,7 @@ def test_a_segment_of_many_files_becomes_one_file_with_the_same_messages(ledger,
     ids += queue.send("last")
     before = [queue.peek(message_id) for message_id in ids]
     assert ledger.upkeep().lanes_compacted == 1
-    assert ledger._opened.engine.files()[1].num_rows == 1
+    assert ledger.store.engine.files()[1].num_rows == 1
     assert [queue.peek(message_id) for message_id in ids] == before
     assert claim.delete().messages == 3
     assert len(queue.receive(None)) == len(ids) - 3
@@ -215,7 +215,7 @@ def test_receipts_are_filled_once_and_a_second_upkeep_changes_nothing(ledger, qu
     clock.advance(1)
     assert ledger.upkeep() == NOTHING
     assert versions(ledger) == before
-    assert ledger._opened.engine.load("receipts", Where()).rows.num_rows == 6
+    assert ledger.store.engine.load("receipts", Where()).rows.num_rows == 6
 
 
 def test_a_deleted_queue_leaves_nothing_and_its_namesake_keeps_everything(ledger, queue):
@@ -226,9 +226,9 @@ def test_a_deleted_queue_leaves_nothing_and_its_namesake_keeps_everything(ledger
     new = send(anew, "new")[0]
     anew.receive(1)
     assert ledger.upkeep().queues_removed == 1
-    engine = ledger._opened.engine
+    engine = ledger.store.engine
     for rows in (engine.files()[1], engine.load("visibility", Where()).rows):
-        assert rows["queue"].unique().to_pylist() == [anew._made.id]
+        assert rows["queue"].unique().to_pylist() == [anew.id]
     assert anew.peek(new).status.value == "in flight"
 
 
@@ -241,7 +241,7 @@ def test_upkeep_that_loses_to_a_verb_tries_again_and_keeps_what_the_verb_did(led
     queue.delete(given["b"])
     clock.advance(KEPT + 1)
     upkeeper, released = open_one(), []
-    upkeeper._opened.transactions._on_step = lambda step: (
+    upkeeper.store.transactions.on_step = lambda step: (
         step != "chosen" or released or released.extend(queue.change_visibility([given["c"]], 0))
     )
     assert upkeeper.upkeep().rows_joined == 1

@@ -121,7 +121,7 @@ def steps(life):
 
 
 def versions(ledger):
-    return {table: ledger._opened.engine.version(table) for table in TABLES}
+    return {table: ledger.store.engine.version(table) for table in TABLES}
 
 
 def rows(frame):
@@ -221,7 +221,7 @@ def test_deployed_views_tell_the_present_state_by_the_wall_clock(tmp_path, empty
 
 
 def test_a_view_or_a_version_that_does_not_exist_is_refused_by_its_name(life, steps):
-    newest = life.ledger._opened.engine.version("visibility")
+    newest = life.ledger.store.engine.version("visibility")
     with pytest.raises(InvalidParameterValue, match=r"'depth'.*messages, in_flight, queue_depth, receipts"):
         life.ledger.view("depth")
     for version in (newest + 1, -1, "3"):

@@ -25,7 +25,7 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
     ledger = open_ledger(frames=True, keep_deleted_receipts=1)
     queue = ledger.create_queue("jobs", {"Lanes": 1})
     queue.send(["a"], attempt_id="one")
-    sent_later = ledger._opened.engine.version("messages")
+    sent_later = ledger.store.engine.version("messages")
     # The sender's clock is an hour ahead of everybody's: by the timestamps its message came after the claim.
     log = Path(root) / "messages" / "_delta_log" / f"{sent_later:020d}.json"
     entries = [json.loads(line) for line in log.read_text().splitlines()]
@@ -41,7 +41,7 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
     assert held(ledger, claim.version) == seen, "right after the verb: exactly that claim"
     assert states(ledger, claim.version) == [("jobs", "a", "in flight")]
     claim.extend(3_600)
-    extended = ledger._opened.engine.version("visibility")
+    extended = ledger.store.engine.version("visibility")
     assert held(ledger, extended) == seen, "it read no messages; an earlier decision did"
     other = ledger.create_queue("other", {"Lanes": 1})
     other.send(["x", "y"], attempt_id="two")
@@ -49,7 +49,7 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
     done.delete()
     clock.advance(7_200)
     ledger.upkeep(vacuum=False)
-    tidied = ledger._opened.engine.version("visibility")
+    tidied = ledger.store.engine.version("visibility")
     assert tidied > done.version + 1 and held(ledger, tidied) == [], "a lease that is over is not in flight then"
     queue.set_attributes({"MessageRetentionPeriod": 60})
     assert states(ledger, claim.version) == [("jobs", "a", "in flight")]

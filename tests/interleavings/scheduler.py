@@ -49,7 +49,7 @@ class Player:
         here = FrozenClock(clock.now)
         here.advance(client.ahead)
         self._ledger = Ledger.open(root, engine="delta-rs", clock=here, settings=PATIENT)
-        self._ledger.store.transactions._on_step = self._stop
+        self._ledger.store.transactions.on_step = self._stop
         if client.reads:
             self._stop_at_reads(self._ledger.store)
         self._thread = threading.Thread(target=self._play, args=(client.verb,), name=f"client {number}", daemon=True)

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from ledger import Queue
+from ledger.access import Access
+
 
 @pytest.fixture
 def queue(ledger):
@@ -62,7 +65,8 @@ def test_a_change_does_not_reach_a_queue_made_anew_under_the_name(queue, every_i
 
     def late(ledger):
         # The queue was looked up before anything happens; what is done with it later is about that very queue.
-        ledger._queue(queue._made).set_attributes({"VisibilityTimeout": 7, "Lanes": 2})
+        access = Access(ledger.store, ledger.clock, ledger.settings, None, queue.access.made)
+        Queue(access).set_attributes({"VisibilityTimeout": 7, "Lanes": 2})
 
     def anew(ledger):
         ledger.delete_queue("jobs")

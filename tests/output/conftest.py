@@ -65,7 +65,7 @@ def at_step(place, monkeypatch):
             if name == step and seen[name] == times:
                 call()
 
-        monkeypatch.setattr(place.ledger.store.transactions, "_on_step", on_step)
+        monkeypatch.setattr(place.ledger.store.transactions, "on_step", on_step)
 
     return register
 

@@ -178,7 +178,7 @@ def test_a_stale_receipt_does_not_end_the_holders_write(place, at_step):
             with pytest.raises(LeaseLost):
                 stale.write(rows, place.table)
 
-    holder._queue._store.transactions._on_step = at_begun
+    holder.access.store.transactions.on_step = at_begun
     assert holder.write(rows_of(holder), place.table).messages == 2 and seen
     assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
 

@@ -82,14 +82,14 @@ def test_a_full_disk_is_said_and_the_claim_can_be_written_again(place, at_step):
     large = rows_of(claim).append_column("text", [[secrets.token_hex(200_000)] * 2])
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     at_step("begun", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, unlimited[1])))
-    at_steps = place.ledger.store.transactions._on_step
+    at_steps = place.ledger.store.transactions.on_step
 
     def and_there_is_room_again(step):
         at_steps(step)
         if step == "written":
             resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 
-    place.ledger.store.transactions._on_step = and_there_is_room_again
+    place.ledger.store.transactions.on_step = and_there_is_room_again
     try:
         with pytest.raises(OutputNotWritten, match=place.table):
             claim.write(large, place.table)

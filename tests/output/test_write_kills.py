@@ -26,7 +26,7 @@ def on_step(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 claim = ledger.queue("work").receive(None, attempt_id=attempt)
-ledger.store.transactions._on_step = on_step
+ledger.store.transactions.on_step = on_step
 claim.write(rows_of(claim), table)
 """
 STEPS = [("chosen", 1), ("committed", 1), ("begun", 1), ("written", 1), ("chosen", 2), ("committed", 2)]

@@ -35,13 +35,13 @@ class Keeper:
     def purge(self) -> None:
         """Empties a queue."""
         queue = self._brittle()
-        operation = self.log.began("purge", queue=queue._made.id)
+        operation = self.log.began("purge", queue=queue.id)
         self.log.ended(operation, count=queue.purge())
 
     def make_anew(self) -> None:
         """Deletes a queue with all it has, and makes it anew, perhaps with other lanes."""
         queue = self._brittle()
-        operation = self.log.began("remove", queue=queue._made.id)
+        operation = self.log.began("remove", queue=queue.id)
         self.ledger.delete_queue(queue.name)
         self.log.ended(operation)
         time.sleep(self.dice.choice([0, 0, 0.3]))
@@ -53,7 +53,7 @@ class Keeper:
         if number < NEWBORN:
             queue = self.ledger.create_queue(f"newborn-{number}", {"Lanes": self.dice.choice([1, 2, 4, 7])})
             source = self.ledger.queue(self.dice.choice(["dead", "third", "north", "south"]))
-            operation = self.log.began("redrive", queue=source._made.id, to=queue._made.id)
+            operation = self.log.began("redrive", queue=source.id, to=queue.id)
             self.log.ended(operation, count=source.redrive(None, queue.name, self.dice.choice([1, 2, 5])))
 
     def _brittle(self, name: str | None = None):

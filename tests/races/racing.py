@@ -50,7 +50,7 @@ class Race:
         log = Log(folder / "setup.log", "setup")
         for n in range(sends):
             bodies = tuple(f"{n}-{m}" for m in range(messages // sends))
-            operation = log.began("send", queue=self.queue._made.id, bodies=bodies)
+            operation = log.began("send", queue=self.queue.id, bodies=bodies)
             log.ended(operation, ids=tuple(self.queue.send(list(bodies))))
 
     def start(self, name: str, role: str, seconds: float = 0.0, **more: Any) -> subprocess.Popen[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ledger import Queue, Settings
+from ledger.access import Access
 from tests.races.worker import Worker
 
 GROUPS = "abcd"
@@ -15,7 +16,7 @@ class Roles(Worker):
 
     def ordered_sender(self) -> None:
         """Sends a few to some groups; now and then what it, or another sender, sent under the same id before."""
-        operation = self.log.began("send", queue=self.queue._made.id)
+        operation = self.log.began("send", queue=self.queue.id)
         keys = [self._key() for _ in range(self.dice.choice([1, 2, 5]))]
         of = lambda key: GROUPS[sum(map(ord, key)) % len(GROUPS)]  # noqa: E731 - the same in every process
         ids = self.queue.send(
@@ -60,10 +61,10 @@ class Roles(Worker):
         if claim:
             self.act(self.dice.choice(["release", "delete"]), claim.receipt_id, handles, queue=dead)
         if self.dice.random() < 0.3:
-            operation = self.log.began("redrive", queue=dead._made.id)
+            operation = self.log.began("redrive", queue=dead.id)
             self.log.ended(operation, count=dead.redrive())
         time.sleep(0.05)
 
     def _dead(self) -> Queue:
-        store, clock = self.queue._store, self.queue._clock
-        return Queue(store, store.queue(f"dead-{self.queue.name}"), clock, None, Settings())
+        store, clock = self.queue.access.store, self.queue.access.clock
+        return Queue(Access(store, clock, Settings(), None, store.queue(f"dead-{self.queue.name}")))

@@ -96,7 +96,7 @@ def test_ten_threads_of_one_ledger_receive_a_fifo_queue_in_order_and_completely(
         for n, sender in enumerate(senders):
             keys = tuple(f"key-{n}-{group}" for group in "abcd")
             entries = [{"MessageBody": k, "MessageGroupId": k[-1], "MessageDeduplicationId": k} for k in keys]
-            operation = log.began("send", queue=queue._made.id, bodies=keys)
+            operation = log.began("send", queue=queue.id, bodies=keys)
             log.ended(operation, ids=tuple(sender.send(entries)), keys=keys)
         done.set()
 
@@ -139,7 +139,7 @@ def test_ten_receivers_that_wait_for_one_another_decide_by_the_time_when_they_ha
     def receive():
         strict = Settings(maximum_clock_skew=0.05, losses_before_waiting=1)
         ledger = Ledger.open(root, engine="delta-rs", settings=strict, storage_clock=system_clock)
-        turns = ledger.store.transactions._locks["visibility"] = Turns(ledger.store.transactions._locks["visibility"])
+        turns = ledger.store.transactions.locks["visibility"] = Turns(ledger.store.transactions.locks["visibility"])
         for _ in range(5):
             claim = ledger.queue("jobs").receive(1, 60)
             claims.append((claim.deadline.timestamp() * 1_000 - 60_000, turns.got.at))

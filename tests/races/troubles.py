@@ -29,7 +29,7 @@ def stall(seconds: float) -> None:
 
 def at_steps(ledger: Ledger, listener: Any) -> None:
     """Calls `listener` with each step of each verb: chosen, committed, appending, appended, begun, written."""
-    ledger.store.transactions._on_step = listener
+    ledger.store.transactions.on_step = listener
     engine = ledger.store.engine
     append = engine.append
 

@@ -26,7 +26,7 @@ def open_ledger(config: dict[str, Any], dice: random.Random) -> Ledger:
     """The ledger, in this process's own way; without `locks` as on storage where there are none."""
     ledger = Ledger.open(config["root"], engine="delta-rs", settings=SETTINGS)
     if not config["locks"]:
-        ledger.store.transactions._locks = dict.fromkeys(ledger.store.transactions._locks, NoLock())
+        ledger.store.transactions.locks = dict.fromkeys(ledger.store.transactions.locks, NoLock())
     at_steps(ledger, now_and_then(dice, config["dying"], config["stalling"], config["longest"]))
     return ledger
 

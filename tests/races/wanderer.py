@@ -69,9 +69,7 @@ class Wanderer(Worker):
         fifo = queue.name.endswith(".fifo")
         attempt = None if fifo or self.dice.random() < 0.5 else f"{self.name} {self.numbered}"
         keys = bodies if fifo else ()
-        send_again(
-            self.log, self.log.began("send", queue=queue._made.id, bodies=bodies, keys=keys, attempt=attempt), queue
-        )
+        send_again(self.log, self.log.began("send", queue=queue.id, bodies=bodies, keys=keys, attempt=attempt), queue)
 
     def recover(self, before: Path) -> None:
         """Tries again what the process that had this place before had not been answered when it died."""
@@ -81,7 +79,7 @@ class Wanderer(Worker):
         for one in last:
             if one.verb == "send" and one.ended is None and (one.keys or one.attempt):
                 for queue in self.ledger.list_queues():
-                    if queue._made.id == one.queue:
+                    if queue.id == one.queue:
                         again = self.log.began(
                             "send", queue=one.queue, bodies=one.bodies, keys=one.keys, attempt=one.attempt
                         )
@@ -128,7 +126,7 @@ class Wanderer(Worker):
     def everything_of(self, queue: Queue, claim: Claim, verb: str) -> None:
         """Deletes or releases what is left of a claim, in one."""
         ids = [message.message_id for message in claim.messages()]
-        operation = self.log.began(verb, ids, claim.receipt_id, queue=queue._made.id)
+        operation = self.log.began(verb, ids, claim.receipt_id, queue=queue.id)
         try:
             settled = getattr(claim, verb)()
         except LeaseLost:
@@ -145,7 +143,7 @@ class Wanderer(Worker):
         if not set(handles) <= set(bodies):
             return
         rows = pa.table([list(handles), [claim.receipt_id] * len(handles), [bodies[m] for m in handles]], list(COLUMNS))
-        operation = self.log.began("write", handles, claim.receipt_id, queue=queue._made.id, to=table)
+        operation = self.log.began("write", handles, claim.receipt_id, queue=queue.id, to=table)
         try:
             claim.write(rows, str(self.outputs / table), messages=list(handles.values()))
         except LeaseLost:
@@ -177,8 +175,8 @@ class Wanderer(Worker):
         if not chosen and (brittle or queue.name in self.brittle):
             return
         most = self.dice.choice([*self.habits.most, None]) if self.dice.random() < 0.3 else 1
-        to = None if destination is None else destination._made.id
-        operation = self.log.began("redrive", chosen, queue=queue._made.id, to=to)
+        to = None if destination is None else destination.id
+        operation = self.log.began("redrive", chosen, queue=queue.id, to=to)
         try:
             moved = queue.redrive(chosen or None, destination and destination.name, most)
         except InvalidParameterValue:
@@ -195,7 +193,7 @@ class Wanderer(Worker):
         if not met:
             return
         message = self.dice.choice(met)
-        operation = self.log.began("lock", [message], queue=queue._made.id, deadline=system_clock() + 1_000)
+        operation = self.log.began("lock", [message], queue=queue.id, deadline=system_clock() + 1_000)
         try:
             queue.lock(message, 1)
         except LedgerError as error:
@@ -210,7 +208,7 @@ class Wanderer(Worker):
         """Restores what some receipt acknowledged a moment ago."""
         if self.claimed:
             queue, claim, _ = self.dice.choice(self.claimed)
-            operation = self.log.began("restore", (), claim.receipt_id, queue=queue._made.id)
+            operation = self.log.began("restore", (), claim.receipt_id, queue=queue.id)
             self.log.ended(operation, count=queue.restore(claim.receipt_id))
 
 

@@ -81,7 +81,7 @@ class Worker:
         self.act("delete", claim.receipt_id, some)
         rest = {message: handle for message, handle in handles.items() if message not in some}
         # What others got meanwhile is not in it; that a release takes none of those, the next holder's log shows.
-        operation = self.log.began("release", rest, claim.receipt_id, queue=self.queue._made.id)
+        operation = self.log.began("release", rest, claim.receipt_id, queue=self.queue.id)
         try:
             claim.release()
         except LeaseLost:
@@ -93,7 +93,7 @@ class Worker:
     def sender(self) -> None:
         """Sends a few now and then."""
         bodies = tuple(f"{self.name} {system_clock()} {n}" for n in range(self.dice.choice([1, 5, 20])))
-        operation = self.log.began("send", queue=self.queue._made.id, bodies=bodies)
+        operation = self.log.began("send", queue=self.queue.id, bodies=bodies)
         self.log.ended(operation, ids=tuple(self.queue.send(list(bodies))))
         time.sleep(0.2)
 
@@ -102,18 +102,18 @@ class Worker:
     ) -> tuple[Claim, dict[str, str]]:
         """A claim, and its handles by message id. At the quota an empty one."""
         queue = queue or self.queue
-        operation = self.log.began("receive", queue=queue._made.id)
+        operation = self.log.began("receive", queue=queue.id)
         try:
             claim = queue.receive(most, self.timeout, wait=wait, attempt_id=attempt_id)
         except OverLimit:
             self.refused += 1
-            claim = Claim(queue, None, self.timeout)
+            claim = Claim(queue.access, None, self.timeout)
         if not claim:
             self.log.ended(operation)
             return claim, {}
         # As the store knows them: when each came to the queue is nothing that a message tells its receiver.
-        stored = queue._store.read(queue._made, claim._grant)
-        messages = [public_message(queue._made, one, 0, claim.receipt_id) for one in stored]
+        stored = queue.access.store.read(queue.access.made, claim.grant)
+        messages = [public_message(queue.access.made, one, 0, claim.receipt_id) for one in stored]
         deadline = round(claim.deadline.timestamp() * 1_000)
         self.log.ended(
             operation,
@@ -138,7 +138,7 @@ class Worker:
     def act(self, verb: str, receipt: str, handles: dict[str, str], queue: Queue | None = None) -> None:
         """Deletes or releases by handles, and logs those on which it worked."""
         queue = queue or self.queue
-        operation = self.log.began(verb, handles, receipt, queue=queue._made.id)
+        operation = self.log.began(verb, handles, receipt, queue=queue.id)
         given = list(handles.values())
         outcomes = queue.delete(given) if verb == "delete" else queue.change_visibility(given, 0)
         worked = tuple(i for i, o in zip(handles, outcomes) if o.outcome in ("deleted", "changed"))
@@ -147,7 +147,7 @@ class Worker:
     def extend(self, claim: Claim, handles: dict[str, str], queue: Queue | None = None) -> None:
         """Extends by handles."""
         queue = queue or self.queue
-        operation = self.log.began("extend", handles, claim.receipt_id, queue=queue._made.id)
+        operation = self.log.began("extend", handles, claim.receipt_id, queue=queue.id)
         outcomes = queue.change_visibility(list(handles.values()), self.timeout)
         worked = tuple(i for i, o in zip(handles, outcomes) if o.outcome == "changed")
         self.log.ended(operation, ids=worked, deadline=operation.began + self.timeout * 1_000)

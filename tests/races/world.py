@@ -64,7 +64,7 @@ class World:
             queue = ledger.create_queue(name, attributes)
             log, bodies = Log(folder / f"setup-{name}.log", "setup"), tuple(f"{name}-{n}" for n in range(FIRST))
             keys = bodies if name.endswith(".fifo") else ()
-            send_again(log, log.began("send", queue=queue._made.id, bodies=bodies, keys=keys), queue)
+            send_again(log, log.began("send", queue=queue.id, bodies=bodies, keys=keys), queue)
 
     def run(
         self,

@@ -279,7 +279,7 @@ class Player:
         value = json.dumps({"a": step.detail % 7}) if name == "Policy" else 2_000 + step.detail % 50
         value = 10 + step.detail % 50 if name in ("VisibilityTimeout", "DelaySeconds") else value
         changed = {name: value}
-        identifier = queue._made.id
+        identifier = queue.id
         call = lambda: queue.set_attributes(changed)  # noqa: E731
         self._call("settings", queue.name, call, attributes={name: str(value)}, id=identifier)
 

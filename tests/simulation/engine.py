@@ -209,6 +209,9 @@ class SimulatedEngine:
         with unreadable(location):
             self._append_output(known, [], application, version, {"verb": "fence"})
 
+    def arrow_outputs(self) -> SimulatedEngine:
+        return self
+
     def create_output(self, location: str, schema: pa.Schema) -> None:
         """Makes such a table, empty, if there is none."""
         self._at("create_output")

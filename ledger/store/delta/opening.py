@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ledger.store.delta.dataframes.frames import Frames
+    from ledger.store.delta.engines.spark import SparkEngine
 
 
 @dataclass(frozen=True)
@@ -176,12 +177,12 @@ def _engine(
     return SparkEngine(spark, locations)
 
 
-def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> Engine | None:
-    if spark is None or chosen.name == "spark":
-        return None if spark is None else chosen
+def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> SparkEngine | None:
+    if spark is None:
+        return None
     from ledger.store.delta.engines.spark import SparkEngine
 
-    return SparkEngine(spark, locations)
+    return chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations)
 
 
 def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str]) -> Frames | None:

@@ -55,9 +55,9 @@ class Transactions:
         before_turn: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        self._engine, self._locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
-        self._on_step = on_step or (lambda step: None)
-        self._before_turn = before_turn or (lambda: None)
+        self._engine, self.locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
+        self.on_step = on_step or (lambda step: None)
+        self.before_turn = before_turn or (lambda: None)
         self._turns = turns or Turns()
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
@@ -136,13 +136,13 @@ class Transactions:
                 raise StorageFailed(blind.place, blind.cause, verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
                 # On a local path what failed is over. Elsewhere a request that nobody waits for may still arrive.
-                local = not isinstance(self._locks[table], NoLock)
+                local = not isinstance(self.locks[table], NoLock)
                 raise StorageFailed(error.place, error.cause, verb, unknown=not local) from error
             return version
 
     def step(self, name: str) -> None:
         """Tells whoever listens that a verb has come so far."""
-        self._on_step(name)
+        self.on_step(name)
 
     def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
         """What a commit says of itself; the receipts ledger is filled from it."""
@@ -162,8 +162,8 @@ class Transactions:
         one = nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         # First the threads' turn, then the files' lock: whoever holds that never waits for a thread.
         with one:
-            self._before_turn()
-            lock = self._locks[table]
+            self.before_turn()
+            lock = self.locks[table]
             with lock.exclusive() if self._alone or self._waits(losses) else lock.shared():
                 yield
 
@@ -172,5 +172,5 @@ class Transactions:
 
     def spark_turn(self, table: str) -> Any:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
-        self._before_turn()
-        return self._locks[table].exclusive()
+        self.before_turn()
+        return self.locks[table].exclusive()

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
+from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
@@ -196,19 +197,19 @@ class DeltaRsEngine:
             _require_uncommitted(loaded, application)
             _commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
 
+    def arrow_outputs(self) -> ArrowOutputs:
+        return self
+
     def create_output(self, location: str, schema: pa.Schema) -> None:
-        """Makes such a table, empty, if there is none."""
         if not DeltaTable.is_deltatable(location, self._storage_options):
             DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
 
     def output_schema(self, location: str) -> pa.Schema:
-        """The columns of such a table."""
         return pa.schema(self._output(location).schema().to_arrow())
 
     def append_output(
         self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
     ) -> None:
-        """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
         loaded = self._output(location)
         _require_uncommitted(loaded, application)
         with conflicts():

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.errors import OutputUnreadable
+from ledger.store import ArrowOutputs
 
 #: The column of an edit that says what to do with its row: insert, update or delete.
 OPERATION = "operation"
@@ -187,6 +188,9 @@ class Engine(Protocol):
     def output_log(self, location: str, application: str) -> OutputLog:
         """What a table that is none of the ledger's says of a transaction. Raises OutputUnreadable when there is no
         table, or when it cannot be seen or read: that is never taken for "not committed"."""
+
+    def arrow_outputs(self) -> ArrowOutputs | None:
+        """What writes Arrow tables to such tables; None where the engine writes DataFrames alone."""
 
     def fence_output(self, location: str, application: str, version: int) -> None:
         """Commits a transaction and no rows to such a table. Raises Conflict when any version of that transaction is

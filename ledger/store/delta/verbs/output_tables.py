@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
 from ledger.rules import output
@@ -17,6 +17,9 @@ from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.storage_safety import require_safe
 from ledger.store.delta.engines.protocol import Conflict, Engine, reason
+
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.spark import SparkEngine
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
@@ -29,9 +32,9 @@ LONG, PATIENCE = 1.0, 10
 class OutputTables:
     """Tables that claims were written to. `by_spark`: the engine of the user's session, if there is one."""
 
-    def __init__(self, engine: Engine, by_spark: Engine | None, settings: Settings) -> None:
+    def __init__(self, engine: Engine, by_spark: SparkEngine | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
-        self._session = getattr(by_spark, "session", None)
+        self._session = None if by_spark is None else by_spark.session
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
 
     def table_id(self, table: str) -> str:
@@ -84,7 +87,7 @@ class OutputTables:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:
             raise OutputUnreadable(table, str(error)) from error
-        spark = [] if self._by_spark is None else [self._by_spark]
+        spark: list[Engine] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
             # delta-rs does not know every feature of a table that Spark writes.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())

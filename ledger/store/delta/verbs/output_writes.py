@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from ledger.rules.output import Part
 from ledger.rules.state import Record, deadline, in_doubt
 from ledger.rules.visibility import same_attempt
 from ledger.settings import Settings
-from ledger.store import QueueRecord
+from ledger.store import ArrowOutputs, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces
@@ -24,11 +24,16 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.snapshot import Loaded, load
 from ledger.store.delta.verbs.output_tables import OutputTables
 
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.spark import SparkEngine
+
 
 class Outputs:
-    """The writes of claims to Delta tables."""
+    """The writes of claims to Delta tables: OutputWrites, and what other verbs do about writes in doubt."""
 
-    def __init__(self, engine: Engine, by_spark: Engine | None, transactions: Transactions, settings: Settings) -> None:
+    def __init__(
+        self, engine: Engine, by_spark: SparkEngine | None, transactions: Transactions, settings: Settings
+    ) -> None:
         self._engine, self._transactions, self._settings = engine, transactions, settings
         self.tables = OutputTables(engine, by_spark, settings)
 
@@ -42,33 +47,42 @@ class Outputs:
         return self._transactions.owner
 
     def require_foreign(self, location: str) -> None:
-        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+        """See OutputWrites.require_foreign."""
         for table in TABLES:
             if f"{location}/".startswith(f"{self._engine.place(table)}/"):
                 raise InvalidParameterValue(
                     "table", location, "It is a table of the ledger's own", "Name another place."
                 )
 
-    def without_spark(self) -> Any:
-        """The engine, when it can write an Arrow table to any Delta table. Raises InvalidParameterValue."""
-        if not hasattr(self._engine, "append_output"):
+    def without_spark(self) -> ArrowOutputs:
+        """See OutputWrites.without_spark."""
+        writer = self._engine.arrow_outputs()
+        if writer is None:
             raise InvalidParameterValue(
                 "rows",
                 "a pyarrow.Table",
                 "This ledger commits through Spark and writes DataFrames",
                 "Make it a DataFrame.",
             )
-        return self._engine
+        return writer
+
+    def table_id(self, location: str) -> str:
+        """See OutputWrites.table_id."""
+        return self.tables.table_id(location)
+
+    def is_fenced(self, location: str, identifier: str) -> bool:
+        """See OutputWrites.is_fenced."""
+        return self.tables.committed(location, identifier) == output.FENCED
+
+    def is_written(self, location: str, identifier: str) -> bool:
+        """See OutputWrites.is_written."""
+        # As long as it takes: it holds no turn, so nobody waits for it.
+        return self.tables.written(location, identifier, patience=None)
 
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
-        """Records that the messages of `runs` (RUNS) are about to be written; answers the write's id.
-
-        None: an earlier call has written them all. Raises LeaseLost when the receipt does not hold one of them, or an
-        earlier call wrote only some of them, InvalidParameterValue when it wrote them to another table: then nothing is
-        to be written.
-        """
+        """See OutputWrites.begin."""
         identifier = output.new_write_id(table_id)
 
         def decide(losses: int) -> Plan[str | None]:
@@ -102,7 +116,7 @@ class Outputs:
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
     def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Deletes what was written, unless whoever took the messages over has recorded that already."""
+        """See OutputWrites.finish."""
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
@@ -111,7 +125,7 @@ class Outputs:
         self._transactions.run("finish_write", "visibility", queue.id, decide)
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
+        """See OutputWrites.undo."""
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,9 @@ from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.sending import Sender
 
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.spark import SparkEngine
+
 
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share it.
@@ -49,7 +53,7 @@ class DeltaStore:
         engine: Engine,
         transactions: Transactions,
         settings: Settings,
-        by_spark: Engine | None = None,
+        by_spark: SparkEngine | None = None,
         sender_id: str | None = None,
     ) -> None:
         self.sender_id = sender_id

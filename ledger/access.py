@@ -1,0 +1,55 @@
+"""What the verbs of one queue need. A Queue has it, and hands it on to its claims and to whoever acts for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ledger.clock import Clock
+from ledger.ending import LiveEndings
+from ledger.errors import QueueDoesNotExist, SparkIsNeeded
+from ledger.settings import Settings
+from ledger.store import QueueRecord, Store
+
+if TYPE_CHECKING:
+    from ledger.store.delta.dataframes.frames import Frames
+
+
+@dataclass(frozen=True)
+class Access:
+    """Access to one queue of a ledger. `frames` is None without Spark.
+
+    `made` is the queue as it was when it was asked for: its name and its id stay as they are, all else may have changed
+    since. A verb looks it up once, by `record`, and does all that it does by what it found.
+    """
+
+    store: Store
+    clock: Clock
+    settings: Settings
+    frames: Frames | None
+    made: QueueRecord
+    #: What was ended through the claims that came from here.
+    endings: LiveEndings = field(default_factory=LiveEndings, init=False)
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self.made.name
+
+    @property
+    def arn(self) -> str:
+        """The queue's ARN."""
+        return self.settings.account.arn(self.name)
+
+    def record(self) -> QueueRecord:
+        """The queue as it is now. Raises QueueDoesNotExist, also when another one has its name by now."""
+        record = self.store.queue(self.name)
+        if record.id != self.made.id:
+            raise QueueDoesNotExist(self.name, made_anew=True)
+        return record
+
+    def spark(self, what: str = "A DataFrame") -> Frames:
+        """What moves DataFrames. Raises SparkIsNeeded, for `what`."""
+        if self.frames is None:
+            raise SparkIsNeeded(f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)")
+        return self.frames

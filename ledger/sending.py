@@ -1,0 +1,65 @@
+"""Sending what users give: a text, an entry, a list of them, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ledger.access import Access
+from ledger.arrow_rows import SentTable, entries_of, sent_table
+from ledger.entries import EntryList
+from ledger.errors import InvalidParameterValue
+from ledger.results import SendOutcome
+from ledger.rules import attempts
+from ledger.rules import message as message_rules
+from ledger.store import QueueRecord
+from ledger.tabular import arrow_table, is_spark, listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ledger.store.delta.dataframes.bulk_send import Sent
+
+
+def send(
+    access: Access,
+    messages: Any,
+    body: str | None,
+    attempt_id: str | None,
+    common: Mapping[str, object],
+    *,
+    all_or_nothing: bool,
+) -> Sent | SentTable | list[SendOutcome]:
+    """See Queue.send. `common`: its keyword arguments that hold for all messages of a list, by their names."""
+    attempts.attempt_id(attempt_id, "attempt_id")
+    record = access.record()
+    message_rules.require_no_attempt(attempt_id, record.attributes)
+    table = arrow_table("messages", messages)
+    if is_spark(messages) or table is not None:
+        given = [name for name, value in common.items() if value is not None]
+        if given:
+            bound, fix = "A DataFrame has it as a column", "Add the column."
+            raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
+        return _send_table(access, record, messages if table is None else table, body, attempt_id)
+    if body is not None:
+        raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
+    message_rules.require_common(record.attributes, **common)
+    single = isinstance(messages, (str, Mapping))
+    entries = EntryList(
+        [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
+    )
+    entries.require(every=single or all_or_nothing)
+    return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id))
+
+
+def _send_table(
+    access: Access, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
+) -> Sent | SentTable:
+    if is_spark(table):
+        return access.spark().send(record, table, body, access.clock, attempt_id)
+    if access.frames is not None:
+        sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
+        return SentTable(table.num_rows, sent.ids().toArrow())
+    entries = entries_of(table, record.attributes, body)
+    return sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))

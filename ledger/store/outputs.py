@@ -1,0 +1,67 @@
+"""The seam for writes of a claim's output to a Delta table beside the ledger, see `rules.output`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ledger.clock import Clock
+from ledger.store.queue_record import QueueRecord
+
+
+class ArrowOutputs(Protocol):
+    """Writes Arrow tables to Delta tables that are none of the ledger's, without Spark."""
+
+    def create_output(self, location: str, schema: pa.Schema) -> None:
+        """Makes such a table, empty, if there is none."""
+
+    def output_schema(self, location: str) -> pa.Schema:
+        """The columns of such a table."""
+
+    def append_output(
+        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> None:
+        """Appends rows, under a transaction of which no version was committed yet. Raises whatever goes wrong."""
+
+
+class OutputWrites(Protocol):
+    """What a store does about writes: it records when one is begun and how it ended, and asks the output table in
+    between. `runs` are RUNS: the messages that are written."""
+
+    @property
+    def owner(self) -> str:
+        """Who writes."""
+
+    def require_foreign(self, location: str) -> None:
+        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+
+    def without_spark(self) -> ArrowOutputs:
+        """What writes Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames alone."""
+
+    def table_id(self, location: str) -> str:
+        """The id of a table that is about to be written to. Raises UnsafeStorage, OutputUnreadable."""
+
+    def begin(
+        self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
+    ) -> str | None:
+        """Records that messages are about to be written; answers the write's id. None: an earlier call has written them
+        all. Raises LeaseLost when the receipt does not hold one of them, or an earlier call wrote only some of them,
+        InvalidParameterValue when it wrote them to another table: then nothing is to be written."""
+
+    def is_fenced(self, location: str, identifier: str) -> bool:
+        """Whether somebody saw to it that a write never gets in. Raises OutputUnreadable."""
+
+    def is_written(self, location: str, identifier: str) -> bool:
+        """Whether a write is in. If not, it never will be from now on: it is fenced off. Waits for others that write to
+        the table now, as long as it takes. Raises OutputUnreadable."""
+
+    def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+        """Deletes what was written, unless whoever took the messages over has recorded that already."""
+
+    def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+        """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
+
+    def step(self, name: str) -> None:
+        """Tells whoever listens that a write has come so far."""
