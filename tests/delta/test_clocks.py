@@ -133,3 +133,24 @@ def test_an_upkeep_that_takes_long_is_no_disagreement_of_clocks(open_ledger, clo
     slow.store.transactions.before_turn = meanwhile
     slow.upkeep(vacuum=False)
     assert queue.counts().stored == 99
+
+
+def test_a_fifo_send_that_stood_still_before_it_read_the_last_one_agrees_with_its_clock(
+    open_ledger, clock, monkeypatch
+):
+    """A process that is stopped between its clock and its read sees sends of a minute later: no clock is wrong."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs.fifo", {"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+    queue.send("a1", message_group_id="a")
+    other, engine = open_ledger().queue("jobs.fifo"), ledger.store.engine
+    read = engine.messages
+
+    def stands_still_first(*arguments, **keywords):
+        monkeypatch.undo()
+        clock.advance(60)
+        other.send("a2", message_group_id="a")
+        return read(*arguments, **keywords)
+
+    monkeypatch.setattr(engine, "messages", stands_still_first)
+    assert all(queue.send(["a3"], message_group_id="a"))
+    assert [message.body for message in queue.receive(None)] == ["a1", "a2", "a3"]

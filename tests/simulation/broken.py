@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from ledger.errors import OutputUnreadable
 from ledger.rules import output, redrive
 from ledger.rules.attributes import limits_of
-from ledger.store.delta.commit import turns
 from ledger.store.delta.state import fifo_groups
 from ledger.store.delta.verbs import moving, output_tables, queues, receiving, store, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
@@ -48,8 +47,7 @@ def lane_by_the_way_taken(stack: contextlib.ExitStack) -> None:
 
 
 def groups_forgotten(stack: contextlib.ExitStack) -> None:
-    """A thread with an older listing dropped the segments that it did not know from what all threads share. Threads
-    took no turns then, which hide it: whoever waits for its turn lists afterwards."""
+    """A thread with an older listing dropped the segments that it did not know from what all threads share."""
     right = fifo_groups.Groups._members
 
     def broken(self: Any, queue: str, seen: Any) -> Any:
@@ -64,7 +62,6 @@ def groups_forgotten(stack: contextlib.ExitStack) -> None:
         return right(self, queue, seen)
 
     _patch(stack, fifo_groups.Groups, "_members", broken)
-    _patch(stack, turns.Turns, "of", lambda self, key: contextlib.nullcontext())
 
 
 def clock_read_once(stack: contextlib.ExitStack) -> None:

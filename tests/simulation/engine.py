@@ -78,7 +78,9 @@ class SimulatedEngine:
 
     def version(self, table: str) -> int:
         self._at(f"version {table}")
-        return self.storage.tables[table].version
+        version = self.storage.tables[table].version
+        self._at(f"versioned {table}")
+        return version
 
     def load(self, table: str, where: Where) -> Snapshot:
         self._at(f"load {table}")
@@ -131,6 +133,7 @@ class SimulatedEngine:
     def files(self) -> tuple[int, pa.Table]:
         self._at("files")
         known = self.storage.tables["messages"]
+        version = known.version
         rows = [
             [*partition, file.rows.num_rows, *file.bounds("seq")]
             + [instant // 1_000 for name in ("sent_at", "available_at") for instant in file.bounds(name)]
@@ -139,7 +142,8 @@ class SimulatedEngine:
         ]
         columns = zip(*rows) if rows else [[] for _ in SEGMENT_FILES]
         arrays = [pa.array(column, kind.type) for column, kind in zip(columns, SEGMENT_FILES)]
-        return known.version, pa.table(arrays, schema=SEGMENT_FILES)
+        self._at("listed")
+        return version, pa.table(arrays, schema=SEGMENT_FILES)
 
     def messages(
         self,

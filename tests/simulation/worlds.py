@@ -99,6 +99,11 @@ def _fifo(ledger: Ledger, advance: Callable[[float], None]) -> None:
     queue.receive(1).release()
 
 
+def _ordered(ledger: Ledger, advance: Callable[[float], None]) -> None:
+    """One FIFO queue of one lane, to which several send: what is known of its groups grows all the time."""
+    ledger.create_queue("line.fifo", {"FifoQueue": True, "Lanes": 1})
+
+
 def _grouped(numbers: Any) -> list[dict[str, str]]:
     return [
         {"MessageBody": f"{n}", "MessageGroupId": "abc"[n % 3], "MessageDeduplicationId": f"key-{n}"} for n in numbers
@@ -147,6 +152,7 @@ WORLDS = {
             "moving", _moving, {**RECEIVING, "receive": 5, "rehouse": 10, "redrive": 6, "upkeep": 12, "delete_queue": 1}
         ),
         World("fifo", _fifo, {**RECEIVING, "send": 8, "redrive": 3, "upkeep": 2, "restore": 1, "lock": 1, "purge": 1}),
+        World("ordered", _ordered, {"send": 16, "receive": 12, "release": 4, "delete": 1}),
         World("quota", _quota, {**RECEIVING, "send": 2, "lock": 1, "upkeep": 1, "restore": 1}),
         World(
             "outputs",

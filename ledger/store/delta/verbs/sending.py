@@ -79,7 +79,7 @@ class Sender:
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
                 count = self._engine.transaction_version("messages", application) or 0
-                known, at = self._remembered(queue, entries, clock())
+                known, at = self._remembered(queue, entries, clock)
                 answer: list[Key] = []
                 new: set[Key] = set()
                 fresh: dict[int, list[tuple[int, Entry, Key]]] = {}
@@ -102,13 +102,14 @@ class Sender:
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
-    def _remembered(self, queue: QueueRecord, entries: Sequence[Entry], now: int) -> tuple[dict[Key, Sent], int]:
+    def _remembered(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock) -> tuple[dict[Key, Sent], int]:
         """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
         the same; and the time: never before the last send. Raises ClocksDisagree."""
-        since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
+        since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
         last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
-        at = time.not_before(now, last // 1_000, self._settings.maximum_clock_skew)
+        # Read again, behind the rows: of whoever stood still before that, others' sends would be in the future.
+        at = time.not_before(clock(), last // 1_000, self._settings.maximum_clock_skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
