@@ -77,7 +77,7 @@ def _write(
     outputs.step("written")
     # Whatever the writer was told, the table knows: an error may hide a commit that landed.
     fenced = outputs.is_fenced(location, identifier)
-    if outputs.is_written(location, identifier):
+    if outputs.written_or_fenced(location, identifier):
         outputs.finish(record, runs, identifier, clock)
         return
     outputs.undo(record, runs, identifier, clock)

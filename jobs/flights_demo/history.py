@@ -88,7 +88,6 @@ class History:
         holds, rows = self.holds(), []
         for name, fate in fates.items():
             mine, events = [hold for hold in holds if hold.owner == name], self._events[self._events["owner"] == name]
-            count = lambda event, of=events: int(of.loc[of["event"] == event, "messages"].sum())  # noqa: E731
             parked = events[(events["event"] == "extended") & ~self._beat[events.index]]
             rows.append(
                 {
@@ -97,11 +96,16 @@ class History:
                     "received": sum(hold.messages for hold in mine),
                     "taken over": sum(hold.taken_over for hold in mine),
                     "heartbeats": int(self._beat[events.index].sum()),
-                    "deleted": count("deleted"),
-                    "released": count("released"),
+                    "deleted": _messages(events, "deleted"),
+                    "released": _messages(events, "released"),
                     "parked": int(parked["messages"].sum()),
                     "end": fate,
                 }
             )
         sums = {key: sum(row[key] for row in rows) for key in rows[0] if isinstance(rows[0][key], int)}
         return [*rows, {"worker": "all", **sums, "end": None}]
+
+
+def _messages(events: pd.DataFrame, event: str) -> int:
+    """How many messages an event happened to."""
+    return int(events.loc[events["event"] == event, "messages"].sum())

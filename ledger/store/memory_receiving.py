@@ -76,7 +76,10 @@ class MemoryReceives(MemoryQueues):
             return places
         dead = [place for place in places if redrive.is_dead(stored[place].record, policy)]
         fifo = is_fifo(queue.attributes)
-        arrives = lambda record: redrive.dead_letter(record, queue.id, now, fifo=fifo, target=target.id)  # noqa: E731
+
+        def arrives(record: Record) -> Record:
+            return redrive.dead_letter(record, queue.id, now, fifo=fifo, target=target.id)
+
         self._move(queue, target, dead, arrives)
         return [place for place in places if place not in set(dead)]
 

@@ -53,9 +53,9 @@ class OutputWrites(Protocol):
     def is_fenced(self, location: str, identifier: str) -> bool:
         """Whether somebody saw to it that a write never gets in. Raises OutputUnreadable."""
 
-    def is_written(self, location: str, identifier: str) -> bool:
-        """Whether a write is in. If not, it never will be from now on: it is fenced off. Waits for others that write to
-        the table now, as long as it takes. Raises OutputUnreadable."""
+    def written_or_fenced(self, location: str, identifier: str) -> bool:
+        """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
+        Waits for others that write to the table now, as long as it takes. Raises OutputUnreadable."""
 
     def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Deletes what was written, unless whoever took the messages over has recorded that already."""

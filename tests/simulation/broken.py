@@ -157,7 +157,7 @@ def asks_for_any_receipt(stack: contextlib.ExitStack) -> None:
 
 def unseen_is_absent(stack: contextlib.ExitStack) -> None:
     """A table that whoever took over could not see counted as one that was never written to."""
-    right = output_tables.OutputTables.written_by_others
+    right = output_tables.OutputTables.written_or_fenced_by_others
 
     def broken(self: Any, table: str, write_id: str) -> bool:
         try:
@@ -165,7 +165,7 @@ def unseen_is_absent(stack: contextlib.ExitStack) -> None:
         except OutputUnreadable:
             return False
 
-    _patch(stack, output_tables.OutputTables, "written_by_others", broken)
+    _patch(stack, output_tables.OutputTables, "written_or_fenced_by_others", broken)
 
 
 #: What a repair is for: how it is taken out, and what the judge then says.

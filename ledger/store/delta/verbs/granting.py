@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ledger.errors import LedgerError, OutputUnreadable
 from ledger.rules import visibility
-from ledger.rules.state import latest_hold
+from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
@@ -43,7 +43,10 @@ def granted(
     """Messages under a new receipt, in `order` (see Grant). When there are none: `undecided`, which says why, if some
     are left alone in doubt."""
     lanes, (_, timeout, attempt_id) = loaded.lanes, request
-    received = lambda r: lanes.code(visibility.receive(r, receipt_id, attempt_id, timeout, loaded.now))  # noqa: E731
+
+    def received(record: Record) -> int:
+        return lanes.code(visibility.receive(record, receipt_id, attempt_id, timeout, loaded.now))
+
     runs = chosen.coded(lanes.per_code(chosen.code, received, np.int64)).in_order()
     if not len(runs):
         return Part(runs, lambda version: undecided)

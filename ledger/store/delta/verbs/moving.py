@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -118,10 +119,10 @@ class Redriver:
         """See Store.redrive."""
 
         def decide(losses: int) -> Plan[int]:
-            others = lambda: self._destinations(source, target)  # noqa: E731
+            others = partial(self._destinations, source, target)
             loaded, known = load_beside(self._engine, self._settings, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
-            self._outputs.decide_doubts(loaded, events)
+            self._outputs.fence_doubts(loaded, events)
             seen = loaded.look(self._stocks)
             found = receivable(loaded, seen, self._groups)
             if chosen is not None:
@@ -130,10 +131,13 @@ class Redriver:
             runs = first_in_order(found.where(to >= 0), maximum)
             to = lanes.per_code(runs.code, lambda r: _index(r, target, loaded), np.int64)
             leaving, arriving = [Runs.empty()], {}
+
+            def arrives(record: Record) -> Record:
+                return redrive.redriven(loaded.now, source.id)
+
             for index, queue in enumerate(known):
                 mine = runs.where(to == index)
                 if len(mine):
-                    arrives = lambda record: redrive.redriven(loaded.now, source.id)  # noqa: E731
                     sides = move(loaded, seen.listing, queue, mine, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving

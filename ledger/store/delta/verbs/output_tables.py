@@ -1,4 +1,5 @@
-"""Asking output tables whether a write is in, through an engine that shares them safely with whoever writes."""
+"""Asking output tables whether a write is in, which fences off one that is not, through an engine that shares them
+safely with whoever writes."""
 
 from __future__ import annotations
 
@@ -43,26 +44,27 @@ class OutputTables:
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:
-        """Which version of a write is in its table, if one is. Raises OutputUnreadable."""
+        """Which version of a write is in its table, if one is; commits nothing. Raises OutputUnreadable."""
         return self._first(table, lambda engine: engine.output_log(table, output.application(write_id)).committed)
 
-    def written(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
-        """Whether a write is in. If not, it never will be from now on: it is fenced off.
+    def written_or_fenced(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
+        """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
 
         Waits for others that write to the table now, for `patience` seconds (None: as long as it takes). Raises
         OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
         """
         until = None if patience is None else time.monotonic() + patience
-        return self._first(table, lambda engine: _written(engine, table, write_id, until))
+        return self._first(table, lambda engine: _written_or_fenced(engine, table, write_id, until))
 
-    def written_by_others(self, table: str, write_id: str) -> bool:
-        """As `written`, for a receive that has other messages to serve: a table that hangs is not asked each time."""
+    def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
+        """As `written_or_fenced`, for a receive that has other messages to serve: a table that hangs is not asked each
+        time."""
         until, problem = self._silent.get(table, (0.0, None))
         asked = time.monotonic()
         if problem is not None and asked < until:
             raise problem
         try:
-            return self.written(table, write_id)
+            return self.written_or_fenced(table, write_id)
         except OutputUnreadable as error:
             log.warning("%s", error)
             now = time.monotonic()
@@ -96,7 +98,7 @@ class OutputTables:
         return spark or [self._engine]
 
 
-def _written(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
+def _written_or_fenced(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
     application, before, attempts = output.application(write_id), None, Attempts(f"the fence of {table}", ATTEMPTS)
     for _ in attempts:
         found = engine.output_log(table, application)

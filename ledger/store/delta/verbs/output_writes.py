@@ -74,10 +74,10 @@ class Outputs:
         """See OutputWrites.is_fenced."""
         return self.tables.committed(location, identifier) == output.FENCED
 
-    def is_written(self, location: str, identifier: str) -> bool:
-        """See OutputWrites.is_written."""
+    def written_or_fenced(self, location: str, identifier: str) -> bool:
+        """See OutputWrites.written_or_fenced."""
         # As long as it takes: it holds no turn, so nobody waits for it.
-        return self.tables.written(location, identifier, patience=None)
+        return self.tables.written_or_fenced(location, identifier, patience=None)
 
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
@@ -91,7 +91,7 @@ class Outputs:
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
                 write = output.begun(record) if output.to_ask(record, receipt_id) else None
-                written = write is not None and self.tables.written(*write)
+                written = write is not None and self.tables.written_or_fenced(*write)
                 if written and record.writing_to != table:
                     raise InvalidParameterValue(
                         "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
@@ -99,8 +99,7 @@ class Outputs:
                 parts[code] = output.part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())
             if kinds == {Part.WRITTEN}:
-                ended = lambda r: output.finish(r, r.write_id, loaded.now)  # noqa: E731
-                return _recording(loaded, pieces, ended, "deleted")
+                return _recording(loaded, pieces, lambda r: output.finish(r, r.write_id, loaded.now), "deleted")
             if kinds != {Part.HELD}:
                 found = " and some ".join(sorted(kind.value for kind in kinds))
                 raise LeaseLost(
@@ -137,12 +136,13 @@ class Outputs:
         loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
         return loaded, loaded.lanes.cut(runs)
 
-    def decide_doubts(
+    def fence_doubts(
         self, loaded: Loaded, events: Events, attempts: Collection[str] = (), only: Record | None = None
     ) -> OutputUnreadable | None:
-        """Asks the tables about what is free, or held by an earlier run of these attempts, and in doubt; from then on
-        `loaded` has it as deleted, or as never written. What a table cannot say stays in doubt, for nobody to receive
-        (`Lanes.undecided`); then the error that says so is answered. `only`: about messages with this very record."""
+        """Asks the tables about what is free, or held by an earlier run of these attempts, and in doubt, which commits
+        to them: a write that is not in is fenced off. From then on `loaded` has it as deleted, or as never written.
+        What a table cannot say stays in doubt, for nobody to receive (`Lanes.undecided`); then the error that says so
+        is returned. `only`: about messages with this very record."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
         silent: dict[str, OutputUnreadable] = {}
 
@@ -161,7 +161,7 @@ class Outputs:
             try:
                 if table in silent:
                     raise silent[table]
-                written = self.tables.written_by_others(table, write_id)
+                written = self.tables.written_or_fenced_by_others(table, write_id)
             except OutputUnreadable as problem:
                 silent[table] = problem
                 lanes.undecided.add(code)
@@ -180,14 +180,15 @@ class Outputs:
             return OutputUnreadable(" and ".join(sorted(silent)), "; ".join(p.reason for p in silent.values()))
         return next(iter(silent.values()), None)
 
-    def end_writes(self, loaded: Loaded, receipt_id: str) -> None:
-        """Asks the tables of what a restore under a receipt gives back, so that no write of it gets in any more.
+    def fence_writes(self, loaded: Loaded, receipt_id: str) -> None:
+        """Asks the tables of what a restore under a receipt gives back, which commits to them: no write of it gets in
+        any more.
         About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
         """
         writes = {output.begun(r) for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)}
         for table, write_id in sorted(write for write in writes if write is not None):
             try:
-                self.tables.written(table, write_id)
+                self.tables.written_or_fenced(table, write_id)
             except OutputUnreadable as problem:
                 if not problem.gone:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class Purger:
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [])
         self._transactions.step("chosen")
         marks = (fifo.sends(queue.id), sent + 1), (purges, sent)
-        mark = lambda: self._engine.mark("messages", metadata, *marks)  # noqa: E731
+        mark = partial(self._engine.mark, "messages", metadata, *marks)
         if self._transactions.commit("messages", metadata, since, mark, attempts) is None:
             return False
         self._transactions.step("committed")

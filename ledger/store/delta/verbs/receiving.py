@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from zlib import crc32
 
 import numpy as np
@@ -14,7 +15,7 @@ from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import Status
+from ledger.rules.state import Record, Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord, Received, Request
 from ledger.store.delta.commit.transactions import Plan, Transactions
@@ -57,10 +58,10 @@ class Receiver:
         meeting = _meeting(queue, attempts)
 
         def decide(losses: int) -> Plan[list[Received]]:
-            others = lambda: self._targets(queue)  # noqa: E731
+            others = partial(self._targets, queue)
             loaded, targets = load_beside(self._engine, self._settings, self._queues, queue, clock, others)
             events = Events()
-            undecided = self._outputs.decide_doubts(loaded, events, attempts)
+            undecided = self._outputs.fence_doubts(loaded, events, attempts)
             again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
             known = {n: part for n, part in again.items() if part is not None}
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
@@ -68,7 +69,10 @@ class Receiver:
             parts = [(known | found)[n] for n in range(len(requests))]
             replacement = Runs.concatenated([*(part.runs for part in parts), buried.leaving]).in_order()
             arriving = {target.id: buried.arriving for target in targets}
-            answer = lambda version: [part.answer(version) for part in parts]  # noqa: E731
+
+            def answer(version: int) -> list[Received]:
+                return [part.answer(version) for part in parts]
+
             # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
             always = any(len(part.runs) for part in known.values())
             return loaded.plan(replacement, events, answer, meeting, arriving, always=always)
@@ -129,9 +133,12 @@ class Receiver:
     ) -> Move:
         if not targets or not len(dead):
             return Move(Runs.empty(), Runs.empty())
-        fifo = is_fifo(loaded.queue.attributes)
-        target = targets[0]
-        arrives = lambda r: redrive.dead_letter(r, loaded.queue.id, loaded.now, fifo=fifo, target=target.id)  # noqa: E731
+        source, target = loaded.queue, targets[0]
+        fifo = is_fifo(source.attributes)
+
+        def arrives(record: Record) -> Record:
+            return redrive.dead_letter(record, source.id, loaded.now, fifo=fifo, target=target.id)
+
         return move(loaded, listing, target, dead, arrives, events)
 
 

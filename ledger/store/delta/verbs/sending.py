@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,7 +129,7 @@ class Sender:
         since = self._engine.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
-        append = lambda: self._engine.append("messages", rows, metadata, transaction)  # noqa: E731
+        append = partial(self._engine.append, "messages", rows, metadata, transaction)
         if self._transactions.commit("messages", metadata, since, append, attempts) is None:
             return False
         self._transactions.step("committed")

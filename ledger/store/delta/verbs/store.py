@@ -112,7 +112,7 @@ class DeltaStore:
 
         def decide(losses: int) -> Plan[int]:
             loaded = self._load(queue, clock)
-            self.outputs.end_writes(loaded, receipt_id)
+            self.outputs.fence_writes(loaded, receipt_id)
             _, stock, pieces, _ = loaded.look(self.stocks)
             lanes = loaded.lanes
 
@@ -138,7 +138,7 @@ class DeltaStore:
         def decide(losses: int) -> Plan[bool]:
             loaded, events = self._load(queue, clock, lanes_with_it), Events()
             _, code = self._find(queue, loaded, message_id)
-            undecided = self.outputs.decide_doubts(loaded, events, only=loaded.lanes.record(code))
+            undecided = self.outputs.fence_doubts(loaded, events, only=loaded.lanes.record(code))
             if undecided is not None:
                 raise undecided
             found, code = self._find(queue, loaded, message_id)

@@ -124,7 +124,11 @@ class Tidying:
         exists = listing.segments()
         known = np.array([name in exists for name in lanes.segments], dtype=bool)
         faded = lanes.code(Record(deleted_at=before))
-        fade = lambda r: faded if r.deleted_at is not None and r.deleted_at < before else lanes.code(r)  # noqa: E731
+
+        def fade(record: Record) -> int:
+            is_old = record.deleted_at is not None and record.deleted_at < before
+            return faded if is_old else lanes.code(record)
+
         code = lanes.per_code(old.code, fade, np.int64)
         new = old.coded(code).where(known[old.segment]).joined()
         joined = len(old) - len(new)
