@@ -133,10 +133,10 @@ class Claim(Settling):
         """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
 
         A crash between the two, or at any other point, neither repeats nor loses a row: whoever receives the messages
-        next finds out from the table whether the rows are in, and gets only those whose rows are not
-        (`ledger.rules.output` has the argument). `rows`: a DataFrame, computed once, before anything else happens,
-        or without Spark an Arrow table (pyarrow, pandas, polars). `table`: a path (with a / in it, or a pathlib.Path),
-        a URI, or a table of Spark's catalog; it is made when there is none.
+        next finds out from the table whether the rows are in, and gets only those whose rows are not (the argument:
+        `ledger.rules.output_doubts`). `rows`: a DataFrame, computed once, before anything else happens, or without
+        Spark an Arrow table (pyarrow, pandas, polars). `table`: a path (with a / in it, or a pathlib.Path), a URI, or a
+        table of Spark's catalog; it is made when there is none.
         `messages` says which messages the rows are about:
         - the name of a column of the rows, of message ids or receipt handles: those that have a row are acknowledged,
           the others stay held. What is written and what is acknowledged cannot differ;

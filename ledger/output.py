@@ -1,4 +1,4 @@
-"""Writing a claim's output to a Delta table and acknowledging it, as one: see `rules.output` for why that holds."""
+"""Writing a claim's output to a Delta table and acknowledging it, as one. Why that holds: see `rules.output_doubts`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.output_messages import messages_of
-from ledger.rules import output
+from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.store import Grant, OutputWrites, QueueRecord, count_messages
 from ledger.store.delta.commit.file_locks import table_lock
@@ -95,7 +95,7 @@ def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[s
     try:
         # On a local path the commit has the table alone; the rows were computed before, so that it is short.
         with table_lock(location).exclusive():
-            writer.write(location, output.application(identifier), metadata)
+            writer.write(location, output_doubts.application(identifier), metadata)
     except Exception as error:
         return error
     return None
@@ -146,7 +146,7 @@ class _SparkWriter:
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction; Delta leaves it out when another version of it was committed."""
         writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
-        writer.option("txnAppId", application).option("txnVersion", output.WRITTEN).save(location)
+        writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN).save(location)
 
 
 class _ArrowWriter:
@@ -186,7 +186,7 @@ class _ArrowWriter:
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction."""
-        self._engine.append_output(location, self._rows, application, output.WRITTEN, metadata)
+        self._engine.append_output(location, self._rows, application, output_doubts.WRITTEN, metadata)
 
 
 Writer = _SparkWriter | _ArrowWriter

@@ -1,4 +1,4 @@
-"""The seam for writes of a claim's output to a Delta table beside the ledger, see `rules.output`."""
+"""The seam for writes of a claim's output to a Delta table beside the ledger, see `rules.output_doubts`."""
 
 from __future__ import annotations
 

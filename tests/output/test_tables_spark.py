@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ledger.errors import InvalidParameterValue, OutputNotWritten, OutputUnreadable
-from ledger.rules import output
+from ledger.rules import output_doubts
 from ledger.store.delta.engines.protocol import Conflict
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
@@ -129,10 +129,10 @@ def test_no_fence_is_laid_over_a_write_that_landed(place, spark, fencer):
     rows.write.format("delta").save(place.table)
     assert engine.output_log(place.table, "ledger/x").committed is None
     writer = rows.write.format("delta").mode("append").option("txnAppId", "ledger/x")
-    writer.option("txnVersion", output.WRITTEN).save(place.table)
+    writer.option("txnVersion", output_doubts.WRITTEN).save(place.table)
     with pytest.raises(Conflict):
-        engine.fence_output(place.table, "ledger/x", output.FENCED)
-    assert engine.output_log(place.table, "ledger/x").committed == output.WRITTEN
+        engine.fence_output(place.table, "ledger/x", output_doubts.FENCED)
+    assert engine.output_log(place.table, "ledger/x").committed == output_doubts.WRITTEN
 
 
 def test_spark_decides_where_delta_rs_cannot_commit(place, spark, catalog, at_step):

@@ -5,8 +5,8 @@ import inspect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.rules import output, redrive, visibility
-from ledger.rules.output import Part
+from ledger.rules import output_doubts, redrive, visibility
+from ledger.rules.output_doubts import Part
 from ledger.rules.state import UNTOUCHED, Record, Status, in_doubt, status
 
 SECOND = 1_000
@@ -25,8 +25,8 @@ def changing(timeout, **how):
 
 
 def begin(record, receipt, now):
-    held = output.part(record, receipt, now, written=False) is Part.HELD
-    return output.begin(record, "out", f"{receipt}@t") if held else None
+    held = output_doubts.part(record, receipt, now, written=False) is Part.HELD
+    return output_doubts.begin(record, "out", f"{receipt}@t") if held else None
 
 
 #: By the rule's name: the record after it; None where it does not apply.
@@ -44,10 +44,10 @@ RULES = {
     "purge": lambda record, receipt, now: visibility.purge(record, now),
     "restore": visibility.restore,
     "begin": begin,
-    "finish": lambda record, receipt, now: output.finish(record, f"{receipt}@t", now),
-    "undo": lambda record, receipt, now: output.undo(record, f"{receipt}@t"),
+    "finish": lambda record, receipt, now: output_doubts.finish(record, f"{receipt}@t", now),
+    "undo": lambda record, receipt, now: output_doubts.undo(record, f"{receipt}@t"),
     "decided": lambda record, receipt, now: (
-        output.decided(record, written=receipt == "r1", now=now) if in_doubt(record) else None
+        output_doubts.decided(record, written=receipt == "r1", now=now) if in_doubt(record) else None
     ),
     "moved_away": on_a_free_message(lambda record, receipt, now: redrive.moved_away(record, "dead-0")),
     "dead_letter": on_a_free_message(lambda record, receipt, now: redrive.dead_letter(record, "q-0", now, fifo=False)),
@@ -58,7 +58,7 @@ steps = st.lists(st.tuples(st.sampled_from(sorted(RULES)), st.sampled_from(RECEI
 
 def test_every_rule_that_records_something_is_among_these():
     known = {name.partition(" ")[0] for name in RULES}
-    for module in (visibility, output, redrive):
+    for module in (visibility, output_doubts, redrive):
         for name, rule in inspect.getmembers(module, inspect.isfunction):
             records = "Record" in str(inspect.signature(rule).return_annotation)
             # Where tests/mutation judges the rules, a rule's mutants are its neighbours.
@@ -78,6 +78,6 @@ def test_what_is_in_doubt_has_its_receipt_which_restores_it(taken):
         if in_doubt(record):
             assert record.receipt_id is not None, (name, record)
             free = max(now, record.visible_at)
-            assert output.to_fence(record, record.receipt_id, free)
+            assert output_doubts.to_fence(record, record.receipt_id, free)
             back = visibility.restore(record, record.receipt_id, free)
             assert not in_doubt(back) and status(back, 0, free) is Status.VISIBLE

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import OutputUnreadable
-from ledger.rules import output, redrive
+from ledger.rules import output_doubts, redrive
 from ledger.rules.attributes import limits_of
 from ledger.store.delta.state import fifo_groups
 from ledger.store.delta.verbs import moving, output_tables, queues, receiving, store, upkeep
@@ -146,13 +146,13 @@ def drops_what_looks_finished(stack: contextlib.ExitStack) -> None:
 
 def asks_for_any_receipt(stack: contextlib.ExitStack) -> None:
     """Whoever began to write asked about every write in doubt, also the holder's when its own receipt was stale."""
-    right = output.part
+    right = output_doubts.part
 
     def part(record: Any, receipt_id: str, now: int, *, written: bool) -> Any:
         return right(record, receipt_id, now, written=written and record.receipt_id == receipt_id)
 
-    _patch(stack, output, "to_ask", lambda record, receipt_id: output.in_doubt(record))
-    _patch(stack, output, "part", part)
+    _patch(stack, output_doubts, "to_ask", lambda record, receipt_id: output_doubts.in_doubt(record))
+    _patch(stack, output_doubts, "part", part)
 
 
 def unseen_is_absent(stack: contextlib.ExitStack) -> None:

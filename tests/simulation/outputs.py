@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ledger.rules.output import WRITTEN
+from ledger.rules.output_doubts import WRITTEN
 from tests.simulation.facts import Facts, Key, Recorded
 from tests.simulation.log import Change, Storage
 

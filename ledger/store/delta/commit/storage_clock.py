@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledger.clock import Clock
+from ledger.rules.instants import require_alike
 from ledger.rules.limits import MILLISECONDS
-from ledger.rules.time import require_alike
 from ledger.store.delta.model.failures import naming
 
 #: How often the two are compared, in seconds.

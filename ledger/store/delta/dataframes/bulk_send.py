@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
-from ledger.rules import fifo, time
+from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
@@ -121,7 +121,7 @@ class BulkSender:
             key = ids.new_send_key()
             with self._store.transactions.spark_turn("messages"):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-                at = time.not_before(
+                at = instants.not_before(
                     clock(), self._store.stocks.newest().last_sent(queue.id), settings.maximum_clock_skew
                 )
                 known = self._remembered(queue, at).select(scope.alias("scope"), "message_deduplication_id")

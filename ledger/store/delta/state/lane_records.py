@@ -203,7 +203,7 @@ class Lanes:
         for field, name in enumerate(RECORD_COLUMNS):
             values = [record[field] for record in records]
             kind = VISIBILITY.field(name).type
-            column = instants(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
+            column = instant_column(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
             nothing = column.null_count == len(column)
             columns[name] = pa.nulls(len(runs), kind) if nothing else column.take(inverse)
         columns["revision"] = pa.nulls(len(runs), pa.int64())
@@ -226,7 +226,7 @@ def head(queue: str, lane: int, at: int, known: int | None, now: int, purged_at:
     }
 
 
-def instants(milliseconds: Iterable[int | None]) -> pa.Array:
+def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
     """Milliseconds as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(
         pa.timestamp("us", "UTC")

@@ -12,7 +12,7 @@ from ledger.rules.message import Entry
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import MESSAGES
-from ledger.store.delta.state.lane_records import instants
+from ledger.store.delta.state.lane_records import instant_column
 
 
 def message_rows(
@@ -32,8 +32,8 @@ def message_rows(
         "lane": [lane] * count,
         "segment": [segment] * count,
         "seq": range(first, first + count),
-        "sent_at": instants([now] * count),
-        "available_at": instants([now + entry.delay * MILLISECONDS for entry in entries]),
+        "sent_at": instant_column([now] * count),
+        "available_at": instant_column([now + entry.delay * MILLISECONDS for entry in entries]),
         "sequence_number": sequence_numbers or [None] * count,
         "message_group_id": [entry.message_group_id for entry in entries],
         "message_deduplication_id": [entry.message_deduplication_id for entry in entries],

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.rules import time
+from ledger.rules import instants
 from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
@@ -106,7 +106,7 @@ def load(
     rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
-    at = latest if clock is None else time.not_before(clock(), latest, settings.maximum_clock_skew)
+    at = latest if clock is None else instants.not_before(clock(), latest, settings.maximum_clock_skew)
     mine = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, mine, by_queue, at)
 

@@ -11,7 +11,7 @@ from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where
 from ledger.store.delta.model.tables import TASKS
-from ledger.store.delta.state.lane_records import instants
+from ledger.store.delta.state.lane_records import instant_column
 
 EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
@@ -36,7 +36,7 @@ class Tasks:
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)
             expected = task.revision - 1 or None
             row: dict[str, Any] = {name: [value] for name, value in zip(MoveTask._fields, task)}
-            row |= {name: instants(row[name]) for name in ("started_at", "updated_at")}
+            row |= {name: instant_column(row[name]) for name in ("started_at", "updated_at")}
             row |= {OPERATION: ["update" if expected else "insert"], EXPECTED_REVISION: [expected]}
             edits = pa.table([row[name] for name in EDITS.names], schema=EDITS)
             return Plan(snapshot, Where(), edits, [], lambda version: True, task.updated_at)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
-from ledger.rules import output
+from ledger.rules import output_doubts
 from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
@@ -45,7 +45,9 @@ class OutputTables:
 
     def committed(self, table: str, write_id: str) -> int | None:
         """Which version of a write is in its table, if one is; commits nothing. Raises OutputUnreadable."""
-        return self._first(table, lambda engine: engine.output_log(table, output.application(write_id)).committed)
+        return self._first(
+            table, lambda engine: engine.output_log(table, output_doubts.application(write_id)).committed
+        )
 
     def written_or_fenced(self, table: str, write_id: str, patience: float | None = LONG) -> bool:
         """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
@@ -99,12 +101,16 @@ class OutputTables:
 
 
 def _written_or_fenced(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
-    application, before, attempts = output.application(write_id), None, Attempts(f"the fence of {table}", ATTEMPTS)
+    application, before, attempts = (
+        output_doubts.application(write_id),
+        None,
+        Attempts(f"the fence of {table}", ATTEMPTS),
+    )
     for _ in attempts:
         found = engine.output_log(table, application)
         if found.committed is not None:
-            return found.committed == output.WRITTEN
-        if output.table_of(write_id) not in (None, found.table_id):
+            return found.committed == output_doubts.WRITTEN
+        if output_doubts.table_of(write_id) not in (None, found.table_id):
             # The rows may be in the table that was here, which may come back: a disk that is not mounted now.
             raise OutputUnreadable(
                 table, "another table lies there than the one that the write was begun for", gone=True
@@ -114,7 +120,7 @@ def _written_or_fenced(engine: Engine, table: str, write_id: str, until: float |
             raise OutputUnreadable(table, f"it cannot be committed to ({before[1]})")
         try:
             with table_lock(table).exclusive(until):
-                engine.fence_output(table, application, output.FENCED)
+                engine.fence_output(table, application, output_doubts.FENCED)
         except Conflict as conflict:
             before = found.version, reason(conflict)
         except StillLocked as error:

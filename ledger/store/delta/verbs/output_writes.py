@@ -1,4 +1,4 @@
-"""Writes of output, see `rules.output`: begun in the queue, decided by the output table, finished in the queue."""
+"""Writes of output (see `rules.output_doubts`): begun in the queue, decided by its table, finished in the queue."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
-from ledger.rules import output
-from ledger.rules.output import Part
+from ledger.rules import output_doubts
+from ledger.rules.output_doubts import Part
 from ledger.rules.state import Record, deadline, in_doubt
 from ledger.rules.visibility import same_attempt
 from ledger.settings import Settings
@@ -72,7 +72,7 @@ class Outputs:
 
     def is_fenced(self, location: str, identifier: str) -> bool:
         """See OutputWrites.is_fenced."""
-        return self.tables.committed(location, identifier) == output.FENCED
+        return self.tables.committed(location, identifier) == output_doubts.FENCED
 
     def written_or_fenced(self, location: str, identifier: str) -> bool:
         """See OutputWrites.written_or_fenced."""
@@ -83,30 +83,30 @@ class Outputs:
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
         """See OutputWrites.begin."""
-        identifier = output.new_write_id(table_id)
+        identifier = output_doubts.new_write_id(table_id)
 
         def decide(losses: int) -> Plan[str | None]:
             loaded, pieces = self._pieces(queue, runs, clock)
             lanes, events, parts = loaded.lanes, Events(), {}
             for code in set(pieces.code.tolist()):
                 record = lanes.record(code)
-                write = output.begun(record) if output.to_ask(record, receipt_id) else None
+                write = output_doubts.begun(record) if output_doubts.to_ask(record, receipt_id) else None
                 written = write is not None and self.tables.written_or_fenced(*write)
                 if written and record.writing_to != table:
                     raise InvalidParameterValue(
                         "table", table, f"An earlier call wrote these messages to {record.writing_to}", "Name that one."
                     )
-                parts[code] = output.part(record, receipt_id, loaded.now, written=written)
+                parts[code] = output_doubts.part(record, receipt_id, loaded.now, written=written)
             kinds = set(parts.values())
             if kinds == {Part.WRITTEN}:
-                return _recording(loaded, pieces, lambda r: output.finish(r, r.write_id, loaded.now), "deleted")
+                return _recording(loaded, pieces, lambda r: output_doubts.finish(r, r.write_id, loaded.now), "deleted")
             if kinds != {Part.HELD}:
                 found = " and some ".join(sorted(kind.value for kind in kinds))
                 raise LeaseLost(
                     f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
                     "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
                 )
-            new = {code: lanes.code(output.begin(lanes.record(code), table, identifier)) for code in parts}
+            new = {code: lanes.code(output_doubts.begin(lanes.record(code), table, identifier)) for code in parts}
             code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)
             replacement = pieces.coded(code).in_order()
             events.add("writing", lanes.record(replacement.code[0]), replacement)
@@ -119,7 +119,7 @@ class Outputs:
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
-            return _recording(loaded, pieces, lambda r: output.finish(r, identifier, loaded.now), "deleted")
+            return _recording(loaded, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now), "deleted")
 
         self._transactions.run("finish_write", "visibility", queue.id, decide)
 
@@ -128,7 +128,7 @@ class Outputs:
 
         def decide(losses: int) -> Plan[None]:
             loaded, pieces = self._pieces(queue, runs, clock)
-            return _recording(loaded, pieces, lambda r: output.undo(r, identifier), None)
+            return _recording(loaded, pieces, lambda r: output_doubts.undo(r, identifier), None)
 
         self._transactions.run("undo_write", "visibility", queue.id, decide)
 
@@ -154,7 +154,7 @@ class Outputs:
 
         def answered(code: int) -> int:
             record = lanes.record(code)
-            write = output.begun(record)
+            write = output_doubts.begun(record)
             if write is None:
                 return code
             table, write_id = write
@@ -166,7 +166,7 @@ class Outputs:
                 silent[table] = problem
                 lanes.undecided.add(code)
                 return code
-            return lanes.code(output.decided(record, written=written, now=loaded.now))
+            return lanes.code(output_doubts.decided(record, written=written, now=loaded.now))
 
         doubtful = runs.where(lanes.per_code(runs.code, asked, bool))
         if len(doubtful):
@@ -185,7 +185,9 @@ class Outputs:
         any more.
         About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
         """
-        writes = {output.begun(r) for r in loaded.lanes.records if output.to_fence(r, receipt_id, loaded.now)}
+        writes = {
+            output_doubts.begun(r) for r in loaded.lanes.records if output_doubts.to_fence(r, receipt_id, loaded.now)
+        }
         for table, write_id in sorted(write for write in writes if write is not None):
             try:
                 self.tables.written_or_fenced(table, write_id)

@@ -19,7 +19,7 @@ from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES
-from ledger.store.delta.state.lane_records import Lanes, instants
+from ledger.store.delta.state.lane_records import Lanes, instant_column
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
@@ -208,8 +208,8 @@ def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
         [record.name for record in records],
         [_kept(record) for record in records],
         [list(record.tags.items()) for record in records],
-        instants(record.created_at for record in records),
-        instants(record.modified_at for record in records),
+        instant_column(record.created_at for record in records),
+        instant_column(record.modified_at for record in records),
         [record.revision for record in records],
         [operation for operation, _, _ in changes],
         [expected for _, _, expected in changes],

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Commit, Engine
 from ledger.store.delta.model.tables import RECEIPTS
-from ledger.store.delta.state.lane_records import instants
+from ledger.store.delta.state.lane_records import instant_column
 
 
 def fill_receipts(engine: Engine, transactions: Transactions) -> int:
@@ -55,5 +55,5 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in RECEIPTS.names if name != "day"}
     columns["day"] = [datetime.fromtimestamp(at / 1_000, timezone.utc).date() for at in columns["at"]]
     for name in ("at", "visible_at"):
-        columns[name] = instants(columns[name])
+        columns[name] = instant_column(columns[name])
     return pa.table({name: columns[name] for name in RECEIPTS.names}, schema=RECEIPTS)

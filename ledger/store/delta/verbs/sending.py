@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.rules import fifo, time
+from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
@@ -110,7 +110,7 @@ class Sender:
         rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
         last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
         # Read again, behind the rows: of whoever stood still before that, others' sends would be in the future.
-        at = time.not_before(clock(), last // 1_000, self._settings.maximum_clock_skew)
+        at = instants.not_before(clock(), last // 1_000, self._settings.maximum_clock_skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
