@@ -242,7 +242,7 @@ def purge(record: Record, now: int) -> Record:
 
 def restore(record: Record, receipt_id: str, now: int) -> Record | None:
     """The owner's change of mind: what was deleted under this receipt is visible again, and no receipt works on it; and
-    so is what nobody holds any more and is in doubt. Its output table is to be asked before, see `output_doubts.to_fence`.
+    so is what nobody holds any more and is in doubt. Its table is to be asked before, see `output_doubts.to_fence`.
 
     None: neither, or not under this receipt. The counts stay; a message that another queue has is not touched.
     """
