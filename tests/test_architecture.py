@@ -104,6 +104,21 @@ FORBIDDEN = {
     "ledger.runtime": ("deltalake", "pyarrow"),
     "ledger.bootstrap": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
 }
+#: Names with an underscore that libraries have and users need: named tuples', Spark's own JVM, argparse's type.
+NOT_PRIVATE = {"_replace", "_fields", "_asdict", "_jvm", "_jsparkSession", "_jdf", "_jsc", "_active_spark_context"}
+NOT_PRIVATE |= {"_SubParsersAction"}
+#: What tests of a part's own insides look at, or take out, by the module that they do it in.
+INSIDES = {
+    "tests.test_architecture": {"_HOMES"},
+    "tests.benchmarks.neighbours": {"_edits"},
+    "tests.delta.test_fifo_order": {"_read"},
+    "tests.delta.test_groups": {"_own", "_kept"},
+    "tests.delta.test_open_segments": {"_next", "_open"},
+    "tests.delta.test_transaction": {"_turn"},
+    "tests.delta.test_turns": {"_queues"},
+    "tests.rules.test_attempts": {"_number"},
+    "tests.simulation.broken": {"_finished", "_members", "_members_of"},
+}
 
 
 class Import(NamedTuple):
@@ -272,6 +287,30 @@ def test_the_product_imports_neither_jobs_nor_tests_and_the_jobs_no_tests():
     assert wrong == []
 
 
+@pytest.mark.parametrize("name", python_files("ledger", "jobs", "notebooks", "tests"))
+def test_what_is_private_to_a_module_is_used_in_it_alone(name):
+    found = privates_of_others(python_files(top(name))[name].read_text())
+    assert [f"line {line}: {text}" for line, used, text in found if used not in INSIDES.get(name, ())] == []
+
+
+def privates_of_others(source: str) -> list[tuple[int, str, str]]:
+    """(line, name, text) where a module uses `x._name`, x being neither self nor cls, and defines no `_name` itself."""
+    tree = ast.parse(source)
+    own, used = set(NOT_PRIVATE), []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            own.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if is_own and isinstance(node.ctx, ast.Store):
+                own.add(node.attr)
+            elif not is_own and node.attr.startswith("_") and not node.attr.startswith("__"):
+                used.append((node.lineno, node.attr, ast.unparse(node)))
+    return [one for one in used if one[1] not in own]
+
+
 @pytest.mark.parametrize("name", python_files("ledger", "jobs"))
 def test_no_file_is_longer_than_it_should_be(name):
     lines = code_lines(python_files(top(name))[name].read_text())
@@ -391,6 +430,22 @@ def test_an_import_is_found_however_it_is_written(source, imported, when):
     (found,) = imports_in("ledger.rules.limits", source, modules)
     assert (found.imported, found.when) == (imported, when)
     assert points_up(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("queue._store.act()", ["_store"]),
+        ("f(claim)._grant = 1", ["_grant"]),
+        ("class C:\n    def f(self):\n        return self._queue._store", ["_store"]),
+        ("class C:\n    def f(self, other):\n        self._parts = other._parts", []),
+        ("class C:\n    def _f(self, other):\n        return other._f()", []),
+        ("record._replace(a=1)", []),
+        ("value.__class__", []),
+    ],
+)
+def test_the_private_part_of_another_is_found(source, found):
+    assert [name for _, name, _ in privates_of_others(source)] == found
 
 
 def test_lines_of_code_are_counted_and_no_others():

@@ -163,7 +163,7 @@ def test_an_empty_claim_is_a_dataframe_of_the_same_columns_without_rows(queue):
 
 
 def test_dataframes_without_spark_say_how_to_get_it(queue, clock, spark):
-    root = queue.access.store.engine._locations["queues"].removesuffix("/queues")
+    root = queue.access.store.engine.place("queues").removesuffix("/queues")
     bare, frame = Ledger.open(root, clock=clock).queue(queue.name), spark.sql("SELECT 'a' AS receipt_handle")
     bare.send("a")
     claim = bare.receive()

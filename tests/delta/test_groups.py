@@ -125,8 +125,7 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
     def receivable(listing):
         loaded = load(store.engine, store.settings, record, clock)
         seen = loaded.look(types.SimpleNamespace(newest=lambda: listing))
-        runs, _ = groups.receivable(loaded, seen)
-        return len(runs.first)
+        return len(groups.receivable(loaded, seen).first)
 
     listings = []
     for body in ("first", "passed over", "last"):

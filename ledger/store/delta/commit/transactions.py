@@ -18,7 +18,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import Turns
-from ledger.store.delta.engines.protocol import Conflict, Engine, Snapshot, Where
+from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables, Where
 from ledger.store.delta.model.tables import TABLES
 
 #: Covariant: a plan that answers None is one of those that answer a text or None.
@@ -46,7 +46,7 @@ class Transactions:
 
     def __init__(
         self,
-        engine: Engine,
+        tables: Tables,
         locks: Mapping[str, Any],
         alone: bool,
         settings: Settings,
@@ -55,7 +55,7 @@ class Transactions:
         before_turn: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        self._engine, self.locks, self._alone, self._settings, self.owner = engine, locks, alone, settings, owner
+        self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
         self._turns = turns or Turns()
@@ -77,7 +77,7 @@ class Transactions:
                     table,
                     metadata,
                     plan.snapshot.version,
-                    partial(self._engine.merge, plan.snapshot, table, plan.where, plan.edits, metadata),
+                    partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata),
                     attempts,
                     plan.snapshot.read_at,
                 )
@@ -150,7 +150,7 @@ class Transactions:
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
         """A conflict may hide a commit that landed (a lost answer): its version, if the history has it."""
-        for commit in self._engine.history(table, since):
+        for commit in self._tables.history(table, since):
             if commit.metadata.get("operation") == operation:
                 return commit.version
         return None

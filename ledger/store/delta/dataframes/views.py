@@ -15,7 +15,7 @@ from ledger.store.delta.dataframes.columns import (
     USER_ATTRIBUTES,
     instant_literal,
 )
-from ledger.store.delta.engines.protocol import Commit, Engine
+from ledger.store.delta.engines.protocol import Commit, Tables
 from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _text(name: str) -> str:
 
 
 def open_view(
-    spark: SparkSession, engine: Engine, locations: Mapping[str, str], name: str, now: int, version: int | None
+    spark: SparkSession, engine: Tables, locations: Mapping[str, str], name: str, now: int, version: int | None
 ) -> DataFrame:
     """A view as a DataFrame: at `now`, or as it was at a version of the visibility table."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
@@ -66,7 +66,7 @@ def open_view(
     return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
 
 
-def _version_then(engine: Engine, table: str, then: Commit, commits: Sequence[Commit]) -> int:
+def _version_then(engine: Tables, table: str, then: Commit, commits: Sequence[Commit]) -> int:
     """Which version of a table a commit to `visibility` goes with: the one that its decision read, if it says so.
 
     If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none

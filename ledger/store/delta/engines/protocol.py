@@ -122,19 +122,11 @@ class Commit:
     metadata: Mapping[str, Any]
 
 
-class Engine(Protocol):
-    """What an engine does for the store. Tables go by name."""
-
-    name: str
+class Tables(Protocol):
+    """The ledger's own tables: what is in them as of a version, and commits to them. They go by name."""
 
     def place(self, table: str) -> str:
         """Where a table lies."""
-
-    def create(self, table: str) -> None:
-        """Makes the table if it does not exist yet."""
-
-    def exists(self, table: str) -> bool:
-        """Whether there is such a table."""
 
     def version(self, table: str) -> int:
         """The newest version."""
@@ -159,6 +151,25 @@ class Engine(Protocol):
         """One commit of no rows under two transactions, each an application id and a version. Raises Conflict where
         `transaction` may not be committed next, see `append`; `also` goes with it, whatever was before."""
 
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
+
+    def greatest(self, table: str, column: str) -> int | None:
+        """The largest value of a column, from the log alone; None for an empty table."""
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        """The commits with a version > `since`, oldest first."""
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        """The newest version committed under an application id."""
+
+
+class MessageFiles(Protocol):
+    """The files of `messages`, and what is in them."""
+
+    def version(self, table: str) -> int:
+        """The newest version."""
+
     def files(self) -> tuple[int, pa.Table]:
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
 
@@ -173,28 +184,32 @@ class Engine(Protocol):
         """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, and of
         those sent after an instant."""
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
 
-    def greatest(self, table: str, column: str) -> int | None:
-        """The largest value of a column, from the log alone; None for an empty table."""
+class ForeignTables(Protocol):
+    """Tables that are none of the ledger's: the outputs of claims. They go by where they lie."""
 
-    def history(self, table: str, since: int) -> list[Commit]:
-        """The commits with a version > `since`, oldest first."""
-
-    def transaction_version(self, table: str, application: str) -> int | None:
-        """The newest version committed under an application id."""
+    name: str
 
     def output_log(self, location: str, application: str) -> OutputLog:
         """What a table that is none of the ledger's says of a transaction. Raises OutputUnreadable when there is no
         table, or when it cannot be seen or read: that is never taken for "not committed"."""
 
-    def arrow_outputs(self) -> ArrowOutputs | None:
-        """What writes Arrow tables to such tables; None where the engine writes DataFrames alone."""
-
     def fence_output(self, location: str, application: str, version: int) -> None:
         """Commits a transaction and no rows to such a table. Raises Conflict when any version of that transaction is
         committed already, by whatever snapshot, and OutputUnreadable when it cannot be committed to."""
+
+    def arrow_outputs(self) -> ArrowOutputs | None:
+        """What writes Arrow tables to such tables; None where the engine writes DataFrames alone."""
+
+
+class Engine(Tables, MessageFiles, ForeignTables, Protocol):
+    """An engine: all that it does for a store, and what is done to a table as a whole."""
+
+    def create(self, table: str) -> None:
+        """Makes the table if it does not exist yet."""
+
+    def exists(self, table: str) -> bool:
+        """Whether there is such a table."""
 
     def compact(self, table: str, where: Where) -> None:
         """Rewrites the small files of some partitions into large ones, without changing a row."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.lane_records import UNKNOWN
@@ -51,7 +51,7 @@ class Groups:
     may look at any that has all messages of its own listing, and passes over those that its listing does not have.
     """
 
-    def __init__(self, engine: Engine, queues: Callable[[], Sequence[QueueRecord]]) -> None:
+    def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
         #: By queue, with the version that it has all messages of. Threads may put theirs in the place of another's.
         self._own: dict[str, tuple[int, pa.Table]] = {}

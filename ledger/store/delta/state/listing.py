@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
@@ -52,7 +52,7 @@ class Stock:
 class Stocks:
     """Gives out listings; the newest is kept until the version of `messages` moves on."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
         self._kept: Listing | None = None
 
@@ -67,7 +67,7 @@ class Stocks:
 class Listing:
     """The files of `messages` as of one `version`."""
 
-    def __init__(self, engine: Engine, version: int, files: pa.Table) -> None:
+    def __init__(self, engine: MessageFiles, version: int, files: pa.Table) -> None:
         self._engine, self.version, self._files = engine, version, files
         self._stocks: dict[tuple[str, tuple[str, ...]], Stock] = {}
 

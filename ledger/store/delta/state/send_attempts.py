@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ledger.rules.attempts import Attempt
-from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.engines.protocol import Tables
 
 
-def sent_before(engine: Engine, attempt: Attempt) -> str | None:
+def sent_before(tables: Tables, attempt: Attempt) -> str | None:
     """The key of the segments that a send under this attempt wrote; None when none was committed.
 
     Raises InvalidParameterValue when what was committed under it is another send.
     """
-    content = engine.transaction_version("messages", attempt.transaction[0])
+    content = tables.transaction_version("messages", attempt.transaction[0])
     if content is not None:
         attempt.require_same(content)
         return attempt.key
     application, key = attempt.former
-    return None if engine.transaction_version("messages", application) is None else key
+    return None if tables.transaction_version("messages", application) is None else key

@@ -15,7 +15,7 @@ from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
-from ledger.store.delta.engines.protocol import Engine, Snapshot, Where, tuple_of
+from ledger.store.delta.engines.protocol import Snapshot, Tables, Where, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -86,7 +86,7 @@ class Loaded:
 
 
 def load(
-    engine: Engine,
+    tables: Tables,
     settings: Settings,
     queue: QueueRecord,
     clock: Clock | None,
@@ -102,7 +102,7 @@ def load(
     others = [other for other in others if other.id != queue.id]
     for other in others:
         where = Where(other.id, also=where)
-    snapshot = engine.load("visibility", where)
+    snapshot = tables.load("visibility", where)
     rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())

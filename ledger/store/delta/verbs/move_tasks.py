@@ -9,7 +9,7 @@ import pyarrow as pa
 from ledger.rules import move_task
 from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables, Where
 from ledger.store.delta.model.tables import TASKS
 from ledger.store.delta.state.lane_records import instant_column
 
@@ -19,18 +19,18 @@ EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int6
 class Tasks:
     """The tasks of a ledger."""
 
-    def __init__(self, engine: Engine, transactions: Transactions) -> None:
-        self._engine, self._transactions = engine, transactions
+    def __init__(self, tables: Tables, transactions: Transactions) -> None:
+        self._tables, self._transactions = tables, transactions
 
     def all(self) -> list[MoveTask]:
         """All tasks."""
-        return _tasks(self._engine.load("tasks", Where()).rows)
+        return _tasks(self._tables.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
         """See Store.put_task. Any other commit to the table since makes this one decide again."""
 
         def decide(losses: int) -> Plan[bool]:
-            snapshot = self._engine.load("tasks", Where())
+            snapshot = self._tables.load("tasks", Where())
             known = _tasks(snapshot.rows)
             if not move_task.follows(task, known):
                 return Plan(snapshot, Where(), EDITS.empty_table(), [], lambda version: False, task.updated_at)

@@ -13,18 +13,18 @@ from ledger.clock import Clock
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
 from ledger.rules.state import Record
-from ledger.settings import Settings
 from ledger.store import QueueRecord
-from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine, Where
+from ledger.store.delta.commit.transactions import Plan
+from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
 from ledger.store.delta.state.choosing import first_in_order
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
-from ledger.store.delta.state.listing import Listing, Stocks
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
-from ledger.store.delta.state.snapshot import Loaded, load
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
 
@@ -72,8 +72,7 @@ def move(
 
 
 def load_beside(
-    engine: Engine,
-    settings: Settings,
+    opened: OpenTables,
     queues: Queues,
     queue: QueueRecord,
     clock: Clock,
@@ -86,7 +85,7 @@ def load_beside(
     """
     while True:
         asked = others()
-        loaded = load(engine, settings, queue, clock, others=asked)
+        loaded = opened.load(queue, clock, others=asked)
         loaded.read["queues"], there = queues.require(queue, asked)
         if there:
             return loaded, asked
@@ -95,18 +94,8 @@ def load_beside(
 class Redriver:
     """D2: moves dead letters back, or anywhere, as many as there are in one commit."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        transactions: Transactions,
-        stocks: Stocks,
-        groups: Groups,
-        queues: Queues,
-        outputs: Outputs,
-        settings: Settings,
-    ) -> None:
-        self._engine, self._transactions, self._stocks = engine, transactions, stocks
-        self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
+    def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
+        self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
 
     def redrive(
         self,
@@ -120,10 +109,10 @@ class Redriver:
 
         def decide(losses: int) -> Plan[int]:
             others = partial(self._destinations, source, target)
-            loaded, known = load_beside(self._engine, self._settings, self._queues, source, clock, others)
+            loaded, known = load_beside(self._opened, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
-            seen = loaded.look(self._stocks)
+            seen = loaded.look(self._opened.stocks)
             found = receivable(loaded, seen, self._groups)
             if chosen is not None:
                 found = _only(loaded.lanes, found, chosen)
@@ -144,7 +133,7 @@ class Redriver:
             replacement = Runs.concatenated(leaving).in_order()
             return loaded.plan(replacement, events, lambda version: runs.count, arriving=arriving)
 
-        return self._transactions.run("redrive", "visibility", source.id, decide)
+        return self._opened.transactions.run("redrive", "visibility", source.id, decide)
 
     def _destinations(self, source: QueueRecord, target: QueueRecord | None) -> list[QueueRecord]:
         known = {queue.id: queue for queue in self._queues.all() if queue.id != source.id}
@@ -153,7 +142,9 @@ class Redriver:
             if target.id not in known:
                 raise QueueDoesNotExist(target.name)
             return [target]
-        origins = set(self._engine.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist())
+        origins = set(
+            self._opened.tables.load("visibility", Where(source.id)).rows["origin_queue"].unique().to_pylist()
+        )
         there = [known[origin] for origin in sorted(origins - {None}) if origin in known]
         return [queue for queue in there if redrive.broken_bound(source, queue) is None]
 

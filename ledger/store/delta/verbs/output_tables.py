@@ -17,7 +17,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.storage_safety import require_safe
-from ledger.store.delta.engines.protocol import Conflict, Engine, reason
+from ledger.store.delta.engines.protocol import Conflict, ForeignTables, reason
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
@@ -33,7 +33,7 @@ LONG, PATIENCE = 1.0, 10
 class OutputTables:
     """Tables that claims were written to. `by_spark`: the engine of the user's session, if there is one."""
 
-    def __init__(self, engine: Engine, by_spark: SparkEngine | None, settings: Settings) -> None:
+    def __init__(self, engine: ForeignTables, by_spark: SparkEngine | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
         self._session = None if by_spark is None else by_spark.session
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
@@ -74,7 +74,7 @@ class OutputTables:
                 self._silent[table] = now + PATIENCE * (now - asked), error
             raise
 
-    def _first(self, table: str, ask: Callable[[Engine], Answer]) -> Answer:
+    def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
         """What the first engine answers that can."""
         engine, *others = self._engines(table)
         try:
@@ -85,13 +85,13 @@ class OutputTables:
                     return ask(other)
             raise
 
-    def _engines(self, table: str) -> list[Engine]:
+    def _engines(self, table: str) -> list[ForeignTables]:
         """The engines that may commit to a table, the better one first. Raises OutputUnreadable."""
         try:
             scheme = recorded(table).scheme
         except InvalidParameterValue as error:
             raise OutputUnreadable(table, str(error)) from error
-        spark: list[Engine] = [] if self._by_spark is None else [self._by_spark]
+        spark: list[ForeignTables] = [] if self._by_spark is None else [self._by_spark]
         if scheme in (FILE, *SAFE_FOR_BOTH):
             # delta-rs does not know every feature of a table that Spark writes.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
@@ -100,7 +100,7 @@ class OutputTables:
         return spark or [self._engine]
 
 
-def _written_or_fenced(engine: Engine, table: str, write_id: str, until: float | None) -> bool:
+def _written_or_fenced(engine: ForeignTables, table: str, write_id: str, until: float | None) -> bool:
     application, before, attempts = (
         output_doubts.application(write_id),
         None,

@@ -14,14 +14,14 @@ from ledger.rules import output_doubts
 from ledger.rules.output_doubts import Part
 from ledger.rules.state import Record, deadline, in_doubt
 from ledger.rules.visibility import same_attempt
-from ledger.settings import Settings
 from ledger.store import ArrowOutputs, QueueRecord
-from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.commit.transactions import Plan
+from ledger.store.delta.engines.protocol import ForeignTables, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.snapshot import Loaded, load
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_tables import OutputTables
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 class Outputs:
     """The writes of claims to Delta tables: OutputWrites, and what other verbs do about writes in doubt."""
 
-    def __init__(
-        self, engine: Engine, by_spark: SparkEngine | None, transactions: Transactions, settings: Settings
-    ) -> None:
-        self._engine, self._transactions, self._settings = engine, transactions, settings
-        self.tables = OutputTables(engine, by_spark, settings)
+    def __init__(self, opened: OpenTables, engine: ForeignTables, by_spark: SparkEngine | None) -> None:
+        self._opened, self._transactions, self._engine = opened, opened.transactions, engine
+        self.tables = OutputTables(engine, by_spark, opened.settings)
 
     def step(self, name: str) -> None:
         """Tells whoever listens that a write has come so far."""
@@ -49,7 +47,7 @@ class Outputs:
     def require_foreign(self, location: str) -> None:
         """See OutputWrites.require_foreign."""
         for table in TABLES:
-            if f"{location}/".startswith(f"{self._engine.place(table)}/"):
+            if f"{location}/".startswith(f"{self._opened.tables.place(table)}/"):
                 raise InvalidParameterValue(
                     "table", location, "It is a table of the ledger's own", "Name another place."
                 )
@@ -133,7 +131,7 @@ class Outputs:
         self._transactions.run("undo_write", "visibility", queue.id, decide)
 
     def _pieces(self, queue: QueueRecord, runs: pa.Table, clock: Clock) -> tuple[Loaded, Pieces]:
-        loaded = load(self._engine, self._settings, queue, clock, tuple_of(runs["lane"].to_pylist()))
+        loaded = self._opened.load(queue, clock, tuple_of(runs["lane"].to_pylist()))
         return loaded, loaded.lanes.cut(runs)
 
     def fence_doubts(

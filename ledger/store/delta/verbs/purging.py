@@ -11,23 +11,20 @@ from ledger.clock import Clock
 from ledger.rules import fifo, intervals, visibility
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import UNTOUCHED
-from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.listing import Stocks
-from ledger.store.delta.state.snapshot import load
+from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.statuses import GONE_STATES
 
 
 class Purger:
     """The purge of a store."""
 
-    def __init__(self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings) -> None:
-        self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
+    def __init__(self, opened: OpenTables) -> None:
+        self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """See Store.purge. On FIFO queues two commits: everything is deleted, then the sends until now are forgotten,
@@ -41,7 +38,7 @@ class Purger:
         attempts, purged = self._transactions.attempts("purge"), 0
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
-                sent = self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0
+                sent = self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0
                 purged += self._empty(queue, clock, whole=False)
                 if self._forget(queue, sent, clock, attempts):
                     if self._has_interval(queue):
@@ -56,10 +53,10 @@ class Purger:
         noted = whole and self._has_interval(queue)
 
         def decide(losses: int) -> Plan[int]:
-            loaded, events = load(self._engine, self._settings, queue, clock), Events()
+            loaded, events = self._opened.load(queue, clock), Events()
             lanes = loaded.lanes
             intervals.require_purge(queue.name, lanes.purged_at, limits, interval, loaded.now)
-            _, _, pieces, state = loaded.look(self._stocks)
+            _, _, pieces, state = loaded.look(self._opened.stocks)
             alive = pieces.where(~np.isin(state, GONE_STATES))
             code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
             replacement = alive.coded(code).in_order()
@@ -74,7 +71,7 @@ class Purger:
         """Notes when a purge was done."""
 
         def decide(losses: int) -> Plan[None]:
-            loaded = load(self._engine, self._settings, queue, clock, (0,))
+            loaded = self._opened.load(queue, clock, (0,))
             loaded.lanes.purged_at = loaded.now
             return loaded.plan(Runs.empty(), Events(), lambda version: None, (0,), always=True)
 
@@ -85,15 +82,15 @@ class Purger:
 
     def _forget(self, queue: QueueRecord, sent: int, clock: Clock, attempts: Attempts) -> bool:
         """Forgets the first `sent` sends; False when there was another one since."""
-        purges, since = fifo.purges(queue.id), self._engine.version("messages")
-        forgotten = self._engine.transaction_version("messages", purges)
+        purges, since = fifo.purges(queue.id), self._opened.tables.version("messages")
+        forgotten = self._opened.tables.transaction_version("messages", purges)
         if sent == 0 or (forgotten is not None and sent == forgotten + 1):
             # Never sent to, or not since the last purge, which counts, too.
-            return (self._engine.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
+            return (self._opened.tables.transaction_version("messages", fifo.sends(queue.id)) or 0) == sent
         metadata = self._transactions.metadata(secrets.token_hex(8), "purge", queue.id, clock(), [])
         self._transactions.step("chosen")
         marks = (fifo.sends(queue.id), sent + 1), (purges, sent)
-        mark = partial(self._engine.mark, "messages", metadata, *marks)
+        mark = partial(self._opened.tables.mark, "messages", metadata, *marks)
         if self._transactions.commit("messages", metadata, since, mark, attempts) is None:
             return False
         self._transactions.step("committed")

@@ -17,7 +17,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Engine, Where, tuple_of
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables, Where, tuple_of
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES
 from ledger.store.delta.state.lane_records import Lanes, instant_column
 
@@ -31,15 +31,15 @@ FEW_COMMITS = 20
 class Queues:
     """The queues of a ledger; what was read is kept until the table's version moves on."""
 
-    def __init__(self, engine: Engine, transactions: Transactions, settings: Settings) -> None:
-        self._engine, self._transactions, self._settings = engine, transactions, settings
+    def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
+        self._tables, self._transactions, self._settings = tables, transactions, settings
         self._kept: tuple[int, dict[str, QueueRecord]] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
         """See Store.create_queue."""
 
         def decide(losses: int) -> Plan[QueueRecord]:
-            snapshot, now = self._engine.load("queues", Where()), clock()
+            snapshot, now = self._tables.load("queues", Where()), clock()
             queues = _records(snapshot.rows)
             known = queues.get(name)
             if known is not None:
@@ -111,7 +111,7 @@ class Queues:
         """
 
         def decide(losses: int) -> Plan[None]:
-            snapshot, now = self._engine.load("queues", Where()), clock()
+            snapshot, now = self._tables.load("queues", Where()), clock()
             names = _records(snapshot.rows)
             known = names.get(queue.name)
             if known is None or known.id != queue.id:
@@ -120,7 +120,7 @@ class Queues:
             return Plan(snapshot, Where(), edits, [], lambda version: None, now)
 
         def close(losses: int) -> Plan[None]:
-            snapshot, now = self._engine.load("visibility", Where(queue.id)), clock()
+            snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
             # A lane that was never used has no head row yet: then there is one to be met.
             all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.revisions})
@@ -143,7 +143,7 @@ class Queues:
         decision: after any other commit to the table since, it is asked again about what is there then."""
 
         def decide(losses: int) -> Plan[list[QueueRecord]]:
-            snapshot, now = self._engine.load("queues", Where()), clock()
+            snapshot, now = self._tables.load("queues", Where()), clock()
             known = _records(snapshot.rows)
             there = [one for one in map(known.get, (queue.name for queue in queues)) if one is not None]
             mine = [one for one in there if one.id in {queue.id for queue in queues}]
@@ -159,7 +159,7 @@ class Queues:
         skew, most = round(self._settings.maximum_clock_skew * MILLISECONDS), FEW_COMMITS
         while True:
             behind = max(version - most, -1)
-            commits = [commit for commit in self._engine.history("queues", behind) if commit.version <= version]
+            commits = [commit for commit in self._tables.history("queues", behind) if commit.version <= version]
             for said in (commit.metadata for commit in reversed(commits)):
                 if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
                     at: int = said["at"]
@@ -174,8 +174,8 @@ class Queues:
 
     def _newest(self) -> tuple[int, dict[str, QueueRecord]]:
         kept = self._kept
-        if kept is None or kept[0] != self._engine.version("queues"):
-            snapshot = self._engine.load("queues", Where())
+        if kept is None or kept[0] != self._tables.version("queues"):
+            snapshot = self._tables.load("queues", Where())
             kept = self._kept = snapshot.version, _records(snapshot.rows)
         return kept
 

@@ -17,7 +17,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.state import Record, came
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
-from ledger.store.delta.engines.protocol import Engine, Where, tuple_of
+from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.listing import Stocks
@@ -30,8 +30,8 @@ COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 class Reader:
     """Reads messages where they lie, which for dead letters is in another queue."""
 
-    def __init__(self, engine: Engine, stocks: Stocks) -> None:
-        self._engine, self._stocks = engine, stocks
+    def __init__(self, files: MessageFiles, stocks: Stocks) -> None:
+        self._files, self._stocks = files, stocks
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
         """One message by its id, which counts in `queue` in that lane."""
@@ -59,7 +59,7 @@ class Reader:
             for row in grant.runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
         ]
         for where, lowest, highest in self._reads(grant.runs):
-            rows = self._engine.messages(where, COLUMNS, lowest, highest)
+            rows = self._files.messages(where, COLUMNS, lowest, highest)
             place = positions(_segment(rows, names), rows["seq"].to_numpy())
             run = np.searchsorted(runs.first, place, "right") - 1
             granted = (run >= 0) & (place <= runs.last[run])
@@ -88,7 +88,7 @@ class Reader:
         home = self._stocks.newest().home(segment)
         if home is None:
             return MESSAGES.empty_table().select(COLUMNS)
-        return self._engine.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
+        return self._files.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Commit, Engine
+from ledger.store.delta.engines.protocol import Commit, Tables
 from ledger.store.delta.model.tables import RECEIPTS
 from ledger.store.delta.state.lane_records import instant_column
 
 
-def fill_receipts(engine: Engine, transactions: Transactions) -> int:
+def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Appends what the commits since the last fill did, exactly once; answers how many entries.
 
     The transaction id names the version that was filled last: of two fills that start from the same one, Delta
@@ -24,14 +24,14 @@ def fill_receipts(engine: Engine, transactions: Transactions) -> int:
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
-            since, filled = engine.version("receipts"), engine.greatest("receipts", "version")
+            since, filled = tables.version("receipts"), tables.greatest("receipts", "version")
             filled = -1 if filled is None else filled
-            rows = _rows(engine.history("visibility", filled))
+            rows = _rows(tables.history("visibility", filled))
             if not rows:
                 return 0
             table = _table(rows)
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", rows[-1]["at"], [])
-            append = partial(engine.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
+            append = partial(tables.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()

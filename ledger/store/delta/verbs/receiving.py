@@ -16,16 +16,16 @@ from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
-from ledger.settings import Settings
 from ledger.store import QueueRecord, Received, Request
-from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.commit.transactions import Plan
+from ledger.store.delta.engines.protocol import tuple_of
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order
 from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Listing, Stocks
+from ledger.store.delta.state.listing import Listing
+from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.state.statuses import INDEX
@@ -38,18 +38,8 @@ from ledger.store.delta.verbs.queues import Queues
 class Receiver:
     """The receive of a store."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        transactions: Transactions,
-        stocks: Stocks,
-        groups: Groups,
-        queues: Queues,
-        outputs: Outputs,
-        settings: Settings,
-    ) -> None:
-        self._engine, self._transactions, self._stocks = engine, transactions, stocks
-        self._groups, self._queues, self._outputs, self._settings = groups, queues, outputs, settings
+    def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
+        self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
 
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
         """One MERGE over the chosen lanes. Also answers None when other receivers took everything meanwhile."""
@@ -59,7 +49,7 @@ class Receiver:
 
         def decide(losses: int) -> Plan[list[Received]]:
             others = partial(self._targets, queue)
-            loaded, targets = load_beside(self._engine, self._settings, self._queues, queue, clock, others)
+            loaded, targets = load_beside(self._opened, self._queues, queue, clock, others)
             events = Events()
             undecided = self._outputs.fence_doubts(loaded, events, attempts)
             again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
@@ -77,7 +67,7 @@ class Receiver:
             always = any(len(part.runs) for part in known.values())
             return loaded.plan(replacement, events, answer, meeting, arriving, always=always)
 
-        return self._transactions.run("receive", "visibility", queue.id, decide)
+        return self._opened.transactions.run("receive", "visibility", queue.id, decide)
 
     def _fresh(
         self,
@@ -93,7 +83,7 @@ class Receiver:
         if not requests:
             return {}, nothing
         fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
-        lanes, seen = loaded.lanes, loaded.look(self._stocks)
+        lanes, seen = loaded.lanes, loaded.look(self._opened.stocks)
         in_flight = seen.pieces.where(seen.state == INDEX[Status.IN_FLIGHT]).count
         asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:

@@ -17,12 +17,10 @@ from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
-from ledger.settings import Settings
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Engine, Where
-from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
 
@@ -36,10 +34,8 @@ _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_dedupli
 class Sender:
     """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself."""
 
-    def __init__(
-        self, engine: Engine, transactions: Transactions, stocks: Stocks, settings: Settings, sender: str | None
-    ) -> None:
-        self._engine, self._transactions, self._stocks, self._settings = engine, transactions, stocks, settings
+    def __init__(self, opened: OpenTables, sender: str | None) -> None:
+        self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
         self._lock, self._sender = threading.Lock(), sender
         self._open: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._most_open = FEW_OPEN
@@ -63,7 +59,7 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", losses=losses):
-                before = attempt and sent_before(self._engine, attempt)
+                before = attempt and sent_before(self._opened.tables, attempt)
                 if before:
                     return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 now = clock()
@@ -79,7 +75,7 @@ class Sender:
         attempts = self._transactions.attempts("send")
         for losses in attempts:
             with self._transactions.turn("messages", queue.id, losses):
-                count = self._engine.transaction_version("messages", application) or 0
+                count = self._opened.tables.transaction_version("messages", application) or 0
                 known, at = self._remembered(queue, entries, clock)
                 answer: list[Key] = []
                 new: set[Key] = set()
@@ -107,13 +103,13 @@ class Sender:
         """What was sent within the deduplication interval, by deduplication key, as far as `entries` have
         the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
-        rows = self._engine.messages(Where(queue.id), _REMEMBERED, sent_after=since)
+        rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
         last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
         # Read again, behind the rows: of whoever stood still before that, others' sends would be in the future.
         at = instants.not_before(clock(), last // 1_000, self._settings.maximum_clock_skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Looked up behind the count of sends: a purge since then counts, too.
-        purged = self._engine.transaction_version("messages", fifo.purges(queue.id)) or 0
+        purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         known: dict[Key, Sent] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
@@ -126,10 +122,10 @@ class Sender:
         self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None, attempts: Attempts
     ) -> bool:
         """One append; False when another writer was first."""
-        since = self._engine.version("messages")
+        since = self._opened.tables.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
-        append = partial(self._engine.append, "messages", rows, metadata, transaction)
+        append = partial(self._opened.tables.append, "messages", rows, metadata, transaction)
         if self._transactions.commit("messages", metadata, since, append, attempts) is None:
             return False
         self._transactions.step("committed")

@@ -26,7 +26,8 @@ from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Stocks
-from ledger.store.delta.state.snapshot import Loaded, load
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, came_at
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -59,19 +60,20 @@ class DeltaStore:
         self.sender_id = sender_id
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.stocks = Stocks(engine)
+        opened = self._opened = OpenTables(engine, engine, transactions, settings, self.stocks)
         queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
-        sender = Sender(engine, transactions, self.stocks, settings, sender_id)
-        self.send = sender.send
-        self.purge = Purger(engine, transactions, self.stocks, settings).purge
+        self.send = Sender(opened, sender_id).send
+        self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
-        self.outputs = Outputs(engine, by_spark, transactions, settings)
-        self.receive = Receiver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).receive
-        self.redrive = Redriver(engine, transactions, self.stocks, groups, queues, self.outputs, settings).redrive
-        self.read = Reader(engine, self.stocks).messages
+        self.outputs = Outputs(opened, engine, by_spark)
+        self.receive = Receiver(opened, groups, queues, self.outputs).receive
+        self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
+        self._reader = Reader(engine, self.stocks)
+        self.read = self._reader.messages
 
     def act(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
@@ -86,7 +88,7 @@ class DeltaStore:
         counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
 
         def decide(losses: int) -> Plan[list[pa.Table]]:
-            loaded = self._load(queue, clock, tuple_of((*named, 0)) if counted else named)
+            loaded = self._opened.load(queue, clock, tuple_of((*named, 0)) if counted else named)
             lanes, events = loaded.lanes, Events()
             wishes = []
             for action in actions:
@@ -111,7 +113,7 @@ class DeltaStore:
         """One MERGE over the lanes that the receipt's messages were in."""
 
         def decide(losses: int) -> Plan[int]:
-            loaded = self._load(queue, clock)
+            loaded = self._opened.load(queue, clock)
             self.outputs.fence_writes(loaded, receipt_id)
             _, stock, pieces, _ = loaded.look(self.stocks)
             lanes = loaded.lanes
@@ -136,7 +138,7 @@ class DeltaStore:
         lanes_with_it = self._lanes_of(queue, message_id)
 
         def decide(losses: int) -> Plan[bool]:
-            loaded, events = self._load(queue, clock, lanes_with_it), Events()
+            loaded, events = self._opened.load(queue, clock, lanes_with_it), Events()
             _, code = self._find(queue, loaded, message_id)
             undecided = self.outputs.fence_doubts(loaded, events, only=loaded.lanes.record(code))
             if undecided is not None:
@@ -152,14 +154,14 @@ class DeltaStore:
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """Two small reads, no commit."""
-        loaded = self._load(queue, None, self._lanes_of(queue, message_id))
+        loaded = self._opened.load(queue, None, self._lanes_of(queue, message_id))
         found, code = self._find(queue, loaded, message_id)
         lane = int(loaded.lanes.lanes(found)[0])
-        return Reader(self.engine, self.stocks).message(queue, lane, message_id, loaded.lanes.record(code))
+        return self._reader.message(queue, lane, message_id, loaded.lanes.record(code))
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """One read of the queue's records."""
-        loaded = self._load(queue, clock)
+        loaded = self._opened.load(queue, clock)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = lanes.runs.where(mine)
@@ -167,16 +169,13 @@ class DeltaStore:
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
-        _, stock, pieces, state = self._load(queue, clock).look(self.stocks)
+        _, stock, pieces, state = self._opened.load(queue, clock).look(self.stocks)
         counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
         sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
         return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
-
-    def _load(self, queue: QueueRecord, clock: Clock | None, lanes: tuple[int, ...] | None = None) -> Loaded:
-        return load(self.engine, self.settings, queue, clock, lanes)
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""

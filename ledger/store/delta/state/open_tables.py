@@ -1,0 +1,36 @@
+"""A ledger's tables as the verbs have them: where they read, what they decide by, and how a decision is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.clock import Clock
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.protocol import MessageFiles, Tables
+from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.snapshot import Loaded, load
+
+
+@dataclass(frozen=True)
+class OpenTables:
+    """Given to every verb. `tables` and `files` are one engine, by what it is asked; `stocks` is what all verbs share
+    of what is known about `files`."""
+
+    tables: Tables
+    files: MessageFiles
+    transactions: Transactions
+    settings: Settings
+    stocks: Stocks
+
+    def load(
+        self,
+        queue: QueueRecord,
+        clock: Clock | None,
+        lanes: tuple[int, ...] | None = None,
+        others: Sequence[QueueRecord] = (),
+    ) -> Loaded:
+        """See `snapshot.load`."""
+        return load(self.tables, self.settings, queue, clock, lanes, others)
