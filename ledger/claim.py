@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ledger.access import Access
-from ledger.acting import act
+from ledger.applying import apply
 from ledger.clock import instant
 from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
@@ -209,12 +209,12 @@ class Claim(Settling):
     def _acted(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
         """The answer to an action on the whole claim, and how many messages others ended."""
         if not action.ends:
-            answer = act(self.access, record, [action])[0]
+            answer = apply(self.access, record, [action])[0]
             # Looked at afterwards: what the body ends meanwhile is its own.
             return answer, self._endings.outside(_of(answer, Outcome.SETTLED))
         before = self._endings.copy()
         with self._endings.ending(action.runs) as ending:
-            answer = act(self.access, record, [action])[0]
+            answer = apply(self.access, record, [action])[0]
             ending.answered(answer)
         return answer, before.outside(_of(answer, Outcome.SETTLED))
 

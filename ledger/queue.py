@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ledger import acting, dead_letters, queue_settings, receiving, sending
+from ledger import applying, dead_letters, queue_settings, receiving, sending
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.errors import LedgerError
@@ -223,9 +223,9 @@ class Queue(Settling):
         Through a receipt that a later receive replaced nothing changes; its outcome is "stale".
         """
         if isinstance(receipt_handles, str):
-            acting.delete_one(self.access, receipt_handles)
+            applying.delete_one(self.access, receipt_handles)
             return None
-        return acting.delete_many(self.access, receipt_handles)
+        return applying.delete_many(self.access, receipt_handles)
 
     @overload
     def change_visibility(self, receipt_handles: str, visibility_timeout: int) -> None: ...
@@ -245,9 +245,9 @@ class Queue(Settling):
         of several timeouts that is out of bounds, or null, fails its own handle only (M2).
         """
         if isinstance(receipt_handles, str):
-            acting.change_one(self.access, receipt_handles, visibility_timeout)
+            applying.change_one(self.access, receipt_handles, visibility_timeout)
             return None
-        return acting.change_many(self.access, receipt_handles, visibility_timeout)
+        return applying.change_many(self.access, receipt_handles, visibility_timeout)
 
     def dead_letter_source_queues(self, after: str = "", max_results: int | None = None) -> list[str]:
         """The names of the queues whose RedrivePolicy names this one, in order, as SQS's ListDeadLetterSourceQueues;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from ledger.access import Access
-from ledger.acting import settle
+from ledger.applying import settle
 from ledger.results import HandleOutcome
 
 if TYPE_CHECKING:

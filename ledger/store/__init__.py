@@ -102,6 +102,11 @@ class Action:
         """Whether it ends the hold on the messages: deletes or releases them."""
         return self.verb is Verb.DELETE or not self.timeout
 
+    @property
+    def name(self) -> str:
+        """What users call it, in logs and commits, too: delete, extend or release."""
+        return "delete" if self.verb is Verb.DELETE else "extend" if self.timeout else "release"
+
 
 @dataclass(frozen=True)
 class StoredMessage:
@@ -179,11 +184,11 @@ class Store(Protocol):
         error is one request's own: OverLimit, OutputUnreadable, and InvalidParameterValue when its attempt holds more.
         """
 
-    def act(
+    def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """Does all actions in one commit; answers OUTCOME_RUNS for each, which cover its runs exactly. M2: where two of
-        them would record different things about a message, neither changes it."""
+        """Applies all actions in one commit; returns OUTCOME_RUNS for each, which cover its runs exactly. M2: where two
+        of them would record different things about a message, neither changes it."""
 
     def redrive(
         self,
@@ -237,7 +242,7 @@ class Store(Protocol):
         """What it does for `Claim.write`. Raises LedgerError on a store that has no tables beside which to write."""
 
 
-def decide(
+def apply_action(
     queue: QueueRecord, action: Action, record: Record, limits: Limits, receipts: Receipts, now: int
 ) -> tuple[Outcome, Record]:
     """What an action does to one message, by the rules."""

@@ -26,7 +26,7 @@ from ledger.store import (
     Sent,
     StoredMessage,
 )
-from ledger.store.memory_acting import acted
+from ledger.store.memory_applying import applied
 from ledger.store.memory_queues import Place, Stored
 from ledger.store.memory_receiving import MemoryReceives, as_found, by_arrival
 
@@ -81,14 +81,14 @@ class MemoryStore(MemoryReceives):
             and message.sequence_number >= fifo.first_remembered(purged)
         }
 
-    def act(
+    def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
         with self._lock:
             now = clock()
             stored = self._stored(queue)
             records = {place: message.record for place, message in stored.items()}
-            changed, answers = acted(queue, actions, records, limits, receipts, now)
+            changed, answers = applied(queue, actions, records, limits, receipts, now)
             for place, record in changed.items():
                 stored[place].record = record
             if changed:

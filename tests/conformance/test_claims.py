@@ -237,31 +237,31 @@ def test_a_check_finds_a_claim_that_ran_out_or_went_to_others_and_one_that_is_se
 
 def test_a_delete_whose_answer_was_lost_may_be_repeated_and_is_no_loss(queue, monkeypatch):
     queue.send(["a", "b"])
-    claim, working = queue.receive(None), queue.access.store.act
+    claim, working = queue.receive(None), queue.access.store.apply
 
     def losing(*arguments):
         working(*arguments)
         raise ConnectionError("the answer is lost")
 
-    monkeypatch.setattr(queue.access.store, "act", losing)
+    monkeypatch.setattr(queue.access.store, "apply", losing)
     with pytest.raises(ConnectionError):
         claim.delete()
-    monkeypatch.setattr(queue.access.store, "act", working)
+    monkeypatch.setattr(queue.access.store, "apply", working)
     claim.check()
     assert (claim.delete().messages, claim.delete().lost) == (0, 0)
 
 
 def test_a_release_that_lost_to_other_writers_ended_nothing(queue, world, monkeypatch):
     queue.send(["a"])
-    claim, working = queue.receive(), queue.access.store.act
+    claim, working = queue.receive(), queue.access.store.apply
 
     def losing(*arguments):
-        raise ContentionOutlastedRetries("act", 60, 1.0)
+        raise ContentionOutlastedRetries("delete", 60, 1.0)
 
-    monkeypatch.setattr(queue.access.store, "act", losing)
+    monkeypatch.setattr(queue.access.store, "apply", losing)
     with pytest.raises(ContentionOutlastedRetries):
         claim.release()
-    monkeypatch.setattr(queue.access.store, "act", working)
+    monkeypatch.setattr(queue.access.store, "apply", working)
     world.open_another().queue(queue.name).claim(claim.receipt_id).release()
     with pytest.raises(LeaseLost):
         claim.release()

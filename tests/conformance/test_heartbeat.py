@@ -189,14 +189,14 @@ def test_a_beat_never_shortens_what_its_body_gave_a_later_deadline(queue, clock)
 def test_an_error_that_is_no_lost_lease_is_kept_and_the_next_beat_tries_again(queue, clock, monkeypatch):
     queue.send("a")
     claim = queue.receive()
-    working, broken = queue.access.store.act, threading.Event()
+    working, broken = queue.access.store.apply, threading.Event()
 
-    def act(*arguments):
+    def applying(*arguments):
         if broken.is_set():
             raise OSError("the disk is away")
         return working(*arguments)
 
-    monkeypatch.setattr(queue.access.store, "act", act)
+    monkeypatch.setattr(queue.access.store, "apply", applying)
     broken.set()
     with claim.heartbeat(every=EVERY) as heart:
         eventually(lambda: heart.error is not None)

@@ -75,7 +75,7 @@ def clock_read_once(stack: contextlib.ExitStack) -> None:
         return broken
 
     _patch(stack, receiving.Receiver, "receive", once(receiving.Receiver.receive))
-    _patch(stack, store.DeltaStore, "act", once(store.DeltaStore.act))
+    _patch(stack, store.DeltaStore, "apply", once(store.DeltaStore.apply))
 
 
 def settings_read_before(stack: contextlib.ExitStack) -> None:

@@ -13,11 +13,11 @@ from tests.simulation.facts import Facts, apply, beginning, later
 from tests.simulation.groups import judge_order, judge_places
 from tests.simulation.log import Change
 from tests.simulation.outputs import OutputJudge
-from tests.simulation.records import judge_messages, judge_queues, judge_records
+from tests.simulation.records import ACTIONS, judge_messages, judge_queues, judge_records
 from tests.simulation.run import Run
 
 #: Verbs that decide by the clock.
-TIMED = ("receive", "act", "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
+TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
 #: What a few calls of the engine take, in milliseconds: a decision's clock may be so old.
 SLACK = 500
 

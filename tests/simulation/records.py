@@ -9,8 +9,9 @@ from ledger.rules.state import GONE, Record
 from tests.simulation.facts import Facts, Key, Message, Queue, Recorded
 from tests.simulation.log import Change
 
-#: Verbs through a receipt.
-OWN = ("act", "begin_write", "finish_write", "undo_write")
+#: What applies actions through receipt handles, and the other verbs that are a receipt's own.
+ACTIONS = ("delete", "extend", "release", "settle")
+OWN = (*ACTIONS, "begin_write", "finish_write", "undo_write")
 
 
 def judge_records(
@@ -76,7 +77,7 @@ def _transition(verb: str | None, at: int, receipt: str | None, old: Record, new
         yield f"taken by {verb} from {_short(old.receipt_id)}, which holds it"
     if verb in OWN and old.receipt_id != receipt:
         yield f"changed by {verb} through {_short(receipt)}, and it is {_short(old.receipt_id)}'s"
-    if verb == "act" and new.deleted_at is None and new.receipt_id == receipt and not held:
+    if verb in ACTIONS and new.deleted_at is None and new.receipt_id == receipt and not held:
         yield f"a hold that was over changed by {verb}"
     if old.moved_to is not None and new.moved_to is None and new.enqueued_at is None and new.origin_queue is None:
         yield f"moved away, and back by {verb} without a move"

@@ -39,19 +39,19 @@ def given_twice(bad):
 
 def came_back(bad):
     mine = bad.call("delete", error="LeaseLost", receipt="c" * 32)
-    changed(bad, "act", held, mine, receipt_id="c" * 32, deleted_at=instant(bad.now))
+    changed(bad, "delete", held, mine, receipt_id="c" * 32, deleted_at=instant(bad.now))
     changed(bad, "receive", lambda row: row["deleted_at"], deleted_at=None)
     return "came back by receive"
 
 
 def stale_worked(bad):
     stale = bad.call("release", receipt="d" * 32)
-    changed(bad, "act", held, stale, visible_at=instant(bad.now), released_at=instant(bad.now))
-    return "changed by act through receipt dddddd"
+    changed(bad, "release", held, stale, visible_at=instant(bad.now), released_at=instant(bad.now))
+    return "changed by release through receipt dddddd"
 
 
 def forgotten(bad):
-    bad.visibility("act", lambda rows: [row for row in rows if row["segment"] == HEAD])
+    bad.visibility("settle", lambda rows: [row for row in rows if row["segment"] == HEAD])
     return "vanished, and the message is still there"
 
 
@@ -97,7 +97,7 @@ def dropped(bad):
 def dropped_too_early(bad):
     message = bad.rows("messages")[0]
     is_about = lambda row: (row["segment"], row["first_seq"]) == (message["segment"], message["seq"])  # noqa: E731
-    changed(bad, "act", is_about, receipt_id="e" * 32, deleted_at=instant(bad.now))
+    changed(bad, "delete", is_about, receipt_id="e" * 32, deleted_at=instant(bad.now))
     bad.commit("messages", lambda rows: [row for row in rows if row != message], {"verb": "upkeep"})
     return "can restore it"
 

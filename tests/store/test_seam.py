@@ -9,7 +9,7 @@ from ledger.rules import attributes, visibility
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED
 from ledger.rules.visibility import Outcome, Receipts, Verb
-from ledger.store import RUNS, Action, QueueRecord, count_messages, decide
+from ledger.store import RUNS, Action, QueueRecord, apply_action, count_messages
 
 NOW = 1_000_000
 SECOND = 1_000
@@ -29,7 +29,7 @@ def test_v10_an_action_of_deleting_is_the_rule_for_the_queues_type(record, fifo)
     of = queue(FifoQueue=True) if fifo else queue()
     for whole in (False, True):
         action = Action(Verb.DELETE, "mine", NOTHING, whole_claim=whole)
-        found = decide(of, action, record, Limits(), Receipts.FENCED, NOW)
+        found = apply_action(of, action, record, Limits(), Receipts.FENCED, NOW)
         assert found == visibility.delete(record, "mine", NOW, whole_claim=whole, fifo=fifo)
 
 
@@ -38,13 +38,13 @@ def test_v4_to_v9_an_action_of_changing_is_the_rule_under_the_queues_limits(reco
     flags = itertools.product((0, 60, 5), Receipts, (False, True), (False, True), (None, 40))
     for timeout, receipts, whole, only_later, ceiling in flags:
         action = Action(Verb.CHANGE, "mine", NOTHING, timeout, whole, only_later)
-        found = decide(queue(), action, record, Limits(maximum_visibility_timeout=ceiling), receipts, NOW)
+        found = apply_action(queue(), action, record, Limits(maximum_visibility_timeout=ceiling), receipts, NOW)
         assert found == visibility.change(
             record, "mine", timeout, NOW,
             ceiling=ceiling, receipts=receipts, whole_claim=whole, only_later=only_later,
         )  # fmt: skip
     assert (
-        decide(queue(), Action(Verb.CHANGE, "other", NOTHING, 60), HELD, Limits(), Receipts.FENCED, NOW)[0]
+        apply_action(queue(), Action(Verb.CHANGE, "other", NOTHING, 60), HELD, Limits(), Receipts.FENCED, NOW)[0]
         is Outcome.STALE
     )
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ledger.rules.state import Record
-from ledger.rules.visibility import Verb
 from ledger.store import Action
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.lane_records import Lanes
+
+_APPLIED = {"delete": "deleted", "extend": "extended", "release": "released"}
 
 
 class Events:
@@ -40,11 +41,10 @@ class Events:
                 }
             )
 
-    def acted(self, action: Action, lanes: Lanes, changed: Runs) -> None:
+    def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
         """Notes what an action changed."""
         if len(changed):
-            event = "deleted" if action.verb is Verb.DELETE else "extended" if action.timeout else "released"
-            self.add(event, lanes.record(changed.code[0]), changed)
+            self.add(_APPLIED[action.name], lanes.record(changed.code[0]), changed)
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Notes the receipts whose deadline had passed on messages that are now received again."""

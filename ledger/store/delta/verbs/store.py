@@ -17,8 +17,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome, Receipts, Verb
 from ledger.settings import Settings
-from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, QueueRecord, StoredMessage
-from ledger.store import decide as decided
+from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, apply_action
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
@@ -75,7 +74,7 @@ class DeltaStore:
         self._reader = Reader(engine, self.stocks)
         self.read = self._reader.messages
 
-    def act(
+    def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
         """One MERGE over the lanes that the actions name."""
@@ -95,7 +94,7 @@ class DeltaStore:
                 pieces, outcome_of, new_code = lanes.cut(action.runs), {}, {}
                 for code in dict.fromkeys(pieces.code.tolist()):
                     record = lanes.record(code)
-                    outcome_of[code], record = decided(queue, action, record, limits, receipts, loaded.now)
+                    outcome_of[code], record = apply_action(queue, action, record, limits, receipts, loaded.now)
                     new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
                 change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
                 wishes.append((action, pieces, outcome_of, change.in_order()))
@@ -104,10 +103,12 @@ class DeltaStore:
             for action, pieces, outcome_of, change in wishes:
                 refused, done = change.parted(contradicted)
                 answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
-                events.acted(action, lanes, done)
+                events.applied(action, lanes, done)
             return loaded.plan(replacement, events, lambda version: answers, (0,) if counted else ())
 
-        return self.transactions.run("act", "visibility", queue.id, decide)
+        names = {action.name for action in actions}
+        verb = names.pop() if len(names) == 1 else "settle"
+        return self.transactions.run(verb, "visibility", queue.id, decide)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""

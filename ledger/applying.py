@@ -1,4 +1,4 @@
-"""Acting through receipt handles: delete, change the visibility, settle; of one, of many, of a table."""
+"""What receipt handles ask for, applied: delete, change the visibility, settle; of one, of many, of a table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 FIELD = "ReceiptHandle"
 
 
-def act(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
-    """Does all actions in one commit; answers OUTCOME_RUNS for each. What they end of claims that came from this very
-    access, these claims know as ended by themselves."""
+def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
+    """Applies all actions in one commit; returns OUTCOME_RUNS for each. What they end of claims that came from this
+    very access, these claims know as ended by themselves."""
     limits = attribute_rules.limits_of(record.attributes)
     receipts = attribute_rules.receipts_of(record.attributes)
     with contextlib.ExitStack() as stack:
@@ -39,7 +39,7 @@ def act(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[
             if not action.whole_claim and action.ends
             for own in access.endings.of(action.receipt_id)
         ]
-        answers = access.store.act(record, actions, limits, receipts, access.clock)
+        answers = access.store.apply(record, actions, limits, receipts, access.clock)
         for number, one in ending:
             one.answered(answers[number])
         return answers
@@ -47,14 +47,14 @@ def act(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[
 
 def delete_one(access: Access, handle: str) -> None:
     """See Queue.delete."""
-    _act_on_one(access, access.record(), Wish(handle, Verb.DELETE))
+    _apply_one(access, access.record(), Wish(handle, Verb.DELETE))
 
 
 def change_one(access: Access, handle: str, timeout: Any) -> None:
     """See Queue.change_visibility."""
     record = access.record()
     seconds = bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
-    _act_on_one(access, record, Wish(handle, Verb.CHANGE, seconds))
+    _apply_one(access, record, Wish(handle, Verb.CHANGE, seconds))
 
 
 def delete_many(access: Access, handles: Handles) -> Outcomes:
@@ -87,23 +87,23 @@ def settle(
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
         asked = access.spark().wishes(record, parts, limits)
-        return asked.outcomes(act(access, record, asked.actions))
+        return asked.outcomes(apply(access, record, asked.actions))
     wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
-    outcomes = _act_on_list(access, record, wishes, limits)
+    outcomes = _apply_list(access, record, wishes, limits)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
-def _act_on_list(
+def _apply_list(
     access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits
 ) -> list[HandleOutcome]:
     asked = HandleList(record, wishes, limits)
-    return asked.outcomes(act(access, record, asked.actions)) if asked.actions else asked.outcomes([])
+    return asked.outcomes(apply(access, record, asked.actions)) if asked.actions else asked.outcomes([])
 
 
-def _act_on_one(access: Access, record: QueueRecord, wish: Wish) -> None:
+def _apply_one(access: Access, record: QueueRecord, wish: Wish) -> None:
     decode(wish.handle, record.id)
     limits = attribute_rules.limits_of(record.attributes)
-    outcome = Outcome(_act_on_list(access, record, [wish], limits)[0].outcome)
+    outcome = Outcome(_apply_list(access, record, [wish], limits)[0].outcome)
     error = error_of(wish.verb, outcome, wish.handle, wish.timeout, limits.maximum_visibility_timeout)
     if error is not None:
         raise error

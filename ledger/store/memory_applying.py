@@ -1,4 +1,4 @@
-"""What the actions of one call do to the messages of the store in memory, one by one."""
+"""The actions of one call applied to the messages of the store in memory, one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 from ledger.rules.limits import Limits
 from ledger.rules.state import Record
 from ledger.rules.visibility import Outcome, Receipts
-from ledger.store import OUTCOME_RUNS, Action, QueueRecord, decide
+from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
 from ledger.store.memory_queues import Place
 
 
-def acted(
+def applied(
     queue: QueueRecord,
     actions: Sequence[Action],
     records: Mapping[Place, Record],
@@ -31,7 +31,7 @@ def acted(
                 outcome = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
                 before = after = records.get(place)
                 if before is not None:
-                    outcome, after = decide(queue, action, before, limits, receipts, now)
+                    outcome, after = apply_action(queue, action, before, limits, receipts, now)
                 if after is not None and after != before:
                     wishes.setdefault(place, set()).add(after)
                 each.append((run["lane"], place, outcome, after != before))
