@@ -116,10 +116,11 @@ class Retention(NamedTuple):
         """What came at this instant or before has expired at `now`."""
         return max(now - self.period, self.expired_before)
 
-    def ends(self, came: int) -> int:
+    def ends(self, arrived_at: int) -> int:
         """When a message that came then expires; for one that a change of the period found expired, an instant before
         that change."""
-        return min(came + self.period, self.expired_before) if came <= self.expired_before else came + self.period
+        end = arrived_at + self.period
+        return min(end, self.expired_before) if arrived_at <= self.expired_before else end
 
     def changed(self, period: int, now: int) -> Retention:
         """After the period was changed at `now`."""
@@ -128,9 +129,9 @@ class Retention(NamedTuple):
 
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
     """Q7: when a message expires, counted from the send, or from the move when that is recorded as `enqueued_at`."""
-    return retention.ends(came(record, sent_at))
+    return retention.ends(arrived_at(record, sent_at))
 
 
-def came(record: Record, sent_at: int) -> int:
+def arrived_at(record: Record, sent_at: int) -> int:
     """When a message came to its queue: from when it is kept, and its place in the order of a FIFO queue."""
     return sent_at if record.enqueued_at is None else record.enqueued_at

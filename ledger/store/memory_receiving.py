@@ -14,7 +14,7 @@ from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import Record, Status, came, expires_at, latest_hold, status
+from ledger.rules.state import Record, Status, arrived_at, expires_at, latest_hold, status
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord, Received, Request
 from ledger.store.memory_queues import MemoryQueues, Place, Stored
 
@@ -156,7 +156,7 @@ def by_arrival(stored: dict[Place, Stored]) -> list[Place]:
 
 
 def _order(message: Stored) -> tuple[int, int, int]:
-    return came(message.record, message.sent_at), message.sent_at, message.sequence_number
+    return arrived_at(message.record, message.sent_at), message.sent_at, message.sequence_number
 
 
 def as_found(queue: QueueRecord, stored: dict[Place, Stored], places: Sequence[Place]) -> list[Place]:
@@ -193,6 +193,6 @@ def _record(stored: dict[Place, Stored], places: Sequence[Place], request: Reque
 
 
 def _member(queue: QueueRecord, place: Place, message: Stored, state: Status) -> fifo.Member:
-    since = max(came(message.record, message.sent_at), message.available_at)
+    since = max(arrived_at(message.record, message.sent_at), message.available_at)
     ended = fifo.hold_ended(message.record, expires_at(message.record, message.sent_at, queue.retention))
     return fifo.Member(place, message.entry.group, state, since, ended)

@@ -135,7 +135,7 @@ def test_another_send_is_refused_even_when_nothing_is_left_of_the_first(queue, l
     if not isinstance(ledger.store, MemoryStore):
         clock.advance(2 * ledger.settings.keep_deleted_receipts)
         ledger.upkeep(vacuum=False)
-        assert ledger.store.stocks.newest().home(ids[0][:28]) is None, "dropped"
+        assert ledger.store.listings.newest().home(ids[0][:28]) is None, "dropped"
     with pytest.raises(InvalidParameterValue, match="Another send"):
         queue.send(["a", "c"], attempt_id="run-1")
     assert queue.send(["a", "b"], attempt_id="run-1") == ids and queue.counts().stored == 0

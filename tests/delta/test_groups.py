@@ -124,13 +124,13 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
 
     def receivable(listing):
         loaded = load(store.engine, store.settings, record, clock)
-        seen = loaded.look(types.SimpleNamespace(newest=lambda: listing))
+        seen = loaded.classify(types.SimpleNamespace(newest=lambda: listing))
         return len(groups.receivable(loaded, seen).first)
 
     listings = []
     for body in ("first", "passed over", "last"):
         open_ledger().queue("jobs.fifo").send(body, message_group_id="g")
-        listings.append(store.stocks.newest())
+        listings.append(store.listings.newest())
     older, newer, newest = listings
     assert [receivable(listing) for listing in (newer, older, newest)] == [2, 1, 3]
 
@@ -143,7 +143,7 @@ def test_of_queues_that_were_deleted_nothing_is_kept(open_ledger):
         queue = ledger.create_queue(f"{n}.fifo", FIFO)
         queue.send("body", message_group_id="g")
         loaded = load(store.engine, store.settings, queue.access.record(), None)
-        groups.receivable(loaded, loaded.look(store.stocks))
+        groups.receivable(loaded, loaded.classify(store.listings))
         if n < 3:
             ledger.delete_queue(f"{n}.fifo")
     assert set(groups._own) == set(groups._kept) == {queue.access.record().id}

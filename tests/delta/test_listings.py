@@ -18,13 +18,13 @@ def queue(ledger):
     return queue
 
 
-def ordinals(stock):
-    return sorted(zip(stock.first_seq.tolist(), stock.last_seq.tolist()))
+def ordinals(files):
+    return sorted(zip(files.first_seq.tolist(), files.last_seq.tolist()))
 
 
 def test_segments_that_upkeep_dropped_since_the_listing_was_made_have_no_messages(ledger, queue, open_ledger, clock):
     store, now = ledger.store, clock()
-    listing, other = store.stocks.newest(), open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+    listing, other = store.listings.newest(), open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
     other.queue("jobs").purge()
     clock.advance(2.5)
     assert other.upkeep().segments_dropped == 1
@@ -32,8 +32,8 @@ def test_segments_that_upkeep_dropped_since_the_listing_was_made_have_no_message
 
 
 def test_a_receive_whose_listing_upkeep_overtook_finds_nothing(ledger, queue, open_ledger, clock, monkeypatch):
-    stocks, other = ledger.store.stocks, open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
-    made, left = stocks.newest, [True]
+    listings, other = ledger.store.listings, open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+    made, left = listings.newest, [True]
 
     def overtaken():
         listing = made()
@@ -44,15 +44,15 @@ def test_a_receive_whose_listing_upkeep_overtook_finds_nothing(ledger, queue, op
             other.upkeep()
         return listing
 
-    monkeypatch.setattr(stocks, "newest", overtaken)
+    monkeypatch.setattr(listings, "newest", overtaken)
     assert queue.receive(None).count == 0 and not left
 
 
 def test_messages_appended_to_an_open_segment_since_are_not_in_the_listing(ledger, queue, clock):
     store, now = ledger.store, clock()
-    listing = store.stocks.newest()
+    listing = store.listings.newest()
     queue.send(["one", "two"])
     rows = store.engine.messages(Where(queue.id), ["segment", "seq"])
     assert rows["segment"].unique().to_pylist() == [rows["segment"][0].as_py()] and rows.num_rows == 4
     assert ordinals(listing.of(queue.id, now, -1)) == [(0, 0), (1, 1)]
-    assert ordinals(store.stocks.newest().of(queue.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]
+    assert ordinals(store.listings.newest().of(queue.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]

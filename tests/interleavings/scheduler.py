@@ -79,8 +79,8 @@ class Player:
             self._go.acquire()
 
     def _stop_at_reads(self, store: Any) -> None:
-        engine, stocks = store.engine, store.stocks
-        load, delete, newest = engine.load, engine.delete, stocks.newest
+        engine, listings = store.engine, store.listings
+        load, delete, newest = engine.load, engine.delete, listings.newest
 
         def loading(*arguments: Any) -> Any:
             answer = load(*arguments)
@@ -96,7 +96,7 @@ class Player:
             self._stop("looking")
             return newest(*arguments)
 
-        engine.load, engine.delete, stocks.newest = loading, deleting, looking
+        engine.load, engine.delete, listings.newest = loading, deleting, looking
 
 
 @dataclass(frozen=True)

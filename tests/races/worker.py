@@ -11,7 +11,7 @@ from ledger import Claim, Queue
 from ledger.clock import system_clock
 from ledger.errors import LeaseLost, LedgerError, OverLimit
 from ledger.message import public_message
-from ledger.rules.state import came
+from ledger.rules.state import arrived_at
 from tests.races.history import Log
 
 
@@ -123,7 +123,12 @@ class Worker:
             deadline=deadline,
             received_at=deadline - self.timeout * 1_000,
             places=tuple(
-                (m.message_group_id, m.sequence_number, came(m.record, m.sent_at), m.record.enqueued_at is not None)
+                (
+                    m.message_group_id,
+                    m.sequence_number,
+                    arrived_at(m.record, m.sent_at),
+                    m.record.enqueued_at is not None,
+                )
                 for m in stored
                 if m.message_group_id is not None
             ),

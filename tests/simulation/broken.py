@@ -53,7 +53,7 @@ def groups_forgotten(stack: contextlib.ExitStack) -> None:
     def broken(self: Any, queue: str, seen: Any) -> Any:
         known = self._own.get(queue)
         if known is not None and known[0] > seen.listing.version:
-            there = seen.stock.segment.unique()
+            there = seen.files.segment.unique()
             rows = known[1].filter(pc.is_in(known[1]["segment"].cast(pa.string()), there.cast(pa.string())))
             self._own[queue] = known[0], rows.unify_dictionaries().combine_chunks()
             self._kept.pop(queue, None)

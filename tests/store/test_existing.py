@@ -11,7 +11,7 @@ from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.statuses import STATES, existing, states
+from ledger.store.delta.state.statuses import STATES, existing_messages, states
 
 NOW = 1_000
 INSTANTS = st.integers(NOW - 3, NOW + 3)
@@ -66,12 +66,12 @@ def recorded(files):
 def test_every_message_of_a_queue_is_found_once_in_the_state_that_the_rules_say(files, retention):
     """A queue has what was sent to it, and of other queues' segments what is recorded about them here."""
     lanes = recorded(files)
-    stock, pieces = existing(lanes, listing(files), NOW, retention.expired(NOW))
-    state = states(lanes, stock, pieces, NOW, retention.expired(NOW))
+    runs, pieces = existing_messages(lanes, listing(files), NOW, retention.expired(NOW))
+    state = states(lanes, runs, pieces, NOW, retention.expired(NOW))
     found = {}
     lane, segment, first, last = (column.to_pylist() for column in lanes.to_arrow(pieces))
     for n in range(len(lane)):
-        assert segment[n] == stock.segment[int(pieces.query[n])].as_py() and lane[n] == stock.lane[pieces.query[n]]
+        assert segment[n] == runs.segment[int(pieces.query[n])].as_py() and lane[n] == runs.lane[pieces.query[n]]
         for seq in range(first[n], last[n] + 1):
             assert found.setdefault((lane[n], segment[n], seq), STATES[state[n]]) is STATES[state[n]]
     expected = {}

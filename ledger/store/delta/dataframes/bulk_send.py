@@ -122,7 +122,7 @@ class BulkSender:
             with self._store.transactions.spark_turn("messages"):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
                 at = instants.not_before(
-                    clock(), self._store.stocks.newest().last_sent(queue.id), settings.maximum_clock_skew
+                    clock(), self._store.listings.newest().last_sent(queue.id), settings.maximum_clock_skew
                 )
                 known = self._remembered(queue, at).select(scope.alias("scope"), "message_deduplication_id")
                 fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
@@ -215,7 +215,7 @@ class BulkSender:
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
-        count, segments = self._store.stocks.newest().sent(first, last)
+        count, segments = self._store.listings.newest().sent(first, last)
         there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
         # By the range of their names: a predicate that named each would grow with the send.
         return Sent(count, segments, there.where(f"segment BETWEEN '{first}' AND '{last}'"))

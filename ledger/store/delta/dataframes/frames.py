@@ -77,7 +77,7 @@ class Frames:
     def _homes(self, runs: pa.Table) -> Where:
         """Where the messages of runs lie: by segment, or when those are too many by the queues they were sent to."""
         where = None
-        for queue, segments in self._store.stocks.newest().homes(runs["segment"].unique().to_pylist()).items():
+        for queue, segments in self._store.listings.newest().homes(runs["segment"].unique().to_pylist()).items():
             named = tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None
             where = Where(queue, None, named, also=where)
         return (where or Where(None, (-1,))).bounded()

@@ -18,7 +18,7 @@ from ledger.store.delta.model.run_algebra import Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
-from ledger.store.delta.state.snapshot import Loaded, Seen
+from ledger.store.delta.state.snapshot import Classified, Loaded
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
@@ -31,7 +31,7 @@ _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32()
 class Members:
     """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
 
-    `sent_at` and `available_at` are of each message; the stock only knows those of a file's first and last ones.
+    `sent_at` and `available_at` are of each message; FileRuns only know those of a file's first and last ones.
     """
 
     segments: pa.Array
@@ -57,10 +57,10 @@ class Groups:
         self._own: dict[str, tuple[int, pa.Table]] = {}
         self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
 
-    def receivable(self, loaded: Loaded, seen: Seen) -> Ordered:
+    def receivable(self, loaded: Loaded, classified: Classified) -> Ordered:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
-        _, _, pieces, state = seen
-        lanes, members = loaded.lanes, self._members(loaded.queue.id, seen)
+        _, _, pieces, state = classified
+        lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
         # A dead letter's lane is that of its segment here.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
@@ -71,27 +71,29 @@ class Groups:
         piece, position, group = sort[at[inside]], position[inside], members.group[inside]
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
         moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-        came = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
+        arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         # What one move brought came at one instant, from several queues perhaps, whose numbers do not compare.
-        if ((came[1:] < came[:-1]) | ((came[1:] == came[:-1]) & (sent_at[1:] < sent_at[:-1]))).any():
-            order = np.lexsort((sent_at, came))
-            piece, position, group, came, available_at = (
-                column[order] for column in (piece, position, group, came, available_at)
+        if (
+            (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
+        ).any():
+            order = np.lexsort((sent_at, arrived_at))
+            piece, position, group, arrived_at, available_at = (
+                column[order] for column in (piece, position, group, arrived_at, available_at)
             )
         free = _free_prefix(group, members.groups, state[piece])
-        since = np.maximum(came[free], available_at[free])
-        last = _last_holds(loaded, seen, piece, came, group, members.groups)
+        since = np.maximum(arrived_at[free], available_at[free])
+        last = _last_holds(loaded, classified, piece, arrived_at, group, members.groups)
         turns = _turns(group[free], since, last)
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
-    def _members(self, queue: str, seen: Seen) -> Members:
-        """Of the queue's own messages all (the usual case), of another queue's those in the segments of the stock."""
-        version = seen.listing.version
-        homes = seen.listing.homes(seen.stock.segment.unique().to_pylist())
+    def _members(self, queue: str, classified: Classified) -> Members:
+        """Of the queue's own messages all (the usual case), of another queue's those in the segments of the files."""
+        version = classified.listing.version
+        homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
         kept = self._kept.get(queue)
         if kept is None or kept[0] < version or kept[1] != foreign:
-            rows = self._read(queue, seen.listing)
+            rows = self._read(queue, classified.listing)
             if kept is None:
                 self._let_go()
             if foreign:
@@ -161,17 +163,17 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 
 
 def _last_holds(
-    loaded: Loaded, seen: Seen, piece: np.ndarray, came: np.ndarray, group: np.ndarray, groups: int
+    loaded: Loaded, classified: Classified, piece: np.ndarray, arrived_at: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
     """When the last hold of each group ended, -1: none did. The set-based twin of `rules.fifo.hold_ended`, which is
     asked once per distinct record; when a message expired is its own."""
     last = np.full(groups, -1)
-    ended = loaded.lanes.per_code(seen.pieces.code, _recorded_end, np.int64)
+    ended = loaded.lanes.per_code(classified.pieces.code, _recorded_end, np.int64)
     if (ended < 0).all():
         return last
     period, before = loaded.queue.retention
-    expires = came + period
-    expires[came <= before] = np.minimum(expires[came <= before], before)
+    expires = arrived_at + period
+    expires[arrived_at <= before] = np.minimum(expires[arrived_at <= before], before)
     # -1, no hold, is before everything.
     ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))

@@ -21,8 +21,8 @@ COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"
 
 
 @dataclass(frozen=True)
-class Stock:
-    """The messages of one queue as runs, each of one file. Instants in milliseconds.
+class FileRuns:
+    """The messages of one queue as runs of ordinals, each of one file. Instants in milliseconds.
 
     `sent_at` is that of the run's first message. Where the difference between a file's messages matters (some of them
     delayed or expired, others not) its runs are those of equal instants.
@@ -35,21 +35,21 @@ class Stock:
     sent_at: np.ndarray
     available_at: np.ndarray
 
-    def take(self, chosen: np.ndarray) -> Stock:
+    def take(self, chosen: np.ndarray) -> FileRuns:
         """The runs where the mask is true."""
-        return Stock(
+        return FileRuns(
             self.lane[chosen],
             self.segment.filter(pa.array(chosen)),
             *(getattr(self, name)[chosen] for name in COLUMNS[2:]),
         )
 
-    def joined(self, other: Stock, lane: np.ndarray) -> Stock:
+    def joined(self, other: FileRuns, lane: np.ndarray) -> FileRuns:
         """These runs and behind them those of `other`, in the lanes given."""
         numbers = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS[2:])
-        return Stock(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
+        return FileRuns(np.concatenate([self.lane, lane]), pa.concat_arrays([self.segment, other.segment]), *numbers)
 
 
-class Stocks:
+class Listings:
     """Gives out listings; the newest is kept until the version of `messages` moves on."""
 
     def __init__(self, engine: MessageFiles) -> None:
@@ -69,16 +69,16 @@ class Listing:
 
     def __init__(self, engine: MessageFiles, version: int, files: pa.Table) -> None:
         self._engine, self.version, self._files = engine, version, files
-        self._stocks: dict[tuple[str, tuple[str, ...]], Stock] = {}
+        self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
 
-    def of(self, queue: str, now: int, expired: int) -> Stock:
+    def of(self, queue: str, now: int, expired: int) -> FileRuns:
         """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
         `expired` has expired."""
         files = self._files.filter(pc.equal(self._files["queue"], queue))
         inside = _worth_reading(files, now, expired)
-        if (queue, inside) not in self._stocks:
-            self._stocks[queue, inside] = self._read(queue, files, inside)
-        return self._stocks[queue, inside]
+        if (queue, inside) not in self._runs:
+            self._runs[queue, inside] = self._read(queue, files, inside)
+        return self._runs[queue, inside]
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
         """Where the messages of segments lie: segments by the queue that they were sent to. Dropped ones nowhere."""
@@ -125,13 +125,13 @@ class Listing:
         rows: list[dict[str, Any]] = found.group_by(columns).aggregate([]).to_pylist()
         return rows
 
-    def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> Stock:
+    def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}
         runs = pa.table([files[named.get(name, name)] for name in COLUMNS], names=COLUMNS)
         if inside:
             outside = pc.invert(pc.is_in(runs["segment"], pa.array(inside)))
             runs = pa.concat_tables([runs.filter(outside), self._inside(queue, inside, files)])
-        return Stock(
+        return FileRuns(
             runs["lane"].to_numpy().astype(np.int64),
             runs["segment"].combine_chunks(),
             *(runs[name].to_numpy() for name in COLUMNS[2:]),

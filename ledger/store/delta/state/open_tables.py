@@ -10,20 +10,20 @@ from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import MessageFiles, Tables
-from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Loaded, load
 
 
 @dataclass(frozen=True)
 class OpenTables:
-    """Given to every verb. `tables` and `files` are one engine, by what it is asked; `stocks` is what all verbs share
+    """Given to every verb. `tables` and `files` are one engine, by what it is asked; `listings` is what all verbs share
     of what is known about `files`."""
 
     tables: Tables
     files: MessageFiles
     transactions: Transactions
     settings: Settings
-    stocks: Stocks
+    listings: Listings
 
     def load(
         self,

@@ -19,15 +19,16 @@ from ledger.store.delta.engines.protocol import Snapshot, Tables, Where, tuple_o
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Listing, Stock, Stocks
-from ledger.store.delta.state.statuses import INDEX, existing, states
+from ledger.store.delta.state.listing import FileRuns, Listing, Listings
+from ledger.store.delta.state.statuses import INDEX, existing_messages, states
 
 
-class Seen(NamedTuple):
-    """Every message of a queue: the listing and the stock, the pieces, and the state of each piece (see `existing`)."""
+class Classified(NamedTuple):
+    """Every message of a queue: the listing and the runs of its files, their pieces (see `existing_messages`), and the
+    state of each piece."""
 
     listing: Listing
-    stock: Stock
+    files: FileRuns
     pieces: Pieces
     state: np.ndarray
 
@@ -45,15 +46,15 @@ class Loaded:
     #: The versions of the other tables that the decision looked at.
     read: dict[str, int] = field(default_factory=dict)
 
-    def look(self, stocks: Stocks) -> Seen:
+    def classify(self, listings: Listings) -> Classified:
         """Every message of the queue."""
-        expired, listing = self.queue.retention.expired(self.now), stocks.newest()
+        expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
-        stock, pieces = existing(self.lanes, listing, self.now, expired)
-        state = states(self.lanes, stock, pieces, self.now, expired)
+        files, pieces = existing_messages(self.lanes, listing, self.now, expired)
+        state = states(self.lanes, files, pieces, self.now, expired)
         # As if locked: not to be received, and on FIFO queues nothing behind it.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])
-        return Seen(listing, stock, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
+        return Classified(listing, files, pieces, np.where(undecided, INDEX[Status.LOCKED], state))
 
     def plan(
         self,

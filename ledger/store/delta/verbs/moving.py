@@ -112,8 +112,8 @@ class Redriver:
             loaded, known = load_beside(self._opened, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
-            seen = loaded.look(self._opened.stocks)
-            found = receivable(loaded, seen, self._groups)
+            classified = loaded.classify(self._opened.listings)
+            found = receivable(loaded, classified, self._groups)
             if chosen is not None:
                 found = _only(loaded.lanes, found, chosen)
             to = lanes.per_code(found.code, lambda r: _index(r, target, loaded), np.int64)
@@ -127,7 +127,7 @@ class Redriver:
             for index, queue in enumerate(known):
                 mine = runs.where(to == index)
                 if len(mine):
-                    sides = move(loaded, seen.listing, queue, mine, arrives, events)
+                    sides = move(loaded, classified.listing, queue, mine, arrives, events)
                     leaving.append(sides.leaving)
                     arriving[queue.id] = sides.arriving
             replacement = Runs.concatenated(leaving).in_order()

@@ -56,7 +56,7 @@ class Purger:
             loaded, events = self._opened.load(queue, clock), Events()
             lanes = loaded.lanes
             intervals.require_purge(queue.name, lanes.purged_at, limits, interval, loaded.now)
-            _, _, pieces, state = loaded.look(self._opened.stocks)
+            _, _, pieces, state = loaded.classify(self._opened.listings)
             alive = pieces.where(~np.isin(state, GONE_STATES))
             code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
             replacement = alive.coded(code).in_order()

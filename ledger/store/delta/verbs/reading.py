@@ -15,12 +15,12 @@ from ledger.rules import fifo
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER, Attribute
-from ledger.rules.state import Record, came
+from ledger.rules.state import Record, arrived_at
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
-from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.listing import Listings
 
 #: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
@@ -30,8 +30,8 @@ COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
 class Reader:
     """Reads messages where they lie, which for dead letters is in another queue."""
 
-    def __init__(self, files: MessageFiles, stocks: Stocks) -> None:
-        self._files, self._stocks = files, stocks
+    def __init__(self, files: MessageFiles, listings: Listings) -> None:
+        self._files, self._listings = files, listings
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
         """One message by its id, which counts in `queue` in that lane."""
@@ -70,13 +70,13 @@ class Reader:
                 numbers += order[begins[mine.code] + place[granted] - mine.first].tolist()
         if order is not None:
             return [found[at] for at in np.argsort(numbers)]
-        found.sort(key=lambda m: (came(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
+        found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
         return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
         cannot have more than MOST_MESSAGES there, or a single one."""
-        listing, spans = self._stocks.newest(), {}
+        listing, spans = self._listings.newest(), {}
         for row in runs.group_by("segment").aggregate([("first_seq", "min"), ("last_seq", "max")]).to_pylist():
             spans[row["segment"]] = row["first_seq_min"], row["last_seq_max"]
         lanes = listing.lanes_sent_to(list(spans))
@@ -85,7 +85,7 @@ class Reader:
                 yield Where(queue, tuple_of(lanes[name] for name in some), tuple_of(some)), lowest, highest
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
-        home = self._stocks.newest().home(segment)
+        home = self._listings.newest().home(segment)
         if home is None:
             return MESSAGES.empty_table().select(COLUMNS)
         return self._files.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)

@@ -83,17 +83,17 @@ class Receiver:
         if not requests:
             return {}, nothing
         fifo, limits = is_fifo(loaded.queue.attributes), limits_of(loaded.queue.attributes)
-        lanes, seen = loaded.lanes, loaded.look(self._opened.stocks)
-        in_flight = seen.pieces.where(seen.state == INDEX[Status.IN_FLIGHT]).count
+        lanes, classified = loaded.lanes, loaded.classify(self._opened.listings)
+        in_flight = classified.pieces.where(classified.state == INDEX[Status.IN_FLIGHT]).count
         asked = [request.maximum for request, _ in requests.values() if request.maximum is not None]
         try:
             most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if targets else None
-        runs = receivable(loaded, seen, self._groups)
+        runs = receivable(loaded, classified, self._groups)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
-        buried = self._bury(loaded, seen.listing, targets, runs.where(dead).in_order(), events)
+        buried = self._bury(loaded, classified.listing, targets, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
         deal = Deal(alive.where(some), TURN_SHIFT if fifo else None)

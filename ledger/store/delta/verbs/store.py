@@ -24,10 +24,10 @@ from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_toge
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Stocks
+from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Loaded
-from ledger.store.delta.state.statuses import GONE_STATES, STATES, came_at
+from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
 from ledger.store.delta.verbs.moving import Redriver
@@ -58,8 +58,8 @@ class DeltaStore:
     ) -> None:
         self.sender_id = sender_id
         self.engine, self.transactions, self.settings = engine, transactions, settings
-        self.stocks = Stocks(engine)
-        opened = self._opened = OpenTables(engine, engine, transactions, settings, self.stocks)
+        self.listings = Listings(engine)
+        opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings)
         queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
@@ -71,7 +71,7 @@ class DeltaStore:
         self.outputs = Outputs(opened, engine, by_spark)
         self.receive = Receiver(opened, groups, queues, self.outputs).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
-        self._reader = Reader(engine, self.stocks)
+        self._reader = Reader(engine, self.listings)
         self.read = self._reader.messages
 
     def apply(
@@ -116,7 +116,7 @@ class DeltaStore:
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock)
             self.outputs.fence_writes(loaded, receipt_id)
-            _, stock, pieces, _ = loaded.look(self.stocks)
+            _, files, pieces, _ = loaded.classify(self.listings)
             lanes = loaded.lanes
 
             def back(record: Record) -> int:
@@ -126,7 +126,7 @@ class DeltaStore:
 
             new = lanes.per_code(pieces.code, back, np.int64)
             changed = new != pieces.code
-            changed &= came_at(lanes, stock, pieces) > queue.retention.expired(loaded.now)
+            changed &= arrived_at(lanes, files, pieces) > queue.retention.expired(loaded.now)
             replacement = pieces.coded(new).where(changed).in_order()
             events = Events()
             events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), replacement)
@@ -170,9 +170,9 @@ class DeltaStore:
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
-        _, stock, pieces, state = self._opened.load(queue, clock).look(self.stocks)
+        _, files, pieces, state = self._opened.load(queue, clock).classify(self.listings)
         counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
-        sent_at = stock.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
+        sent_at = files.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
         return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
     def change_token(self) -> object:
@@ -180,13 +180,13 @@ class DeltaStore:
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
-        home = self.stocks.newest().home(ids.place(message_id)[0])
+        home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
     def _find(self, queue: QueueRecord, loaded: Loaded, message_id: str) -> tuple[Runs, int]:
         """A message as a run, and the code of what is recorded about it."""
         segment, seq = ids.place(message_id)
-        home, lanes = self.stocks.newest().home(segment), loaded.lanes
+        home, lanes = self.listings.newest().home(segment), loaded.lanes
         own = home is not None and home[0] == queue.id
         if home is not None and seq <= home[2] and (own or lanes.knows(segment)):
             lane = home[1] if own else lanes.lane_of_segment(segment)
@@ -206,7 +206,7 @@ class DeltaStore:
         unknown = runs.code == ABSENT
         if unknown.any():
             # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
-            exists = self.stocks.newest().segments()
+            exists = self.listings.newest().segments()
             dropped = np.array([name not in exists for name in lanes.segments])[runs.segment]
             gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
             outcome[unknown & dropped] = gone.value

@@ -25,7 +25,7 @@ from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.lane_records import EDITS, Lanes, head
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import load
-from ledger.store.delta.state.statuses import came_at, existing
+from ledger.store.delta.state.statuses import arrived_at, existing_messages
 from ledger.store.delta.verbs.store import DeltaStore
 
 log = logging.getLogger("ledger.upkeep")
@@ -109,7 +109,7 @@ class Tidying:
         def decide(losses: int) -> Plan[int]:
             loaded = load(self._engine, self._store.settings, queue, self._clock, (lane,))
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
-            new, joined = self._tidied(queue, loaded.lanes, self._store.stocks.newest(), loaded.now, lane)
+            new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), loaded.now, lane)
             edits = loaded.lanes.replacing(new, loaded.now)
             return Plan(loaded.snapshot, Where(queue.id, (lane,)), edits, [], lambda version: joined, loaded.now)
 
@@ -149,8 +149,8 @@ class Tidying:
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
     """What came to the queue by the instant `until`, is there, and is not in flight or locked."""
-    stock, pieces = existing(lanes, listing, now, until)
-    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (came_at(lanes, stock, pieces) <= until)
+    files, pieces = existing_messages(lanes, listing, now, until)
+    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (arrived_at(lanes, files, pieces) <= until)
     if only is not None:
         chosen &= lanes.lanes(pieces) == only
     return pieces.where(chosen).coded(0).in_order()

@@ -17,8 +17,8 @@ from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import Where, literal, tuple_of
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.listing import Listing, Stock
-from ledger.store.delta.state.statuses import existing
+from ledger.store.delta.state.listing import FileRuns, Listing
+from ledger.store.delta.state.statuses import existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
@@ -105,7 +105,7 @@ class Upkeep:
             self._drop(queue, [segment for segment in finished if segment.queue == queue])
         dropped = sum(segment.queue in by_id for segment in finished)
         if dropped:
-            rows, listing = self._engine.load("visibility", Where()).rows, self._store.stocks.newest()
+            rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
         compacted = sum(self._compact(*lane) for lane in _compactable(files) if lane[0] in by_id)
         for table in TABLES if vacuum else ():
@@ -150,10 +150,10 @@ class Upkeep:
         """Those of which every message is final in every queue, as of one version of what is recorded."""
         needed: set[str] = set()
         rows = self._engine.load("visibility", Where()).rows
-        listing = self._store.stocks.newest()
+        listing = self._store.listings.newest()
         for queue in {*queues, *rows["queue"].unique().to_pylist()} if droppable else ():
             lanes = Lanes(queue, rows.filter(pc.equal(rows["queue"], queue)))
-            pieces = existing(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
+            pieces = existing_messages(lanes, listing, NEVER, NEVER)[1] if queue in queues else lanes.runs
             kept = ~lanes.per_code(pieces.code, lambda r: is_final(r, before), bool)
             needed |= {lanes.segments[place] for place in set(pieces.segment[kept].tolist())}
         return [segment for segment in droppable if segment.name not in needed]
@@ -188,10 +188,10 @@ def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
     return {queue: tuple_of(lanes) for queue, lanes in found.items()}
 
 
-def _runs(stock: Stock) -> dict[str, tuple[tuple[int, int], ...]]:
+def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
     """The ordinals (first, last) that each segment has, neighbours joined."""
     found: dict[str, list[tuple[int, int]]] = {}
-    for name, first, last in sorted(zip(stock.segment.to_pylist(), stock.first_seq.tolist(), stock.last_seq.tolist())):
+    for name, first, last in sorted(zip(files.segment.to_pylist(), files.first_seq.tolist(), files.last_seq.tolist())):
         mine = found.setdefault(name, [])
         if mine and mine[-1][1] + 1 == first:
             first = mine.pop()[0]
