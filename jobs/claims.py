@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: An attempt's claims have numbers behind it.
 LONGEST_ATTEMPT = LONGEST - len("/1000000000")
-NO_RESULT = "the function answered neither a result nor a reason"
+NO_RESULT = "the function returned neither a result nor a reason"
 
 
 class Worker:
@@ -115,18 +115,18 @@ class Worker:
             raise
 
     def _answered(self, answer: Any) -> tuple[DataFrame, DataFrame | None]:
-        """(done, failed) of what the function answered; failed is None when it answered one DataFrame."""
+        """(done, failed) of what the function returned; failed is None when it returned one DataFrame."""
         parts = (answer,) if isinstance(answer, DataFrame) else answer
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 2 or not all(map(is_spark, parts)):
             shown = (
                 [type(part).__name__ for part in parts] if isinstance(parts, (tuple, list)) else type(parts).__name__
             )
-            bound = "It answered this, and must answer a DataFrame, or two of them: (done, failed)"
+            bound = "It returned this, and must return a DataFrame, or two of them: (done, failed)"
             raise InvalidParameterValue("--function", shown, bound, "See jobs/work.py --help.")
         for part, needed in zip(parts, ({"message_id"}, {"message_id", "reason"}) if parts[1:] else ()):
             missing = sorted(needed - set(part.columns))
             if missing:
-                bound = f"Of (done, failed) it answered one with these columns, without {' and '.join(missing)}"
+                bound = f"Of (done, failed) it returned one with these columns, without {' and '.join(missing)}"
                 raise InvalidParameterValue("--function", part.columns, bound, "See jobs/work.py --help.")
         return parts[0], parts[1] if parts[1:] else None
 

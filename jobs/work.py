@@ -4,7 +4,7 @@
         --function my_module:my_function --output PATH
 
 The function of --function gets a DataFrame of messages (message_id, body, message_attributes, sent_at,
-first_received_at, receive_count, receipt_handle) and answers either
+first_received_at, receive_count, receipt_handle) and returns either
 - a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, or
 - two of them, (done, failed): messages with rows in `done` are acknowledged; every other one stays in the queue, with
   its `reason` from `failed` (message_id, reason) in the table --failed, a row per failed receive. Such a message is

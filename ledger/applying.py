@@ -124,7 +124,7 @@ def _wishes(verb: Verb, handles: Any, timeout: Any, limits: bounds.Limits) -> li
 
 
 def _require_timeout(timeout: Any, extended: Any, limits: bounds.Limits) -> None:
-    """Raises InvalidParameterValue for timeouts that `extended` (handles as `_read` answers them, or None) cannot have;
+    """Raises InvalidParameterValue for timeouts that `extended` (handles as `_read` returns them, or None) cannot have;
     one timeout for all has to be within the bounds."""
     if isinstance(timeout, Sequence) and not isinstance(timeout, (str, bytes)) and isinstance(extended, list):
         if len(timeout) != len(extended):

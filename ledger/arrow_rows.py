@@ -44,7 +44,7 @@ class SentTable:
 
 
 def sent_table(entries: Sequence[Entry], sent: Sequence[Sent]) -> SentTable:
-    """What is answered for entries that were stored so."""
+    """What is returned for entries that were stored so."""
     ids, bodies = [one.message_id for one in sent], [one.body for one in entries]
     return SentTable(
         len(ids), pa.table({"message_id": pa.array(ids, pa.string()), "body": pa.array(bodies, pa.string())})

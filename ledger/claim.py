@@ -190,7 +190,7 @@ class Claim(Settling):
         runs = self.grant.runs.select(RUNS.names)
         action = Action(verb, self.grant.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
-        answer, elsewhere = self._acted(record, action)
+        answer, elsewhere = self._applied(record, action)
         by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
@@ -206,7 +206,7 @@ class Claim(Settling):
             raise self._lost(lost)
         return Settled(done, lost)
 
-    def _acted(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
+    def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
         """The answer to an action on the whole claim, and how many messages others ended."""
         if not action.ends:
             answer = apply(self.access, record, [action])[0]

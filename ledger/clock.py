@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-#: Answers the instant in milliseconds since 1970, UTC.
+#: Returns the instant in milliseconds since 1970, UTC.
 Clock = Callable[[], int]
 
 

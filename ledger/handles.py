@@ -32,7 +32,7 @@ Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
 #: In seconds: for all, for each of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
 
-#: What an Arrow table of receipt handles is answered; a DataFrame's answer has the same columns.
+#: What is returned for an Arrow table of receipt handles; what is for a DataFrame has the same columns.
 OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
 )
@@ -57,7 +57,7 @@ class Wish:
 
 
 class HandleList:
-    """Wishes grouped into the fewest actions. A handle that cannot be read is answered as INVALID, beside the rest."""
+    """Wishes grouped into the fewest actions. A handle that cannot be read has the outcome INVALID, beside the rest."""
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[Wish], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout

@@ -60,7 +60,7 @@ class Ledger:
         through delta-rs where the storage is safe for both. `owner` is who the receipts ledger names (default: user,
         machine and process). `sender_id` is stored with every message sent through this object, and is its SenderId (an
         account or a user; default: the account of the queues' ARNs, which is not stored). `storage_options` go to
-        delta-rs. `storage_clock` answers its time (milliseconds), which this machine's is held against at opening and
+        delta-rs. `storage_clock` returns its time (milliseconds), which this machine's is held against at opening and
         every 10 minutes; on local paths, without it, a file's is.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue.
         """
@@ -144,7 +144,7 @@ class Ledger:
         return deploy_views(spark, opened.locations, schema, prefix)
 
     def fill_receipts(self) -> int:
-        """Brings the `receipts` table up to date with the commits, exactly once; answers how many entries were new."""
+        """Brings the `receipts` table up to date with the commits, exactly once; returns how many entries were new."""
         from ledger.store.delta.verbs.receipts import fill_receipts
 
         opened = self._on_delta("fill_receipts")
@@ -171,7 +171,7 @@ class Ledger:
     def _on_spark(self, call: str) -> tuple[Opened, SparkSession]:
         opened = self._on_delta(call)
         if opened.spark is None:
-            raise SparkIsNeeded(f"{call} answers a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
+            raise SparkIsNeeded(f"{call} returns a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
         return opened, opened.spark
 
     def _queue(self, record: QueueRecord) -> Queue:

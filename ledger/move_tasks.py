@@ -69,13 +69,13 @@ class MoveTasks:
             time.sleep(TICK)
 
     def step(self, task: MoveTask) -> MoveTask | None:
-        """Moves what a running task may move now; answers the task after it, or None when somebody else takes this
+        """Moves what a running task may move now; returns the task after it, or None when somebody else takes this
         step, or it was cancelled: of all who try, one moves."""
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
     def _move(self, task: MoveTask) -> MoveTask:
-        """Moves what a task may move now that this process has taken its step; answers the task after it."""
+        """Moves what a task may move now that this process has taken its step; returns the task after it."""
         try:
             target = self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
@@ -111,7 +111,7 @@ class MoveTasks:
 
 
 def carry_on(store: Store, clock: Callable[[], int]) -> int:
-    """A step of every task that its process left behind; answers how many tasks that were."""
+    """A step of every task that its process left behind; returns how many tasks that were."""
     queues = {record.id: record for record in store.queues()}
     left = [task for task in store.tasks() if move_task.is_abandoned(task, clock())]
     for task in left:

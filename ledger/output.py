@@ -38,7 +38,7 @@ def write_output(
     messages: Any,
     ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
 ) -> int:
-    """Writes `rows` to `table` and deletes the messages that they are about; answers how many. See Claim.write.
+    """Writes `rows` to `table` and deletes the messages that they are about; returns how many. See Claim.write.
 
     `ending`: around what ends these messages (RUNS).
     """
@@ -91,7 +91,7 @@ def _write(
 
 
 def _failure(writer: Writer, location: str, identifier: str, metadata: Mapping[str, Any]) -> Exception | None:
-    """Writes; answers what went wrong."""
+    """Writes; returns what went wrong."""
     try:
         # On a local path the commit has the table alone; the rows were computed before, so that it is short.
         with table_lock(location).exclusive():

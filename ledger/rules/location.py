@@ -70,7 +70,7 @@ def recorded(text: str) -> Location:
 
 
 def of_spark(text: str) -> Location:
-    """The place that Spark answers for a table. It looks like a URI and is none: a % in it is a %."""
+    """The place that Spark returns for a table. It looks like a URI and is none: a % in it is a %."""
     uri = _SCHEME.fullmatch(text)
     if uri and uri[1] == FILE:
         return _of_path("location", text, "/" + uri[2].lstrip("/"))

@@ -1,4 +1,4 @@
-"""Message attributes: names, types and values as SQS takes them, their size, and the digests that SQS answers."""
+"""Message attributes: names, types and values as SQS takes them, their size, and the digests that SQS returns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Attribute(NamedTuple):
         return self.binary_value if self.binary_value is not None else self.string_value or ""
 
     def as_sqs(self) -> dict[str, object]:
-        """As SQS answers it: DataType, and StringValue or BinaryValue."""
+        """As SQS returns it: DataType, and StringValue or BinaryValue."""
         name = "StringValue" if self.binary_value is None else "BinaryValue"
         return {"DataType": self.data_type, name: self.value}
 

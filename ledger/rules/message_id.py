@@ -53,5 +53,5 @@ def message_id(segment_name: str, seq: int) -> str:
 def place(identifier: object) -> tuple[str, int]:
     """(segment, seq) of a message id; raises InvalidParameterValue for anything that cannot be one of ours."""
     if not isinstance(identifier, str) or not MESSAGE_ID.fullmatch(identifier):
-        raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive answered it")
+        raise InvalidParameterValue("MessageId", identifier, "Must be a message id as send or receive returned it")
     return identifier[:SEGMENT_LENGTH], int(identifier[SEGMENT_LENGTH:], 16)

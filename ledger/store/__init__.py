@@ -168,10 +168,11 @@ class Store(Protocol):
 
     def delete_queue(self, queue: QueueRecord, clock: Clock) -> None:
         """Removes this very queue, by its id, and with it its messages; raises QueueDoesNotExist. No message is moved
-        there once this has answered."""
+        there once this has returned."""
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
-        """Stores messages; answers for each, in order. The same attempt id again sends nothing and answers the same.
+        """Stores messages; returns what is known of each, in order. The same attempt id again sends nothing, and
+        returns the same.
 
         F1: on FIFO queues what was sent under the same deduplication id within 5 minutes is not sent again.
         """
@@ -199,11 +200,11 @@ class Store(Protocol):
         clock: Clock,
     ) -> int:
         """D2: moves visible messages, at most `maximum` and of `chosen` (RUNS) when given, to `target`, or without one
-        to where each came from; answers how many. Messages whose origin is gone stay. On FIFO queues those that a
+        to where each came from; returns how many. Messages whose origin is gone stay. On FIFO queues those that a
         receive would take, in the order in which it would."""
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
-        """Makes what was deleted under a receipt visible again, and what is in doubt under it; answers how many
+        """Makes what was deleted under a receipt visible again, and what is in doubt under it; returns how many
         messages. Raises OutputUnreadable when the output table of some is there and cannot be fenced off."""
 
     def lock(self, queue: QueueRecord, message_id: str, timeout: int, clock: Clock) -> bool:
@@ -222,7 +223,7 @@ class Store(Protocol):
         `fifo.drained` when the grant was found again."""
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
-        """Deletes every message stored now; answers how many. M3: a FIFO queue forgets all deduplication ids until now.
+        """Deletes every message stored now; returns how many. M3: a FIFO queue forgets all deduplication ids until now.
         Raises PurgeQueueInProgress within the setting purge_interval of the last one, on queues with intervals."""
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:

@@ -69,7 +69,7 @@ class MemoryReceives(MemoryQueues):
         return fifo.receivable((_member(queue, p, stored[p], states[p]) for p in by_arrival(stored)), now)
 
     def _bury(self, queue: QueueRecord, stored: dict[Place, Stored], places: list[Place], now: int) -> list[Place]:
-        """D1: moves what was received too often; answers the others."""
+        """D1: moves what was received too often; returns the others."""
         policy = redrive.policy_of(queue.attributes)
         target = self._queues.get(policy.target) if policy else None
         if target is None or redrive.broken_bound(queue, target) is not None:

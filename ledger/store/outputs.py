@@ -46,7 +46,7 @@ class OutputWrites(Protocol):
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
-        """Records that messages are about to be written; answers the write's id. None: an earlier call has written them
+        """Records that messages are about to be written; returns the write's id. None: an earlier call has written them
         all. Raises LeaseLost when the receipt does not hold one of them, or an earlier call wrote only some of them,
         InvalidParameterValue when it wrote them to another table: then nothing is to be written."""
 

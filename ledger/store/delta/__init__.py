@@ -9,10 +9,11 @@ run and the record that all its messages share; what no row covers was never rec
 "visible": a message's state follows from its record, when it was sent, and the time.
 
 A lane's *head row* (the one whose segment is '') has no messages. It counts the lane's commits (`revision`) and knows
-the time of the last one. In memory a record is a *code*, a small number that equal records share, and a segment is a
-place on one line of numbers, so that a decision is arithmetic on three arrays, `first`, `last` and `code`, whose
-length is the number of runs and never of messages. A decision lays new runs on top of the old ones; the difference
-between the two are the *edits*: the rows to insert, update and delete, and the head row of each lane that they touch.
+the time of the last one. In memory a record is a *code*, a small number that equal records share. All segments of
+the lanes lie one behind the other on one line of numbers, the *axis*, where every message has a place of its own. So a
+decision is arithmetic on three arrays, the `first`, `last` and `code` of `Runs`, whose length is the number of runs and
+never of messages. It lays new runs on top of the recorded ones; the difference between the two are the *edits*: the
+rows to insert, update and delete, and the head row of each lane that they touch.
 
 **The two laws.**
 

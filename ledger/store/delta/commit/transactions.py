@@ -21,7 +21,7 @@ from ledger.store.delta.commit.turns import Turns
 from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables, Where
 from ledger.store.delta.model.tables import TABLES
 
-#: Covariant: a plan that answers None is one of those that answer a text or None.
+#: Covariant: a plan that returns None is one of those that return a text or None.
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
 
@@ -145,7 +145,8 @@ class Transactions:
         self.on_step(name)
 
     def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a commit says of itself; the receipts ledger is filled from it."""
+        """What a commit says of itself; the receipts ledger is filled from it. `queue` is the id of a queue, or empty;
+        earlier releases wrote the name of one that was made."""
         return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:

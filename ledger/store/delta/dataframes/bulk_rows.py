@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
-from ledger.rules import message_attributes as attribute_rules
+from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, require_columns, too_long
@@ -141,10 +141,10 @@ def _is_attribute(entry: Column) -> Column:
 
     name, kind = entry["key"], entry["value"]["data_type"]
     text, binary = entry["value"]["string_value"], entry["value"]["binary_value"]
-    longest = attribute_rules.LONGEST_NAME
-    named = name.rlike(_whole(attribute_rules.JAVA_NAME)) & (F.length(name) <= longest)
-    typed = kind.rlike(_whole(attribute_rules.TYPE)) & (F.length(kind) <= longest)
-    number = ~kind.startswith("Number") | text.rlike(_whole(attribute_rules.NUMBER))
+    longest = message_attributes.LONGEST_NAME
+    named = name.rlike(_whole(message_attributes.JAVA_NAME)) & (F.length(name) <= longest)
+    typed = kind.rlike(_whole(message_attributes.TYPE)) & (F.length(kind) <= longest)
+    number = ~kind.startswith("Number") | text.rlike(_whole(message_attributes.NUMBER))
     said = (F.length(text) > 0) & number & _has_right_characters(text)
     value = F.when(kind.startswith("Binary"), F.octet_length(binary) > 0).otherwise(said)
     return F.coalesce(named & typed & value, F.lit(False))

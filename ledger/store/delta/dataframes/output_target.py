@@ -49,7 +49,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
 
 
 def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> Location:
-    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Answers where it lies."""
+    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies."""
     from ledger.store.delta.engines.spark_committing import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")

@@ -82,7 +82,7 @@ def _version_then(engine: Tables, table: str, then: Commit, commits: Sequence[Co
 
 
 def deploy_views(spark: SparkSession, locations: Mapping[str, str], schema: str, prefix: str = "") -> list[str]:
-    """Creates or replaces the views in a schema of the catalog; answers their names."""
+    """Creates or replaces the views in a schema of the catalog; returns their names."""
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]

@@ -135,7 +135,7 @@ class Tables(Protocol):
         """The rows of some partitions."""
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        """One MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION); answers the version committed.
+        """One MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION); returns the version committed.
 
         Raises Conflict when a row named by an edit is not as the edit supposes, or when another writer committed to
         the partitions of `where` since the snapshot.

@@ -75,7 +75,7 @@ class OutputTables:
             raise
 
     def _first(self, table: str, ask: Callable[[ForeignTables], Answer]) -> Answer:
-        """What the first engine answers that can."""
+        """What the first engine returns that can."""
         engine, *others = self._engines(table)
         try:
             return ask(engine)

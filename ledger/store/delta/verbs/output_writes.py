@@ -197,7 +197,7 @@ class Outputs:
 def _recording(
     loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
 ) -> Plan[None]:
-    """The plan that records what `rule` answers about each piece, where it answers something."""
+    """The plan that records what `rule` returns about each piece, where it returns something."""
     lanes, events = loaded.lanes, Events()
     open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
     code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)

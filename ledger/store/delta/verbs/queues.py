@@ -37,6 +37,7 @@ class Queues:
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
         """See Store.create_queue."""
+        new_id = f"{name}-{secrets.token_hex(4)}"
 
         def decide(losses: int) -> Plan[QueueRecord]:
             snapshot, now = self._tables.load("queues", Where()), clock()
@@ -49,10 +50,10 @@ class Queues:
             if limits.has_intervals and interval:
                 deleted = self._deleted_at(name, snapshot.version, now - interval * MILLISECONDS)
                 intervals.require_name(name, deleted, limits, interval, now)
-            made = QueueRecord(f"{name}-{secrets.token_hex(4)}", name, dict(attributes), dict(tags), now, now)
+            made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now)
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
 
-        return self._transactions.run("create_queue", "queues", name, decide)
+        return self._transactions.run("create_queue", "queues", new_id, decide)
 
     def get(self, name: str) -> QueueRecord:
         """The queue of this name; raises QueueDoesNotExist."""
@@ -95,7 +96,7 @@ class Queues:
         return changed[0]
 
     def expire(self, queues: Sequence[QueueRecord], at: int, clock: Clock) -> list[QueueRecord]:
-        """Notes for good what had expired in these queues at the instant `at`, in one commit; answers them as they are
+        """Notes for good what had expired in these queues at the instant `at`, in one commit; returns them as they are
         then, without those deleted meanwhile. From then on no change of the retention brings it back: not one that is
         under way either, for it has to decide again."""
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)

@@ -16,7 +16,7 @@ from ledger.store.delta.state.lane_records import instant_column
 
 
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
-    """Appends what the commits since the last fill did, exactly once; answers how many entries.
+    """Appends what the commits since the last fill did, exactly once; returns how many entries.
 
     The transaction id names the version that was filled last: of two fills that start from the same one, Delta
     takes one, and the other starts again from there.

@@ -90,7 +90,7 @@ class Tidying:
         return retried(self._store.transactions, "visibility", lambda: self._delete(queue, Where(queue).sql()))
 
     def expire(self, queues: list[QueueRecord], rows: pa.Table, listing: Listing, at: int) -> list[QueueRecord]:
-        """Notes for good what had expired at the instant `at`, on the queues that have such messages; answers all
+        """Notes for good what had expired at the instant `at`, on the queues that have such messages; returns all
         queues as they are then."""
         found = [queue for queue in queues if self._has_expired(queue, _lanes(queue, rows), listing, at)]
         noted = {queue.id: queue for queue in self._store.expire(found, at, self._clock)} if found else {}
@@ -98,7 +98,7 @@ class Tidying:
 
     def tidy(self, queue: QueueRecord, rows: pa.Table, listing: Listing) -> int:
         """Removes rows about messages that are gone, takes the receipts from old deletions and joins those, and
-        records as deleted what expired and nobody holds; answers how many rows were joined. `rows` and `listing`, of
+        records as deleted what expired and nobody holds; returns how many rows were joined. `rows` and `listing`, of
         whatever version, say in which lanes that is worth a commit; each decides on what it has then."""
         lanes = _lanes(queue, rows)
         new, _ = self._tidied(queue, lanes, listing, self._clock())
