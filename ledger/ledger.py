@@ -32,6 +32,8 @@ class Ledger:
 
     A forked child cannot use its parent's ledger, nor open one where the parent did: delta-rs does not survive a fork.
     Start workers that use a ledger with multiprocessing's `spawn` or `forkserver`; others may be forked at any time.
+    `store` is what does the work (a DeltaStore has its `engine` and `transactions`), `clock` the time it goes by and
+    `settings` its settings: for tools and tests.
     """
 
     def __init__(self, store: Store, clock: Clock, settings: Settings, opened: Opened | None = None) -> None:
