@@ -128,6 +128,16 @@ def test_m2_laid_together_keeps_what_nobody_disputes(one, other, third):
 
 
 @given(STEPS)
+def test_each_place_is_found_in_its_run_or_in_none(steps):
+    runs = runs_of(steps)
+    places = np.arange(-2, 100)
+    found = [n if n == ABSENT else int(runs.code[n]) for n in runs.find(places).tolist()]
+    assert found == [model(runs).get(place, ABSENT) for place in places.tolist()]
+    inside = runs.find(places)[runs.find(places) != ABSENT]
+    assert (np.diff(inside) >= 0).all() and set(inside.tolist()) == set(range(len(runs)))
+
+
+@given(STEPS)
 def test_join_keeps_every_place_and_is_done_after_once(steps):
     runs = runs_of(steps)
     joined = runs.joined()

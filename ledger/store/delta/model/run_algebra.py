@@ -96,6 +96,13 @@ class Runs:
         ends = np.concatenate([border, [True]])
         return Runs(self.first[starts], self.last[ends], self.code[starts])
 
+    def find(self, places: np.ndarray) -> np.ndarray:
+        """The number of the run that each place on the axis lies in; ABSENT: in none."""
+        run = np.searchsorted(self.first, places, "right") - 1
+        inside = run >= 0
+        inside[inside] = places[inside] <= self.last[run[inside]]
+        return np.where(inside, run, ABSENT)
+
     def cut(self, first: np.ndarray, last: np.ndarray) -> Pieces:
         """The queries [first, last] cut at the borders of these runs; the pieces of a query cover it exactly, in order.
 

@@ -14,7 +14,7 @@ from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
-from ledger.store.delta.model.run_algebra import Ordered, positions
+from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
@@ -65,9 +65,8 @@ class Groups:
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
         sort = np.argsort(pieces.first, kind="stable")
-        at = np.searchsorted(pieces.first[sort], position, "right") - 1
-        inside = (number != UNKNOWN) & (at >= 0)
-        inside[inside] = position[inside] <= pieces.last[sort][at[inside]]
+        at = pieces.where(sort).find(position)
+        inside = (number != UNKNOWN) & (at != ABSENT)
         piece, position, group = sort[at[inside]], position[inside], members.group[inside]
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
         moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)

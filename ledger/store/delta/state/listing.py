@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
-from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT
+from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
 
@@ -168,8 +168,10 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     tell the ordinals may have any of its segment."""
     names, highest = files["segment"].unique(), (1 << SEGMENT_SHIFT) - 1
     first, last, at = (
-        (pc.index_in(table["segment"], names).to_numpy().astype(np.int64) << SEGMENT_SHIFT)
-        + pc.fill_null(table[name], otherwise).to_numpy()
+        positions(
+            pc.index_in(table["segment"], names).to_numpy().astype(np.int64),
+            pc.fill_null(table[name], otherwise).to_numpy(),
+        )
         for table, name, otherwise in ((files, "first_seq", 0), (files, "last_seq", highest), (rows, "seq", 0))
     )
     sort = np.argsort(first, kind="stable")

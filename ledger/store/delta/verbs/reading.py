@@ -18,7 +18,7 @@ from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.state import Record, arrived_at
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
-from ledger.store.delta.model.run_algebra import Runs, positions
+from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.listing import Listings
 
@@ -61,8 +61,8 @@ class Reader:
         for where, lowest, highest in self._reads(grant.runs):
             rows = self._files.messages(where, COLUMNS, lowest, highest)
             place = positions(_segment(rows, names), rows["seq"].to_numpy())
-            run = np.searchsorted(runs.first, place, "right") - 1
-            granted = (run >= 0) & (place <= runs.last[run])
+            run = runs.find(place)
+            granted = run != ABSENT
             mine = runs.where(run[granted])
             for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), mine.code.tolist()):
                 found.append(_stored(row, lanes[at], recorded[at]))
