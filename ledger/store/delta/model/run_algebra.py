@@ -73,7 +73,7 @@ class Runs:
 
     def columns(self) -> list[np.ndarray]:
         """The arrays, as they are given to make such runs."""
-        return [getattr(self, one.name) for one in fields(self)]
+        return list(vars(self).values())
 
     def where(self: Some, chosen: np.ndarray | slice) -> Some:
         """Those that a mask, a slice, or their numbers in some order choose."""

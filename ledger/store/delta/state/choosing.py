@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,9 +100,10 @@ def _cut(runs: Ordered, maximum: int | None) -> tuple[Ordered, Ordered]:
         return runs, runs.where(np.empty(0, dtype=np.int64))
     whole = int(np.searchsorted(through, maximum, "right"))
     begun = maximum - (int(through[whole - 1]) if whole else 0)
-    every = np.arange(len(runs))
-    taken, left = runs.where(every[: whole + bool(begun)]), runs.where(every[whole:])
+    taken, left = runs.where(slice(whole + bool(begun))), runs.where(slice(whole, None))
     if begun:
+        # Slices are the same memory: what is cut is copied.
+        taken, left = replace(taken, last=taken.last.copy()), replace(left, first=left.first.copy())
         taken.last[-1] = left.first[0] + begun - 1
         left.first[0] += begun
     return taken, left
