@@ -12,20 +12,22 @@ import pyarrow as pa
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import Entry, entry, require_columns
+from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
 ATTRIBUTE_FIELDS = {"data_type", "string_value", "binary_value"}
-#: Beside the body: the columns that mean something, which types they may have, and those types in words.
-MEANINGFUL = {
-    "delay_seconds": (is_integer, "int8, int16, int32 or int64"),
-    "message_group_id": (is_text, "string"),
-    "message_deduplication_id": (is_text, "string"),
-    "message_attributes": (
+#: Which types the columns of each kind may have, and those types in words.
+TYPES = {
+    Kind.TEXT: (is_text, "string"),
+    Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
+    Kind.ATTRIBUTES: (
         lambda kind: _is_attributes(kind),
         "map<string, string> or map<string, struct<data_type, string_value, binary_value>>",
     ),
 }
+#: Beside the body: the columns that mean something.
+MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,13 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     columns.pop("delay_seconds" if fifo else "message_deduplication_id", None)
     entries = []
     for number, text in enumerate(texts):
-        given = {_KEYWORDS.get(name, name): values[number] for name, values in columns.items()}
+        given = {name: values[number] for name, values in columns.items()}
+        given["message_attributes"] = _attributes(given.get("message_attributes"))
         try:
-            entries.append(entry(text, queue, **{**given, "attributes": _attributes(given.get("attributes"))}))
+            entries.append(entry(text, queue, **given))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
     return entries
-
-
-_KEYWORDS = {"message_attributes": "attributes"}
 
 
 def _is_attributes(kind: pa.DataType) -> bool:

@@ -79,8 +79,10 @@ class Claim(Settling):
 
     @property
     def dataframe(self) -> DataFrame:
-        """The messages, a row each: message_id, body (string), message_attributes (map), sent_at, first_received_at
-        (timestamp), receive_count (int), receipt_handle, sender_id (string). Lazy and without an order; needs Spark."""
+        """The messages, a row each: message_id, body (string), message_attributes (map), message_group_id,
+        message_deduplication_id, aws_trace_header (string), sequence_number (long), sent_at (timestamp), sender_id
+        (string), first_received_at (timestamp), receive_count (int), receipt_handle (string). Lazy and without an
+        order; needs Spark."""
         return self.access.spark().messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:

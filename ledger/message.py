@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from ledger.clock import instant
 from ledger.rules.arns import DEFAULT, Account
 from ledger.rules.attributes import queue_name_of
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
+from ledger.rules.message_fields import SHOWN, Field, Kind
 from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.state import Status, expires_at, status
 from ledger.store import QueueRecord, StoredMessage
@@ -31,13 +33,18 @@ class Message:
     message_group_id: str | None = None
     message_deduplication_id: str | None = None
     sequence_number: int | None = None
-    trace_header: str | None = None
+    aws_trace_header: str | None = None
     #: The name of the queue that a dead letter, or a redriven message, was moved from.
     dead_letter_source: str | None = None
     #: The ledger's account and region, for ARNs.
     account: Account = DEFAULT
     #: Who sent it, as `Ledger.open(sender_id=...)` said; None: the ledger's account.
     sender_id: str | None = None
+
+    @property
+    def trace_header(self) -> str | None:
+        """The AWSTraceHeader, as `aws_trace_header` has it: its name of before."""
+        return self.aws_trace_header
 
     @property
     def md5_of_body(self) -> str:
@@ -60,7 +67,7 @@ class Message:
             "MessageDeduplicationId": self.message_deduplication_id,
             # S1's order as SQS writes it: 20 digits.
             "SequenceNumber": None if self.sequence_number is None else f"{self.sequence_number:020d}",
-            "AWSTraceHeader": self.trace_header,
+            "AWSTraceHeader": self.aws_trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source and self.account.arn(self.dead_letter_source),
         }
         return {name: text for name, text in known.items() if text is not None}
@@ -74,22 +81,19 @@ def public_message(
     record = stored.record
     return Message(
         message_id=stored.message_id,
-        body=stored.body,
         receipt_handle=handle,
         receive_count=record.receive_count,
         first_received_at=None if record.first_received_at is None else instant(record.first_received_at),
-        sent_at=instant(stored.sent_at),
         visible_at=None if record.visible_at is None else instant(record.visible_at),
         status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, queue.retention)),
-        message_attributes=stored.message_attributes,
-        message_group_id=stored.message_group_id,
-        message_deduplication_id=stored.message_deduplication_id,
-        sequence_number=stored.sequence_number,
-        trace_header=stored.trace_header,
-        sender_id=stored.sender_id,
         dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
         account=account,
+        **{field.name: _shown(field, getattr(stored, field.name)) for field in SHOWN},
     )
+
+
+def _shown(field: Field, stored: Any) -> Any:
+    return instant(stored) if field.kind is Kind.INSTANT else stored
 
 
 def _timestamp(at: datetime | None) -> str | None:

@@ -58,7 +58,7 @@ class SendOutcome(str):
     @property
     def md5_of_system_attributes(self) -> str | None:
         """SQS's MD5OfMessageSystemAttributes, of the AWSTraceHeader; None without one."""
-        header = self._entry and self._entry.trace_header
+        header = self._entry and self._entry.aws_trace_header
         return header and md5_of_attributes({"AWSTraceHeader": Attribute("String", header)})
 
     @property

@@ -97,7 +97,7 @@ def content_of(queue: str, entries: Iterable[Entry]) -> int:
     digest = hashlib.sha256(_framed([queue, "list"]))
     for entry in entries:
         attributes = [(name, *entry.message_attributes[name]) for name in sorted(entry.message_attributes)]
-        own = [entry.body, entry.message_group_id, entry.trace_header]
+        own = [entry.body, entry.message_group_id, entry.aws_trace_header]
         digest.update(_framed([*own, *(part for one in attributes for part in one)]))
     return _number(digest.digest())
 

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from ledger.rules import limits
+from ledger.rules import message_attributes as attribute_rules
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message_attributes import Attribute, message_attributes, require_characters, size_of
+from ledger.rules.message_attributes import Attribute, require_characters, size_of
+from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import forbidden
 
 #: Recorded: "can only include alphanumeric and punctuation characters. 1 to 128 in length."
@@ -21,14 +23,14 @@ _NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this 
 
 
 class Entry(NamedTuple):
-    """A message to be sent, checked. `delay` is in seconds; a FIFO queue's has both ids."""
+    """A message to be sent, checked: the fields that senders give. A FIFO queue's has both ids."""
 
     body: str
-    delay: int = 0
+    delay_seconds: int = 0
     message_attributes: Mapping[str, Attribute] = {}
     message_group_id: str | None = None
     message_deduplication_id: str | None = None
-    trace_header: str | None = None
+    aws_trace_header: str | None = None
 
     @property
     def group(self) -> str:
@@ -41,13 +43,8 @@ class Entry(NamedTuple):
         return self.message_deduplication_id or ""
 
 
-_FIELDS = {
-    "DelaySeconds": "delay_seconds",
-    "MessageAttributes": "attributes",
-    "MessageGroupId": "message_group_id",
-    "MessageDeduplicationId": "message_deduplication_id",
-    "AWSTraceHeader": "trace_header",
-}
+#: What entries call the fields, and what tables do.
+_NAMES = {field.sqs: field.name for field in GIVEN}
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
@@ -61,31 +58,21 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
             raise
     if not isinstance(given, Mapping):
         return entry(given, queue, **common)
-    unknown = sorted(set(given) - {"MessageBody", *_FIELDS}, key=str)
+    unknown = sorted(set(given) - set(_NAMES), key=str)
     if unknown:
-        raise InvalidParameterValue("messages", unknown[0], f"An entry has MessageBody, {', '.join(_FIELDS)}")
+        raise InvalidParameterValue("messages", unknown[0], f"An entry has {', '.join(map(str, _NAMES))}")
     if "MessageBody" not in given:
         raise MissingParameter("MessageBody")
-    own = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
-    return entry(given["MessageBody"], queue, **{**common, **own})
-
-
-#: What tables call the fields of an entry.
-_COLUMNS = {
-    "MessageBody": "body",
-    "DelaySeconds": "delay_seconds",
-    "MessageAttributes": "message_attributes",
-    "MessageGroupId": "message_group_id",
-    "MessageDeduplicationId": "message_deduplication_id",
-}
+    own = {_NAMES[name]: value for name, value in given.items()}
+    return entry(own.pop("body"), queue, **{**common, **own})
 
 
 def require_columns(names: Iterable[str]) -> None:
     """Raises InvalidParameterValue for a table with a column that has an entry's name: it would mean nothing there, and
     its delays or groups would be left out in silence."""
     for name in names:
-        if name in _COLUMNS:
-            bound = f"A table has it in the column {_COLUMNS[name]}"
+        if name in _NAMES:
+            bound = f"A table has it in the column {_NAMES[name]}"
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 
@@ -94,15 +81,15 @@ def entry(
     queue: Mapping[str, str],
     *,
     delay_seconds: object = None,
-    attributes: object = None,
+    message_attributes: object = None,
     message_group_id: object = None,
     message_deduplication_id: object = None,
-    trace_header: object = None,
+    aws_trace_header: object = None,
 ) -> Entry:
     """A message as a queue with these attributes takes it. Raises InvalidParameterValue, InvalidMessageContents,
     MissingParameter."""
     most = int(queue["MaximumMessageSize"])
-    known = message_attributes(attributes)
+    known = attribute_rules.message_attributes(message_attributes)
     checked = body(text, most)
     size = len(checked.encode()) + size_of(known)
     if size > most:
@@ -120,10 +107,10 @@ def entry(
                 "MessageDeduplicationId", None, NO_DEDUPLICATION_ID, message=NO_DEDUPLICATION_ID
             )
         deduplication = content_digest(checked)
-    if trace_header is not None and not isinstance(trace_header, str):
-        raise InvalidParameterValue("AWSTraceHeader", trace_header, "Must be a string")
-    require_characters("AWSTraceHeader", "AWSTraceHeader", trace_header or "")
-    return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, trace_header)
+    if aws_trace_header is not None and not isinstance(aws_trace_header, str):
+        raise InvalidParameterValue("AWSTraceHeader", aws_trace_header, "Must be a string")
+    require_characters("AWSTraceHeader", "AWSTraceHeader", aws_trace_header or "")
+    return Entry(checked, delay(delay_seconds, queue), known, group, deduplication, aws_trace_header)
 
 
 #: Recorded.
@@ -144,13 +131,13 @@ def require_common(
     queue: Mapping[str, str],
     *,
     delay_seconds: object,
-    attributes: object,
+    message_attributes: object,
     message_group_id: object,
     message_deduplication_id: object,
 ) -> None:
     """Raises for what is said of all entries of a list and can hold for none: the call is wrong, not its entries."""
     delay(delay_seconds, queue)
-    message_attributes(attributes)
+    attribute_rules.message_attributes(message_attributes)
     _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
     if deduplication is not None and not is_fifo(queue):

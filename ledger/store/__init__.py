@@ -124,7 +124,7 @@ class StoredMessage:
     message_group_id: str | None = None
     message_deduplication_id: str | None = None
     sequence_number: int | None = None
-    trace_header: str | None = None
+    aws_trace_header: str | None = None
     sender_id: str | None = None
 
 

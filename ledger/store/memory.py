@@ -14,6 +14,7 @@ from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
+from ledger.rules.message_fields import GIVEN
 from ledger.rules.state import GONE, Status, expires_at
 from ledger.rules.visibility import Receipts
 from ledger.settings import Settings
@@ -61,7 +62,7 @@ class MemoryStore(MemoryReceives):
                     place = places.setdefault(_key(queue, entry), place)
                 if place not in stored:
                     sequence = fifo.sequence_number(send, place[1])
-                    available_at, lane = now + entry.delay * MILLISECONDS, _lane(queue, entry)
+                    available_at, lane = now + entry.delay_seconds * MILLISECONDS, _lane(queue, entry)
                     stored[place] = Stored(queue.id, entry, now, available_at, sequence, lane)
                 number = stored[place].sequence_number if in_order else None
                 answer.append(Sent(ids.message_id(*place), number))
@@ -174,13 +175,19 @@ class MemoryStore(MemoryReceives):
         return message
 
     def _answer(self, place: Place, message: Stored) -> StoredMessage:
-        entry = message.entry
+        segment, seq = place
         return StoredMessage(
-            ids.message_id(*place), entry.body, message.sent_at, message.available_at, message.lane, *place,
-            message.record, entry.message_attributes, entry.message_group_id, entry.message_deduplication_id,
-            message.sequence_number if entry.message_deduplication_id else None, entry.trace_header,
-            self._sender,
-        )  # fmt: skip
+            message_id=ids.message_id(segment, seq),
+            sent_at=message.sent_at,
+            available_at=message.available_at,
+            lane=message.lane,
+            segment=segment,
+            seq=seq,
+            record=message.record,
+            sequence_number=message.sequence_number if message.entry.message_deduplication_id else None,
+            sender_id=self._sender,
+            **{field.name: getattr(message.entry, field.name) for field in GIVEN if field.is_shown},
+        )
 
 
 def _key(queue: QueueRecord, entry: Entry) -> tuple[str, str]:

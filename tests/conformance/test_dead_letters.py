@@ -56,7 +56,7 @@ def test_d1_a_message_received_as_often_as_allowed_moves_with_all_that_it_is(que
     (message,) = dead.receive().messages()
     assert (message.message_id, message.body) == (ids[0], "message-1")
     assert (message.sent_at, message.first_received_at, message.receive_count) == (sent.sent_at, first, 3)
-    assert message.message_attributes == sent.message_attributes and message.trace_header == "Root=1"
+    assert message.message_attributes == sent.message_attributes and message.aws_trace_header == "Root=1"
     assert message.md5_of_message_attributes == "adb59cd4678ea5a855436b949cd07ab6"
     assert message.dead_letter_source == queue.name
     assert message.attributes()["DeadLetterQueueSourceArn"] == queue.arn

@@ -15,12 +15,13 @@ CLAIM_COLUMNS = [
     ("message_attributes", "map<string,struct<data_type:string,string_value:string,binary_value:binary>>"),
     ("message_group_id", "string"),
     ("message_deduplication_id", "string"),
+    ("aws_trace_header", "string"),
     ("sequence_number", "bigint"),
     ("sent_at", "timestamp"),
+    ("sender_id", "string"),
     ("first_received_at", "timestamp"),
     ("receive_count", "int"),
     ("receipt_handle", "string"),
-    ("sender_id", "string"),
 ]
 _numbers = itertools.count()
 

@@ -17,7 +17,7 @@ from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNe
 from ledger.settings import Settings
 from ledger.store.delta import opening
 from ledger.store.delta.commit.file_locks import TableLock
-from ledger.store.delta.model.tables import DESCRIPTION, TABLES
+from ledger.store.delta.model.tables import TABLES
 
 WITHOUT_SPARK = """
 import sys
@@ -46,7 +46,7 @@ def test_opening_anew_makes_the_four_tables(tmp_path):
     Ledger.open(str(root))
     for name, table in TABLES.items():
         made = DeltaTable(str(root / name))
-        assert made.metadata().description == DESCRIPTION
+        assert made.metadata().description == table.description
         assert made.metadata().partition_columns == list(table.partitions)
         assert [field.name for field in made.schema().fields] == table.schema.names
 
@@ -131,16 +131,16 @@ def test_an_empty_root_is_refused_rather_than_taken_for_the_working_directory(tm
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_of_a_later_format_is_refused_and_left_alone(root, table):
-    DeltaTable(f"{root}/{table}").alter.set_table_description("ledger format 2")
+    DeltaTable(f"{root}/{table}").alter.set_table_description("ledger format 9")
     before = versions(root)
-    with pytest.raises(LedgerTooNew, match=rf"table {table} has format 2.*up to 1\. Upgrade"):
+    with pytest.raises(LedgerTooNew, match=rf"table {table} has format 9.*up to {TABLES[table].format}\. Upgrade"):
         Ledger.open(root)
     assert versions(root) == before
 
 
 def test_spark_refuses_a_table_of_a_later_format_as_well(root, spark):
-    DeltaTable(f"{root}/visibility").alter.set_table_description("ledger format 2")
-    with pytest.raises(LedgerTooNew, match="visibility has format 2"):
+    DeltaTable(f"{root}/visibility").alter.set_table_description("ledger format 9")
+    with pytest.raises(LedgerTooNew, match="visibility has format 9"):
         Ledger.open(root, spark, "spark")
 
 

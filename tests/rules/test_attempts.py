@@ -35,13 +35,13 @@ def test_what_is_another_send_has_another_content():
         content({"body": "a", "message_attributes": {"kind": Attribute("Number", "1")}}, "b"),
         content({"body": "a", "message_attributes": {"kind": Attribute("Binary", None, b"x")}}, "b"),
         content({"body": "a", "message_group_id": "g"}, "b"),
-        content({"body": "a", "trace_header": "g"}, "b"),
+        content({"body": "a", "aws_trace_header": "g"}, "b"),
         attempts.content_of_rows("jobs-1", 2, 0),
         attempts.content_of_rows("jobs-1", 20, 0),
         attempts.content_of_rows("jobs-2", 2, 0),
     ]
     assert len(set(contents)) == len(contents)
-    assert content("a", {"body": "b", "delay": 5}) == contents[0]
+    assert content("a", {"body": "b", "delay_seconds": 5}) == contents[0]
     both = {"one": Attribute("String", "1"), "two": Attribute("String", "2")}
     assert content({"body": "a", "message_attributes": both}) == content(
         {"body": "a", "message_attributes": dict(reversed(both.items()))}

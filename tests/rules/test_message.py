@@ -22,7 +22,7 @@ def test_a_body_alone_is_an_entry_with_the_queues_delay():
 
 @pytest.mark.parametrize(("given", "delay"), [(None, 7), (0, 0), (1, 1), (900, 900)])
 def test_q6_a_message_has_its_own_delay_or_the_queues(given, delay):
-    assert entry("x", QUEUE, delay_seconds=given).delay == delay
+    assert entry("x", QUEUE, delay_seconds=given).delay_seconds == delay
 
 
 @pytest.mark.parametrize("given", [-1, 901, 1.5, "1", True])
@@ -33,7 +33,7 @@ def test_q6_a_delay_is_a_whole_number_from_0_to_900(given):
 
 @pytest.mark.parametrize("given", [None, 0])
 def test_q6_recorded_on_fifo_queues_only_the_queues_delay_counts_and_zero_means_it(given):
-    assert entry("x", FIFO, delay_seconds=given, **IDS).delay == 7
+    assert entry("x", FIFO, delay_seconds=given, **IDS).delay_seconds == 7
 
 
 def test_q6_a_delay_of_its_own_is_not_for_fifo_queues():
@@ -55,7 +55,7 @@ def test_f1_recorded_a_fifo_queue_demands_a_deduplication_id_or_takes_it_from_th
     assert raised.value.bound == (
         "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
     )
-    by_content = entry("é", BY_CONTENT, message_group_id="g", attributes={"a": "b"})
+    by_content = entry("é", BY_CONTENT, message_group_id="g", message_attributes={"a": "b"})
     assert by_content.message_deduplication_id == hashlib.sha256("é".encode()).hexdigest()
     assert entry("x", BY_CONTENT, **IDS).message_deduplication_id == "d", "one that is given counts"
 
@@ -83,24 +83,29 @@ def test_f1_every_letter_digit_and_punctuation_character_is_taken(value):
 
 
 def test_a_message_counts_with_its_attributes_against_the_largest_size():
-    assert entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 1}).body == "x" * 1_014
+    assert entry("x" * 1_014, QUEUE, message_attributes={"abc": "v" * 1}).body == "x" * 1_014
     with pytest.raises(InvalidParameterValue, match=r"With its attributes it has 1025 bytes and must have 1 to 1024"):
-        entry("x" * 1_014, QUEUE, attributes={"abc": "v" * 2})
+        entry("x" * 1_014, QUEUE, message_attributes={"abc": "v" * 2})
     with pytest.raises(InvalidParameterValue, match=r"MessageBody.*1026 bytes"):
         entry("é" * 513, QUEUE)
 
 
 def test_an_entry_has_the_names_of_sqs_and_takes_the_rest_from_the_call():
-    common = {"delay_seconds": 3, "attributes": {"a": "b"}, "message_group_id": "g", "message_deduplication_id": None}
+    common = {
+        "delay_seconds": 3,
+        "message_attributes": {"a": "b"},
+        "message_group_id": "g",
+        "message_deduplication_id": None,
+    }
     given = {
         "MessageBody": "x", "DelaySeconds": 5, "MessageAttributes": {"c": 7}, "MessageGroupId": "h",
         "AWSTraceHeader": "Root=1",
     }  # fmt: skip
     found = entry_of(given, QUEUE, common)
-    assert (found.body, found.delay, found.message_group_id, found.trace_header) == ("x", 5, "h", "Root=1")
+    assert (found.body, found.delay_seconds, found.message_group_id, found.aws_trace_header) == ("x", 5, "h", "Root=1")
     assert dict(found.message_attributes) == {"c": ("Number", "7", None)}
     rest = entry_of({"MessageBody": "y"}, QUEUE, common)
-    assert (rest.delay, rest.message_group_id, list(rest.message_attributes), rest.trace_header) == (
+    assert (rest.delay_seconds, rest.message_group_id, list(rest.message_attributes), rest.aws_trace_header) == (
         3,
         "g",
         ["a"],

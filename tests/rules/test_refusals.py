@@ -57,7 +57,7 @@ def set_policy(target, own=STANDARD):
             "x" * 1_024,
             "Message must be shorter than 1024 bytes",
             "With its attributes it has 1032 bytes",
-            lambda: message.entry("x" * 1_024, STANDARD, attributes={"a": "b"}),
+            lambda: message.entry("x" * 1_024, STANDARD, message_attributes={"a": "b"}),
         ),
         ("messages", "Body", "MessageBody, DelaySeconds", "", lambda: message.entry_of({"Body": "x"}, STANDARD, {})),
         # Which of several is named does not depend on whether they can be compared.
@@ -79,7 +79,7 @@ def set_policy(target, own=STANDARD):
             "",
             lambda: message.entry("x", FIFO, message_group_id="g"),
         ),
-        ("AWSTraceHeader", 7, "string", "", lambda: message.entry("x", FIFO, trace_header=7, **IDS)),
+        ("AWSTraceHeader", 7, "string", "", lambda: message.entry("x", FIFO, aws_trace_header=7, **IDS)),
         ("attempt_id", "a", "deduplication id", "Leave it out", lambda: message.require_no_attempt("a", FIFO)),
         ("MessageAttributes", 7, "by name", "", lambda: message_attributes.message_attributes(7)),
         (

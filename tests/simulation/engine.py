@@ -28,7 +28,8 @@ from ledger.store.delta.engines.protocol import (
     unreadable,
 )
 from ledger.store.delta.model.failures import names_failures
-from ledger.store.delta.model.tables import INSTANT
+from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.tables import INSTANT, TABLES
 from tests.simulation.log import File, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled
@@ -72,6 +73,12 @@ class SimulatedEngine:
 
     def create(self, table: str) -> None:
         self._at("create")
+
+    def layout(self, table: str) -> Layout:
+        return Layout(TABLES[table].description, TABLES[table].properties)
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        raise NotImplementedError("its tables are of this release, and live no longer than a test")
 
     def exists(self, table: str) -> bool:
         return table in self.storage.tables

@@ -18,10 +18,12 @@ from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
+from ledger.store.delta.commit.migrating import migrate
 from ledger.store.delta.commit.storage_clock import StorageClock, probe
 from ledger.store.delta.commit.storage_safety import require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
+from ledger.store.delta.model.formats import require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -81,14 +83,15 @@ def open_tables(
             # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and
             # whoever waits to have a table alone holds up everybody else.
             with nullcontext() if chosen.exists(name) else locks[name].exclusive():
-                chosen.create(name)
+                _make(chosen, name)
     else:
         clocks.check()
         for name in TABLES:
-            chosen.create(name)
+            _make(chosen, name)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
+    migrate(chosen, transactions, clock)
     store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations), sender_id)
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
 
@@ -114,6 +117,12 @@ def _require_tables(root: str, engine: Engine, folder: Path | None) -> None:
     if not folder.is_dir():
         raise LedgerDoesNotExist(root, "it is a file, and no folder")
     raise LedgerDoesNotExist(root, "the folder holds other things" if any(folder.iterdir()) else "the folder is empty")
+
+
+def _make(engine: Engine, table: str) -> None:
+    """Makes a table if there is none. Raises LedgerTooNew."""
+    engine.create(table)
+    require_readable(TABLES[table], engine.layout(table))
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:

@@ -10,6 +10,7 @@ from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, require_columns, too_long
+from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import FORBIDDEN
 from ledger.store.delta.model.tables import MESSAGES
 
@@ -20,21 +21,22 @@ if TYPE_CHECKING:
 REFUSED = "ledger refuses a row:"
 #: What stands there instead of a field when the refusal has an error, or words, of its own.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
-#: Beside the body: the columns that mean something when a DataFrame has them, and their types.
-MEANINGFUL = {
-    "delay_seconds": ("int", "bigint", "smallint", "tinyint"),
-    "message_group_id": ("string",),
-    "message_deduplication_id": ("string",),
-    "message_attributes": (
+#: Which types the columns of each kind may have.
+TYPES = {
+    Kind.TEXT: ("string",),
+    Kind.NUMBER: ("int", "bigint", "smallint", "tinyint"),
+    Kind.ATTRIBUTES: (
         "map<string,string>",
         "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
     ),
 }
+#: Beside the body: the columns that mean something when a DataFrame has them.
+MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
 def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None) -> dict[str, Column]:
-    """The columns body, delay (seconds), message_group_id, message_deduplication_id and message_attributes of a
-    DataFrame's rows, each failing its task when a row's value is refused."""
+    """What a DataFrame's rows say, a column for each field that senders give, under the field's name; each fails its
+    task when a row's value is refused."""
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
@@ -52,22 +54,27 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     if fifo and "message_group_id" not in named:
         raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
     most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
-    group = F.col("message_group_id") if "message_group_id" in named else F.lit(None).cast("string")
+
+    def text_of(name: str) -> Column:
+        return F.col(name) if name in named else F.lit(None).cast("string")
+
     return {
         "body": _sendable(text, most),
-        "delay": _delay(queue, "delay_seconds" in named),
-        "message_group_id": _identifier(group, "MessageGroupId", required=fifo),
+        "delay_seconds": _delay(queue, "delay_seconds" in named),
+        "message_group_id": _identifier(text_of("message_group_id"), "MessageGroupId", required=fifo),
         "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
         "message_attributes": _attributes(named.get("message_attributes"), most - size),
+        "aws_trace_header": _trace_header(text_of("aws_trace_header")),
     }
 
 
 def fingerprint() -> list[Column]:
-    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes."""
+    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes. Of a row
+    without a trace header the hash is that of earlier releases, whose sends may be tried again through this one."""
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))
-    row = F.xxhash64("body", F.coalesce("message_group_id", F.lit("")), attributes)
+    row = F.xxhash64("body", F.coalesce("message_group_id", F.lit("")), attributes, "aws_trace_header")
     return [F.count(F.lit(1)), F.sum(row.cast("decimal(20, 0)"))]
 
 
@@ -101,6 +108,13 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
             "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
         )
     return _identifier(given, "MessageDeduplicationId", required=True)
+
+
+def _trace_header(given: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    said = "It holds a character that the service does not take"
+    return checked(given, F.coalesce(_has_right_characters(given), given.isNull()), "AWSTraceHeader", said)
 
 
 def _attributes(kind: str | None, room: Column) -> Column:

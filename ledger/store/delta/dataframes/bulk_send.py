@@ -16,6 +16,7 @@ from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message_attributes import SENDER
+from ledger.rules.message_fields import STORED
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, message_columns, refusal
@@ -168,7 +169,7 @@ class BulkSender:
             "queue": F.lit(queue.id),
             "segment": name,
             "sent_at": F.expr(columns.instant_literal(now)),
-            "available_at": F.expr(f"timestamp_millis({now} + delay * 1000)"),
+            "available_at": F.expr(f"timestamp_millis({now} + delay_seconds * 1000)"),
         }
         if sequence_number is not None:
             values["sequence_number"] = sequence_number
@@ -181,10 +182,12 @@ class BulkSender:
                 F.lit(None).cast("binary").alias("binary_value"),
             )
             values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
+        names = {field.column: field.name for field in STORED}
         for field in MESSAGES:
             if field.name not in values:
-                there = field.name in placed.columns
-                values[field.name] = F.col(field.name) if there else F.lit(None).cast(from_arrow_type(field.type))
+                name = names.get(field.name, field.name)
+                there = name in placed.columns
+                values[field.name] = F.col(name) if there else F.lit(None).cast(from_arrow_type(field.type))
         rows = placed.select(*(values[field.name].alias(field.name) for field in MESSAGES))
         transactions, operation = self._store.transactions, secrets.token_hex(8)
         since = self._store.engine.version("messages")

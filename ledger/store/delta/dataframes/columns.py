@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ledger.rules.message_attributes import SENDER
+from ledger.rules.message_fields import SHOWN
 from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
 from ledger.store.delta.model.tables import EXPIRED_BEFORE
@@ -32,6 +33,9 @@ STATUS = """CASE
 USER_ATTRIBUTES = f"""CASE WHEN exists(map_keys(message_attributes), name -> name <> '{SENDER}')
     THEN map_filter(message_attributes, (name, value) -> name <> '{SENDER}') END"""
 SENDER_ID = f"try_element_at(message_attributes, '{SENDER}').string_value"
+_SHOWN_AS = {"message_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
+#: What users see of a message, from its row of `messages`: an expression for each field, under the field's name.
+SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name}" for field in SHOWN)
 
 #: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
 EXPIRES_AT = """timestamp_millis(CASE

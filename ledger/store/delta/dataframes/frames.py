@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
+from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
 from ledger.store import GRANTED_RUNS, Grant, QueueRecord
 from ledger.store.delta.dataframes import columns
@@ -30,20 +31,7 @@ SEGMENTS_BY_NAME = 1_000
 #: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
 #: Columns that mean something, and are of another type than text.
-NO_TEXT = ("delay_seconds", "message_attributes")
-MESSAGE_COLUMNS = (
-    "message_id",
-    "body",
-    "message_attributes",
-    "message_group_id",
-    "message_deduplication_id",
-    "sequence_number",
-    "sent_at",
-    "first_received_at",
-    "receive_count",
-    "receipt_handle",
-    "sender_id",
-)
+NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
 
 class Frames:
@@ -54,7 +42,7 @@ class Frames:
         self.send = BulkSender(spark, store, locations).send
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
-        """The messages of a grant with MESSAGE_COLUMNS; only their segments are read."""
+        """The messages of a grant as `Claim.dataframe` has them; only their segments are read."""
         from pyspark.sql import functions as F
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
@@ -66,12 +54,13 @@ class Frames:
             messages.withColumn("block", F.expr(columns.block("seq")))
             .join(F.broadcast(held), ["segment", "block"], "inner")
             .where("seq BETWEEN first_seq AND last_seq")
-            .withColumn("message_id", columns.message_id(F.col("segment"), F.col("seq")))
-            .withColumn("first_received_at", F.expr("timestamp_millis(first_received_at)"))
-            .withColumn("receipt_handle", handle)
-            .withColumn("sender_id", F.expr(columns.SENDER_ID))
-            .withColumn("message_attributes", F.expr(columns.USER_ATTRIBUTES))
-            .select(*MESSAGE_COLUMNS)
+            .select(
+                columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"),
+                *(F.expr(column) for column in columns.SHOWN_COLUMNS),
+                F.expr("timestamp_millis(first_received_at) AS first_received_at"),
+                "receive_count",
+                handle.alias("receipt_handle"),
+            )
         )
 
     def _homes(self, runs: pa.Table) -> Where:

@@ -10,9 +10,8 @@ from ledger.errors import InvalidParameterValue
 from ledger.store.delta.dataframes.columns import (
     BLOCK_SHIFT,
     EXPIRES_AT,
-    SENDER_ID,
+    SHOWN_COLUMNS,
     STATUS,
-    USER_ATTRIBUTES,
     instant_literal,
 )
 from ledger.store.delta.engines.protocol import Commit, Tables
@@ -29,7 +28,7 @@ def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
     rules = {"status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
-    rules |= {"user_attributes": USER_ATTRIBUTES, "sender_id": SENDER_ID}
+    rules["fields"] = ",\n    ".join(SHOWN_COLUMNS)
     known = {**tables, **rules, "now": now}
     if name == "queue_depth":
         known["every_message"] = _text("messages").format(**known)

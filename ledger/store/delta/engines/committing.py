@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from ledger.store.delta.engines.log_gaps import is_gap
@@ -42,6 +42,18 @@ def committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None 
         "commit_properties": properties(metadata, transaction),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
     }
+
+
+def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
+    """Commits to any table what a commit says of itself, and no rows."""
+    with conflicts():
+        loaded.create_write_transaction(
+            [],
+            mode="append",
+            schema=loaded.schema(),
+            partition_by=loaded.metadata().partition_columns,
+            commit_properties=said,
+        )
 
 
 def properties(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> CommitProperties:

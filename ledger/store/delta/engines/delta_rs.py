@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as arrow_fs
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
 from ledger.store import ArrowOutputs
-from ledger.store.delta.engines.committing import committing, conflicts, properties
+from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
@@ -32,10 +32,12 @@ from ledger.store.delta.engines.protocol import (
     Snapshot,
     Where,
     require_next,
+    require_unset,
     unreadable,
 )
 from ledger.store.delta.model.failures import names_failures
-from ledger.store.delta.model.tables import DESCRIPTION, INSTANT, TABLES, require_readable
+from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.tables import INSTANT, TABLES
 
 
 @names_failures(DeltaError)
@@ -63,11 +65,21 @@ class DeltaRsEngine:
                 mode="ignore",
                 partition_by=list(known.partitions),
                 configuration=known.properties,
-                description=DESCRIPTION,
+                description=known.description,
                 storage_options=self._storage_options,
+                raise_if_key_not_exists=False,
             )
+
+    def layout(self, table: str) -> Layout:
         with self._using(table) as loaded:
-            require_readable(table, loaded.metadata().description)
+            known = loaded.metadata()
+            return Layout(known.description, known.configuration)
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        with self._using(table) as loaded, conflicts():
+            require_unset(table, properties, loaded.metadata().configuration)
+            loaded.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **committing(metadata))
+            return loaded.version()
 
     def exists(self, table: str) -> bool:
         return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
@@ -119,7 +131,7 @@ class DeltaRsEngine:
     def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
         with self._using(table) as loaded:
             require_next(transaction, loaded.transaction_version(transaction[0]))
-            _commit_nothing(loaded, properties(metadata, transaction, also))
+            commit_nothing(loaded, properties(metadata, transaction, also))
             loaded.update_incremental()
             return loaded.version()
 
@@ -195,7 +207,7 @@ class DeltaRsEngine:
         with unreadable(location):
             loaded = self._output(location)
             _require_uncommitted(loaded, application)
-            _commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
+            commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
 
     def arrow_outputs(self) -> ArrowOutputs:
         return self
@@ -244,17 +256,6 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
     """
     place = recorded(location)
     return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
-
-
-def _commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
-    with conflicts():
-        loaded.create_write_transaction(
-            [],
-            mode="append",
-            schema=loaded.schema(),
-            partition_by=loaded.metadata().partition_columns,
-            commit_properties=said,
-        )
 
 
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:

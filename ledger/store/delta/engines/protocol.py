@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ledger.errors import OutputUnreadable
 from ledger.store import ArrowOutputs
+from ledger.store.delta.model.formats import Layout
 
 #: The column of an edit that says what to do with its row: insert, update or delete.
 OPERATION = "operation"
@@ -208,6 +209,13 @@ class Engine(Tables, MessageFiles, ForeignTables, Protocol):
     def create(self, table: str) -> None:
         """Makes the table if it does not exist yet."""
 
+    def layout(self, table: str) -> Layout:
+        """What the table says of itself."""
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        """Sets properties of the table in one commit; answers its version. Raises Conflict when another writer has set
+        them, or sets some at the same time."""
+
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""
 
@@ -222,6 +230,12 @@ def require_next(transaction: tuple[str, int] | None, committed: int | None) -> 
     """Raises Conflict when an application that has committed this version may not commit the transaction next."""
     if transaction is not None and committed not in (None, transaction[1] - 1):
         raise Conflict(f"{transaction[0]} has committed {committed}, so not {transaction[1]}")
+
+
+def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Raises Conflict when a table has all of these properties already."""
+    if properties.items() <= known.items():
+        raise Conflict(f"{table} has these properties")
 
 
 #: What the log says about each data file of `messages`. Instants in milliseconds.

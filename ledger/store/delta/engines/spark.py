@@ -25,13 +25,16 @@ from ledger.store.delta.engines.protocol import (
     OutputLog,
     Snapshot,
     Where,
+    literal,
     require_next,
+    require_unset,
     unreadable,
 )
 from ledger.store.delta.engines.spark_committing import commit_nothing, committed_version, committing
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.model.failures import names_failures
-from ledger.store.delta.model.tables import TABLES, require_readable
+from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +81,17 @@ class SparkEngine:
     def create(self, table: str) -> None:
         if not self.exists(table):
             create_table(self._session(), f"delta.`{self._locations[table]}`", table)
-        require_readable(table, self._state(table).metadata().description())
+
+    def layout(self, table: str) -> Layout:
+        known, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
+        return Layout(known.description(), dict(java.CollectionConverters.asJava(known.configuration())))
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        require_unset(table, properties, self.layout(table).properties)
+        with self._committing(metadata) as session:
+            session.sql(f"ALTER TABLE {self._named(table)} SET TBLPROPERTIES ({pairs})")
+            return committed_version(session)
 
     def exists(self, table: str) -> bool:
         return self.version(table) >= 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.store.delta.engines.protocol import literal
-from ledger.store.delta.model.tables import DESCRIPTION, TABLES
+from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,5 +33,5 @@ def create_table(spark: SparkSession, name: str, table: str) -> None:
     properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in known.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
-        f"COMMENT {literal(DESCRIPTION)} TBLPROPERTIES ({properties})"
+        f"COMMENT {literal(known.description)} TBLPROPERTIES ({properties})"
     )

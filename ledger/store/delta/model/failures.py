@@ -17,7 +17,8 @@ Kind = TypeVar("Kind", bound=type)
 SHOWN = 300
 #: What the store asks of an engine about the ledger's own tables.
 METHODS = (
-    *("create", "exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
+    *("create", "layout", "configure"),
+    *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
     "history",
     *("transaction_version", "compact", "vacuum"),
 )

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ledger.errors import LedgerTooNew
+from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
 
 INSTANT = pa.timestamp("us", tz="UTC")
-#: Raised when a change of layout makes older versions unable to read a ledger.
-FORMAT = 1
+#: The property that holds a table's format, see `model/formats.py`.
+FORMAT = "ledger.format"
 
 QUEUES = pa.schema(
     [
@@ -32,20 +32,21 @@ MESSAGE_ATTRIBUTE = pa.struct(
         ("binary_value", pa.binary()),
     ]
 )
+#: Arrow's types of a message's fields.
+TYPES = {
+    Kind.TEXT: pa.string(),
+    Kind.NUMBER: pa.int64(),
+    Kind.INSTANT: INSTANT,
+    Kind.ATTRIBUTES: pa.map_(pa.string(), MESSAGE_ATTRIBUTE),
+}
 MESSAGES = pa.schema(
     [
         ("queue", pa.string()),
         ("lane", pa.int32()),
         ("segment", pa.string()),
         ("seq", pa.int64()),  # the ordinal in its segment; with the segment it is the message's id
-        ("sent_at", INSTANT),
-        ("available_at", INSTANT),
-        ("sequence_number", pa.int64()),  # of FIFO queues; grows in the order of the commits
-        ("message_group_id", pa.string()),
-        ("message_deduplication_id", pa.string()),
-        ("message_attributes", pa.map_(pa.string(), MESSAGE_ATTRIBUTE)),
-        ("trace_header", pa.string()),  # the message system attribute AWSTraceHeader
-        ("body", pa.string()),
+        # Columns go by name: tables that were made earlier have these in another order.
+        *((field.column, TYPES[field.kind]) for field in STORED),
     ]
 )
 
@@ -107,21 +108,11 @@ TASKS = pa.schema(
 
 #: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before`.
 EXPIRED_BEFORE = "ExpiredBefore"
-#: Every table's description, which both engines can write and read.
-DESCRIPTION = f"ledger format {FORMAT}"
+#: How a table's description begins; the format that a release must know to use it comes behind.
+NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
-
-
-def require_readable(table: str, description: str | None) -> None:
-    """Raises LedgerTooNew when a table's description names a later format than this version knows."""
-    words = (description or "").rsplit(" ", 1)
-    if words[0] == "ledger format" and words[-1].isdigit() and int(words[-1]) > FORMAT:
-        raise LedgerTooNew(
-            f"The table {table} has format {words[-1]}; this version of the ledger knows formats up to {FORMAT}. "
-            "Upgrade the package, or open the ledger with the version that wrote it"
-        )
 
 
 #: So long commits stay in the logs, and so long the files stay that nothing of now needs: past versions can be read.
@@ -136,6 +127,18 @@ class Table:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    #: The number of this layout; raised with every change of it.
+    format: int = 1
+    #: The earliest format that a release must know to use the table: raised to `format` by a change that would make
+    #: earlier releases fail, or do harm.
+    needed: int = 1
+    #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
+    statistics: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What a table says of who may use it. Both engines can write and read it."""
+        return f"{NEEDED} {self.needed}"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -145,7 +148,12 @@ class Table:
             "delta.enableDeletionVectors": "false",
             "delta.logRetentionDuration": f"interval {COMMIT_DAYS} days",
             "delta.deletedFileRetentionDuration": f"interval {FILE_DAYS} days",
-            "delta.dataSkippingNumIndexedCols": "8" if self.name == "messages" else "32",
+            **(
+                {"delta.dataSkippingStatsColumns": ",".join(self.statistics)}
+                if self.statistics
+                else {"delta.dataSkippingNumIndexedCols": "32"}
+            ),
+            FORMAT: str(self.format),
         }
 
 
@@ -153,7 +161,14 @@ TABLES = {
     table.name: table
     for table in (
         Table("queues", QUEUES, (), ("name",)),
-        Table("messages", MESSAGES, ("queue", "lane", "segment")),
+        # Format 2: statistics by name, columns in the order of the fields.
+        Table(
+            "messages",
+            MESSAGES,
+            ("queue", "lane", "segment"),
+            format=2,
+            statistics=("seq", *(field.column for field in STORED if field.has_statistics)),
+        ),
         Table("visibility", VISIBILITY, ("queue", "lane"), ("segment", "first_seq")),
         Table("receipts", RECEIPTS, ("queue", "day")),
         Table("tasks", TASKS, (), ("task",)),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import SENDER, Attribute
+from ledger.rules.message_fields import STORED
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.lane_records import instant_column
@@ -33,13 +34,10 @@ def message_rows(
         "segment": [segment] * count,
         "seq": range(first, first + count),
         "sent_at": instant_column([now] * count),
-        "available_at": instant_column([now + entry.delay * MILLISECONDS for entry in entries]),
+        "available_at": instant_column([now + entry.delay_seconds * MILLISECONDS for entry in entries]),
         "sequence_number": sequence_numbers or [None] * count,
-        "message_group_id": [entry.message_group_id for entry in entries],
-        "message_deduplication_id": [entry.message_deduplication_id for entry in entries],
+        **{field.column: [getattr(entry, field.name) for entry in entries] for field in STORED if field.is_given},
         "message_attributes": [_attributes(entry, sender) for entry in entries],
-        "trace_header": [entry.trace_header for entry in entries],
-        "body": [entry.body for entry in entries],
     }
     kinds = {field.name: field.type for field in MESSAGES}
     arrays = {name: v if isinstance(v, pa.Array) else pa.array(v, kinds[name]) for name, v in columns.items()}

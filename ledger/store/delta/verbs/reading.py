@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from ledger.rules import fifo
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER, Attribute
+from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record, arrived_at
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
@@ -115,28 +116,29 @@ def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
 
 
 def _stored(row: dict[str, Any], lane: int, record: Record) -> StoredMessage:
-    attributes = {
-        name: Attribute(one["data_type"], one["string_value"], one["binary_value"])
-        for name, one in row["message_attributes"] or []
-    }
-    sender = attributes.pop(SENDER, None)
+    fields = {field.name: _READ.get(field.kind, _as_it_is)(row[field.column]) for field in STORED}
+    sender = fields["message_attributes"].pop(SENDER, None)
     return StoredMessage(
         message_id=ids.message_id(row["segment"], row["seq"]),
-        body=row["body"],
-        sent_at=_milliseconds(row["sent_at"]),
-        available_at=_milliseconds(row["available_at"]),
         lane=lane,
         segment=row["segment"],
         seq=row["seq"],
         record=record,
-        message_attributes=attributes,
-        message_group_id=row["message_group_id"],
-        message_deduplication_id=row["message_deduplication_id"],
-        sequence_number=row["sequence_number"],
-        trace_header=row["trace_header"],
         sender_id=sender and sender.string_value,
+        **fields,
     )
+
+
+def _attributes(stored: Iterable[tuple[str, dict[str, Any]]] | None) -> dict[str, Attribute]:
+    return {name: Attribute(one["data_type"], one["string_value"], one["binary_value"]) for name, one in stored or ()}
 
 
 def _milliseconds(instant: datetime) -> int:
     return round(instant.timestamp() * 1_000)
+
+
+def _as_it_is(stored: Any) -> Any:
+    return stored
+
+
+_READ: dict[Kind, Callable[[Any], Any]] = {Kind.ATTRIBUTES: _attributes, Kind.INSTANT: _milliseconds}
