@@ -177,3 +177,17 @@ def test_the_log_has_a_line_for_each_try_and_a_warning_for_one_that_loses_often(
     assert "attempt 7: load" in caplog.messages[-1] and f"version {claim.version} of visibility" in caplog.messages[-1]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and "receive has lost to other writers 5 times" in warnings[0]
+
+
+def test_the_log_and_the_commits_name_what_was_done_through_handles_as_users_do(queue, caplog):
+    one, two, three = (message.receipt_handle for message in queue.receive(3).messages())
+    with caplog.at_level("DEBUG", "ledger.verbs"):
+        queue.change_visibility(one, 40)
+        queue.change_visibility(one, 0)
+        queue.delete([two])
+        held = queue.receive(1).messages()[0].receipt_handle
+        queue.settle(delete=[held], extend=[three])
+    named = ["extend", "release", "delete", "receive", "settle"]
+    assert [line.partition(" of ")[0] for line in caplog.messages] == named
+    commits = queue.access.store.engine.history("visibility", 1)
+    assert [commit.metadata["verb"] for commit in commits] == named
