@@ -11,7 +11,7 @@ import secrets
 import zlib
 from typing import NamedTuple
 
-from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
+from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules.message_id import SEGMENT, SEQ_BOUND
 
 PATTERN = (
@@ -34,15 +34,6 @@ class ReceiptHandle(NamedTuple):
 def new_receipt_id() -> str:
     """V14: every receive gives a new receipt."""
     return secrets.token_hex(16)
-
-
-def require_receipt_id(value: object) -> str:
-    """`value` if it can be a receipt. An empty claim has None, and so have messages that nobody received."""
-    if not isinstance(value, str) or not value:
-        raise InvalidParameterValue(
-            "ReceiptId", value, "Must be the receipt_id of a claim", "An empty claim has none: there is nothing to do."
-        )
-    return value
 
 
 def encode(handle: ReceiptHandle) -> str:

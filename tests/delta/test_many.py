@@ -7,11 +7,12 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
+from ledger.clock import instant
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.store.delta.model.tables import VISIBILITY
-from ledger.store.delta.state.lane_records import Lanes, as_datetime
+from ledger.store.delta.state.lane_records import Lanes
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows
 
 #: As many as made delta-rs's stack overflow when one predicate named them all.
@@ -20,8 +21,8 @@ SEALED = 12_000
 
 def list_files(root, queue, names, now):
     """Makes the log of `messages` list a file of one message for each segment. None is there: who reads one fails."""
-    at = as_datetime(now).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    instant = dict.fromkeys(("sent_at", "available_at"), at)
+    at = instant(now).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    instants = dict.fromkeys(("sent_at", "available_at"), at)
     actions = [
         AddAction(
             path=f"{name}.parquet",
@@ -29,7 +30,7 @@ def list_files(root, queue, names, now):
             partition_values={"queue": queue.id, "lane": "0", "segment": name},
             modification_time=now,
             data_change=True,
-            stats=json.dumps({"numRecords": 1, "minValues": {"seq": 0} | instant, "maxValues": {"seq": 0} | instant}),
+            stats=json.dumps({"numRecords": 1, "minValues": {"seq": 0} | instants, "maxValues": {"seq": 0} | instants}),
         )
         for name in names
     ]

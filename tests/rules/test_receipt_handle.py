@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.message_id import SEQ_BOUND
-from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id, require_receipt_id
+from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=80)
 HANDLES = st.builds(
@@ -88,7 +88,3 @@ def test_v14_every_receive_gives_a_new_receipt():
     receipts = {new_receipt_id() for _ in range(1_000)}
     assert len(receipts) == 1_000
     assert all(decode(encode(HANDLE._replace(receipt_id=one)), HANDLE.queue).receipt_id == one for one in receipts)
-
-
-def test_a_receipt_is_taken_as_it_is():
-    assert require_receipt_id("ab" * 16) == "ab" * 16

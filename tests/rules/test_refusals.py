@@ -14,7 +14,6 @@ from ledger.rules import (
     message_id,
     move_task,
     policy,
-    receipt_handle,
     redrive,
 )
 from ledger.rules.limits import SQS, UNBOUNDED
@@ -118,9 +117,6 @@ def set_policy(target, own=STANDARD):
             lambda: message_attributes.message_attributes({"a": {"DataType": "Number", "StringValue": "x"}}),
         ),
         ("MessageId", "x", "message id", "", lambda: message_id.place("x")),
-        ("ReceiptId", None, "receipt_id of a claim", "nothing to do", lambda: receipt_handle.require_receipt_id(None)),
-        ("ReceiptId", "", "receipt_id of a claim", "nothing to do", lambda: receipt_handle.require_receipt_id("")),
-        ("ReceiptId", 7, "receipt_id of a claim", "nothing to do", lambda: receipt_handle.require_receipt_id(7)),
         ("AWSAccountIds", "1", "list of strings", "", lambda: policy.with_permission(None, ARN, "l", "1", ["x"])),
         ("Actions", [7], "list of strings", "", lambda: policy.with_permission(None, ARN, "l", ["1"], [7])),
         ("Label", "l", "can't find label", "", lambda: policy.without_permission(None, "l")),

@@ -10,7 +10,7 @@ from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
 from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
-from ledger.store.delta.state.lane_records import UNKNOWN, Lanes, as_datetime
+from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 
 RECORDS = [
     Record("r1", None, 1, 1_000, 1_000, 31_000),
@@ -183,11 +183,6 @@ def test_lanes_know_the_segments_that_they_met_and_a_look_up_meets_none():
     assert lanes.look_up(pa.array(["s0", "s9", "s1"])).tolist() == [1, UNKNOWN, 0]
     assert lanes.knows("s0") and not lanes.knows("s9")
     assert lanes.lane_of_segment("s0") == 3
-
-
-def test_an_instant_is_given_as_a_moment_in_utc():
-    moment = as_datetime(1_700_000_000_123)
-    assert moment.isoformat(timespec="milliseconds") == "2023-11-14T22:13:20.123+00:00"
 
 
 def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():

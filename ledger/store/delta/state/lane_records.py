@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -235,8 +234,3 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
 
 def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
     return [None if v is None else v // 1_000 for v in column.cast(pa.int64()).to_pylist()]
-
-
-def as_datetime(milliseconds: int) -> datetime:
-    """An instant as Python's aware datetime, UTC."""
-    return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)
