@@ -32,14 +32,14 @@ def conflicts() -> Iterator[None]:
         raise
 
 
-def committing(metadata: Mapping[str, Any], transaction: tuple[str, int] | None = None) -> dict[str, Any]:
+def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
     """How every commit to the ledger's own tables is made.
 
     Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
     than all the rest once the log has thousands.
     """
     return {
-        "commit_properties": properties(metadata, transaction),
+        "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
     }
 

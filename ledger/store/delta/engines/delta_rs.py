@@ -35,6 +35,8 @@ from ledger.store.delta.engines.protocol import (
     require_unset,
     unreadable,
 )
+from ledger.store.delta.engines.pruning import filters, rows_in
+from ledger.store.delta.engines.publishing import StagedFile, create_staging, publish, require_plain
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES
@@ -91,7 +93,7 @@ class DeltaRsEngine:
     def load(self, table: str, where: Where) -> Snapshot:
         lent = self._loaded[table].lend()
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
-        pruned = lent.table.to_pyarrow_dataset(filesystem=self._files[table], file_pruning_predicate=_filters(where))
+        pruned = lent.table.to_pyarrow_dataset(filesystem=self._files[table], file_pruning_predicate=filters(where))
         return Snapshot(lent.table.version(), where, pruned.to_table(), lent)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
@@ -128,10 +130,34 @@ class DeltaRsEngine:
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 
-    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._using(table) as loaded:
-            require_next(transaction, loaded.transaction_version(transaction[0]))
-            commit_nothing(loaded, properties(metadata, transaction, also))
+            require_next(transactions[0], loaded.transaction_version(transactions[0][0]))
+            commit_nothing(loaded, properties(metadata, *transactions))
+            loaded.update_incremental()
+            return loaded.version()
+
+    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:
+        """Makes a table for the files of one send, in a folder of a table's; answers where."""
+        location = f"{self._locations[table]}/{folder}"
+        with self._using(table) as loaded:
+            require_plain(loaded)
+        create_staging(location, schema, partitions, self._storage_options)
+        return location
+
+    def publish(
+        self,
+        table: str,
+        files: Sequence[StagedFile],
+        metadata: Mapping[str, Any],
+        *transactions: tuple[str, int] | None,
+    ) -> int:
+        """One commit that adds files which lie below a table already; for transactions see `append`."""
+        with self._using(table) as loaded:
+            for transaction in transactions:
+                require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            with conflicts():
+                publish(loaded, files, TABLES[table].partitions, **committing(metadata, *transactions))
             loaded.update_incremental()
             return loaded.version()
 
@@ -165,9 +191,9 @@ class DeltaRsEngine:
     ) -> pa.Table:
         with self._using("messages") as loaded:
             dataset = loaded.to_pyarrow_dataset(
-                filesystem=self._files["messages"], file_pruning_predicate=_filters(where)
+                filesystem=self._files["messages"], file_pruning_predicate=filters(where)
             )
-        conditions = [_rows_in(where)]
+        conditions = [rows_in(where)]
         if first_seq is not None:
             conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
         if sent_after is not None:
@@ -234,7 +260,7 @@ class DeltaRsEngine:
 
     def compact(self, table: str, where: Where) -> None:
         with self._using(table) as loaded, conflicts():
-            loaded.optimize.compact(partition_filters=_filters(where))
+            loaded.optimize.compact(partition_filters=filters(where))
 
     def vacuum(self, table: str) -> None:
         with self._using(table) as loaded:
@@ -261,29 +287,6 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
-
-
-def _filters(where: Where) -> list[Any] | None:
-    """The files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on partitions."""
-    alternatives = []
-    for queues, lanes, segments in where.bounded().alternatives():
-        known = {"queue": queues, "lane": lanes and [str(lane) for lane in lanes], "segment": segments}
-        alternatives.append([(name, "in", list(values)) for name, values in known.items() if values is not None])
-    if not all(alternatives):
-        return None
-    return alternatives if len(alternatives) > 1 else alternatives[0]
-
-
-def _rows_in(where: Where) -> Any:
-    """What the filter on files leaves to be said about rows, when `where` names too much for it; else None."""
-    if where.bounded() is where:
-        return None
-    condition = pc.scalar(False)
-    for part in where.parts():
-        known = {"queue": part.queue and (part.queue,), "lane": part.lanes, "segment": part.segments}
-        named = [pc.field(name).isin(list(values)) for name, values in known.items() if values is not None]
-        condition = condition | reduce(and_, named, pc.scalar(True))
-    return condition
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -148,9 +148,9 @@ class Tables(Protocol):
         """One blind append. With a transaction (application id, version) it is committed only as the first one of its
         application, or directly after the version before; else Conflict."""
 
-    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
-        """One commit of no rows under two transactions, each an application id and a version. Raises Conflict where
-        `transaction` may not be committed next, see `append`; `also` goes with it, whatever was before."""
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
+        """One commit of no rows under transactions, each an application id and a version. Raises Conflict where the
+        first may not be committed next, see `append`; what else there is goes with it, whatever was before."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""

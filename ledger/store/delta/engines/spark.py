@@ -124,12 +124,12 @@ class SparkEngine:
             writer.save(self._locations[table])
             return committed_version(session)
 
-    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._committing(metadata) as session:
             begun = self._begin(session, self._locations[table])
-            committed = begun.txnVersion(transaction[0])
-            require_next(transaction, None if committed < 0 else int(committed))
-            commit_nothing(session, begun, transaction, also)
+            committed = begun.txnVersion(transactions[0][0])
+            require_next(transactions[0], None if committed < 0 else int(committed))
+            commit_nothing(session, begun, *transactions)
             return int(self._state(table).version())
 
     def files(self) -> tuple[int, pa.Table]:

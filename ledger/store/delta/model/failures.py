@@ -22,6 +22,8 @@ METHODS = (
     "history",
     *("transaction_version", "compact", "vacuum"),
 )
+#: And what not every engine has.
+ONLY_SOME = ("stage", "publish")
 
 
 @contextlib.contextmanager
@@ -42,7 +44,7 @@ def names_failures(*kinds: type[Exception]) -> Callable[[Kind], Kind]:
     """Makes an engine's METHODS raise StorageFailed; its `place(table)` says where a table lies."""
 
     def decorate(engine: Kind) -> Kind:
-        for name in METHODS:
+        for name in (*METHODS, *(name for name in ONLY_SOME if hasattr(engine, name))):
             setattr(engine, name, _naming(getattr(engine, name), kinds))
         return engine
 

@@ -57,6 +57,8 @@ class DeltaStore:
         sender_id: str | None = None,
     ) -> None:
         self.sender_id = sender_id
+        #: The user's session of Spark, if there is one.
+        self.spark = None if by_spark is None else by_spark.session
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.listings = Listings(engine)
         opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings)

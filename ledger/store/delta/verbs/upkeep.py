@@ -20,6 +20,7 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
+from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
 
@@ -108,6 +109,8 @@ class Upkeep:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
         compacted = sum(self._compact(*lane) for lane in _compactable(files) if lane[0] in by_id)
+        if vacuum:
+            remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
             with self._store.transactions.turn(table):
                 self._engine.vacuum(table)

@@ -1,0 +1,129 @@
+"""The folders below a table, on a local path or wherever Spark sees them: what neither engine shows of a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ledger.rules.location import recorded
+from ledger.store.delta.engines.spark_tables import jvm_of
+from ledger.store.delta.model.failures import naming
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folders(Protocol):
+    """Folders below one place. What is not there is empty. Raises StorageFailed."""
+
+    def names(self) -> list[str]:
+        """The names of the folders there."""
+
+    def read(self, path: str) -> str | None:
+        """The text of a file; None: there is none."""
+
+    def has_files(self, path: str) -> bool:
+        """Whether there is a file in a folder, at any depth, that is not hidden (a checksum is)."""
+
+    def remove(self, path: str) -> None:
+        """Removes a folder and all that is in it."""
+
+
+def folders_below(location: str, spark: SparkSession | None) -> Folders | None:
+    """The folders below a place; None: nobody here can list it."""
+    place = recorded(location)
+    if place.is_local:
+        return LocalFolders(place.text)
+    return None if spark is None else FoldersOfSpark(place.text, spark)
+
+
+class LocalFolders:
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def names(self) -> list[str]:
+        with naming(self._place):
+            try:
+                return sorted(entry.name for entry in os.scandir(self._place) if entry.is_dir(follow_symlinks=False))
+            except FileNotFoundError:
+                return []
+
+    def read(self, path: str) -> str | None:
+        with naming(self._place):
+            file = Path(self._place, path)
+            return file.read_text(encoding="utf-8") if file.exists() else None
+
+    def has_files(self, path: str) -> bool:
+        with naming(self._place):
+            folder = Path(self._place, path)
+            found = os.walk(folder, onerror=_raised) if folder.exists() else ()
+            return any(not _is_hidden(name) for _, _, names in found for name in names)
+
+    def remove(self, path: str) -> None:
+        with naming(self._place):
+            try:
+                shutil.rmtree(Path(self._place, path))
+            except FileNotFoundError:
+                # Another upkeep is at it.
+                return
+
+
+class FoldersOfSpark:
+    """Through the file systems of Spark's session."""
+
+    def __init__(self, place: str, spark: SparkSession) -> None:
+        self._place, self._spark, self._jvm = place, spark, jvm_of(spark)
+
+    @cached_property
+    def _files(self) -> Any:
+        return self._path("").getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+
+    def names(self) -> list[str]:
+        with self._naming():
+            if not self._files.exists(self._path("")):
+                return []
+            return sorted(s.getPath().getName() for s in self._files.listStatus(self._path("")) if s.isDirectory())
+
+    def read(self, path: str) -> str | None:
+        with self._naming():
+            if not self._files.exists(self._path(path)):
+                return None
+            stream = self._files.open(self._path(path))
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+    def has_files(self, path: str) -> bool:
+        with self._naming():
+            if not self._files.exists(self._path(path)):
+                return False
+            found = self._files.listFiles(self._path(path), True)
+            while found.hasNext():
+                if not _is_hidden(found.next().getPath().getName()):
+                    return True
+            return False
+
+    def remove(self, path: str) -> None:
+        with self._naming():
+            self._files.delete(self._path(path), True)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/{path}".rstrip("/"))
+
+    def _naming(self) -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        return naming(self._place, Py4JJavaError)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _raised(error: OSError) -> None:
+    """A folder that cannot be listed is not empty."""
+    raise error

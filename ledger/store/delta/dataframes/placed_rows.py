@@ -1,0 +1,113 @@
+"""Where the rows of a send go: which segment and ordinal each has, and what stands in its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.rules import message_id as ids
+from ledger.rules.message_attributes import SENDER
+from ledger.rules.message_fields import STORED
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.dataframes import columns
+from ledger.store.delta.model.tables import MESSAGES, TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: monotonically_increasing_id counts the rows of a task from 0 in its lower bits, the task in those above.
+TASK_SHIFT = 33
+TOO_MANY_SEGMENTS = "ledger: a send has too many segments"
+#: The columns of rows that are ready to be written, behind `ordinal`: what a file itself holds.
+IN_FILES = [field for field in MESSAGES if field.name not in TABLES["messages"].partitions]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows that are ready to be written, at the instant `at`: `ordinal`, that of their segment in the send, and the
+    columns IN_FILES. The send's `key` names its segments, which lie in one lane after the other from `first_lane` on.
+
+    `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
+    """
+
+    rows: DataFrame
+    queue: QueueRecord
+    key: str
+    at: int
+    first_lane: int = 0
+    in_order: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are."""
+        return int(self.queue.attributes["Lanes"])
+
+    def partition(self, ordinal: int) -> dict[str, str]:
+        """The partition of `messages` that a segment lies in, as Delta's log has it."""
+        lane = (ordinal + self.first_lane) % self.lanes
+        return {"queue": self.queue.id, "lane": str(lane), "segment": ids.segment(self.key, ordinal)}
+
+    def messages(self) -> DataFrame:
+        """The rows with the columns of `messages`; twin of `partition`."""
+        from pyspark.sql import functions as F
+
+        ordinal = F.col("ordinal")
+        return self.rows.select(
+            F.lit(self.queue.id).alias("queue"),
+            ((ordinal + F.lit(self.first_lane)) % F.lit(self.lanes)).cast("int").alias("lane"),
+            columns.segment_of_send(self.key, ordinal).alias("segment"),
+            *(field.name for field in IN_FILES),
+        )
+
+
+def rows_of_a_file(settings: Settings) -> int:
+    """Every file of a send but a task's last has so many rows, and every segment so many files: no file is of two."""
+    return min(settings.messages_per_file, settings.messages_per_segment)
+
+
+def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
+    """The rows with `ordinal` and `seq`: every task fills segments of its own."""
+    from pyspark.sql import functions as F
+
+    in_file = rows_of_a_file(settings)
+    per_segment = settings.messages_per_segment // in_file * in_file
+    row = F.col("place").bitwiseAND(F.lit((1 << TASK_SHIFT) - 1))
+    task = F.shiftrightunsigned(F.col("place"), TASK_SHIFT)
+    ordinal = F.floor(row / F.lit(per_segment)).cast("bigint") * F.lit(tasks) + task
+    # Beyond the bound names would run into those of other sends.
+    too_many = F.raise_error(F.lit(TOO_MANY_SEGMENTS)).cast("bigint")
+    return (
+        rows.coalesce(tasks)
+        .select("*", F.monotonically_increasing_id().alias("place"))
+        .withColumn("ordinal", F.when(ordinal < ids.ORDINAL_BOUND, ordinal).otherwise(too_many))
+        .withColumn("seq", row % F.lit(per_segment))
+    )
+
+
+def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:
+    """Rows that have `ordinal`, `seq` and the columns of bulk_rows.message_columns, as `Placed` wants them."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    values = {
+        "sent_at": F.expr(columns.instant_literal(at)),
+        "available_at": F.expr(f"timestamp_millis({at} + delay_seconds * 1000)"),
+    }
+    if sequence_number is not None:
+        values["sequence_number"] = sequence_number
+    if sender is not None:
+        own = F.coalesce("message_attributes", F.expr("map()").cast(placed.schema["message_attributes"].dataType))
+        fields = F.struct(
+            F.lit("String").alias("data_type"),
+            F.lit(sender).alias("string_value"),
+            F.lit(None).cast("binary").alias("binary_value"),
+        )
+        values["message_attributes"] = F.map_concat(own, F.create_map(F.lit(SENDER), fields))
+    names = {field.column: field.name for field in STORED}
+    for field in IN_FILES:
+        if field.name not in values:
+            name = names.get(field.name, field.name)
+            there = name in placed.columns
+            values[field.name] = F.col(name) if there else F.lit(None).cast(from_arrow_type(field.type))
+    return placed.select("ordinal", *(values[field.name].alias(field.name) for field in IN_FILES))

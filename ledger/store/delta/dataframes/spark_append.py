@@ -1,0 +1,67 @@
+"""A bulk send where Spark commits: one append to `messages`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules import message_id as ids
+from ledger.settings import Settings
+from ledger.store import QueueRecord
+from ledger.store.delta.dataframes.bulk_rows import refusal
+from ledger.store.delta.dataframes.placed_rows import TOO_MANY_SEGMENTS, Placed, rows_of_a_file
+
+if TYPE_CHECKING:
+    from ledger.store.delta.verbs.store import DeltaStore
+
+
+class SparkAppend:
+    """Writes rows and commits them, all through Spark."""
+
+    def __init__(self, store: DeltaStore) -> None:
+        self._store, self._transactions = store, store.transactions
+
+    def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
+        """A context in which a send may decide and write."""
+        turn: AbstractContextManager[None] = self._transactions.spark_turn("messages")
+        return turn
+
+    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int) -> bool:
+        """One append; False when another send under the transaction was first."""
+        from ledger.store.delta.engines.spark_committing import CONFLICTS
+
+        operation, since = secrets.token_hex(8), self._store.engine.version("messages")
+        metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [])
+        writer = (
+            placed.messages()
+            .write.format("delta")
+            .mode("append")
+            .option("userMetadata", json.dumps(metadata))
+            .option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings)))
+        )
+        if transaction is not None:
+            writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
+        try:
+            writer.save(self._store.engine.place("messages"))
+        except CONFLICTS:
+            # A blind append meets no other writer; one with a transaction may, and looks whether it landed.
+            if transaction is None:
+                raise
+        except Exception as error:
+            raise refused(error, placed.queue, self._store.settings) or error from None
+        return self._transactions.landed("messages", operation, since) is not None
+
+
+def refused(error: Exception, queue: QueueRecord, settings: Settings) -> LedgerError | None:
+    """What a failed send was refused for; None when it failed otherwise."""
+    if TOO_MANY_SEGMENTS in str(error):
+        return InvalidParameterValue(
+            "messages_per_segment",
+            settings.messages_per_segment,
+            f"The send would have more than {ids.ORDINAL_BOUND} segments",
+            "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
+        )
+    return refusal(error, queue.attributes)

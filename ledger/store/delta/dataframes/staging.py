@@ -1,0 +1,124 @@
+"""A bulk send where delta-rs commits: Spark writes the files, and one commit publishes them; see rules.staging."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.rules import staging
+from ledger.store import QueueRecord
+from ledger.store.delta.commit.folders import Folders
+from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, rows_of_a_file
+from ledger.store.delta.dataframes.spark_append import refused
+from ledger.store.delta.engines.publishing import StagedFile
+from ledger.store.delta.verbs.staged_sends import Publisher, settle, staged_folders
+
+if TYPE_CHECKING:
+    from ledger.store.delta.verbs.store import DeltaStore
+
+#: What Spark's session may say so that Delta tells nothing of a file but its size.
+STATISTICS = "spark.databricks.delta.stats.collect"
+ORDINAL = pa.field("ordinal", pa.int64())
+
+
+class Staging:
+    """Writes rows with Spark, beside everybody else, and has them published."""
+
+    def __init__(self, store: DeltaStore) -> None:
+        self._store, self._transactions = store, store.transactions
+        #: More than the protocol says: an engine that publishes.
+        self._engine: Any = store.engine
+        folders = staged_folders(store)
+        assert folders is not None
+        self._folders: Folders = folders
+        self._most_losses = store.settings.losses_before_waiting
+
+    def turn(self, queue: QueueRecord, losses: int) -> AbstractContextManager[None]:
+        """A context in which a send may decide and write: alone only when it has lost to others too often."""
+        return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
+
+    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int) -> bool:
+        """Files, and one commit that names them; False when another send under the transaction was first, or the files
+        were given up meanwhile: then nothing was sent.
+
+        What was not published is removed, unless nobody can tell whether it was: that is left to upkeep.
+        """
+        folder, publisher, published = staging.new_folder(placed.at), None, False
+        try:
+            files = self._staged(placed, folder)
+            if files:
+                metadata = self._transactions.metadata(secrets.token_hex(8), "send", placed.queue.id, placed.at, [])
+                publisher = Publisher(self._store, self._engine, folder, files)
+                turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
+                published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
+            return published or not files
+        finally:
+            if published:
+                settle(self._folders, folder)
+            elif publisher is None or not publisher.undecided:
+                with contextlib.suppress(StorageFailed):
+                    self._folders.remove(folder)
+
+    def _staged(self, placed: Placed, folder: str) -> list[StagedFile]:
+        """Writes the rows; answers the files. Rows that are sorted by their segments anyway are parted by Spark. To
+        sort others for that would take longer than all the rest: those of a task fill one file after the other."""
+        partitions = [ORDINAL.name] if placed.in_order else []
+        place = self._engine.stage(
+            "messages", f"{staging.FOLDER}/{folder}", pa.schema([ORDINAL, *IN_FILES]), partitions
+        )
+        writer = placed.rows.write.format("delta").mode("append").option("optimizeWrite", "false")
+        self._transactions.step("staging")
+        try:
+            writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(place)
+        except Exception as error:
+            raise refused(error, placed.queue, self._store.settings) or error from None
+        return staged_files(placed, folder, self._folders)
+
+    def _turn_to_publish(self, placed: Placed, alone: bool, losses: int) -> AbstractContextManager[None]:
+        if alone:
+            return nullcontext()
+        return self._transactions.turn("messages", placed.queue.id if placed.in_order else None, losses)
+
+    def _is_alone(self, losses: int) -> bool:
+        return losses >= self._most_losses
+
+
+def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
+    """The files of rows that were written to a folder, as the log there tells of them, by their places in `messages`.
+
+    Raises InvalidParameterValue when it does not tell enough, StorageFailed.
+    """
+    # Without any row Delta commits nothing.
+    log = folders.read(f"{folder}/_delta_log/{1:020d}.json") or ""
+    added = [entry["add"] for entry in map(json.loads, log.splitlines()) if "add" in entry]
+    return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]
+
+
+def _file(placed: Placed, folder: str, add: Mapping[str, Any]) -> StagedFile:
+    known = json.loads(add.get("stats") or "{}")
+    lowest, highest = (
+        {**add["partitionValues"], **known.get(values, {})}.get(ORDINAL.name) for values in ("minValues", "maxValues")
+    )
+    if lowest is None or "numRecords" not in known:
+        raise InvalidParameterValue(
+            STATISTICS, "false", "A send needs the statistics of its files", "Nothing was sent. Set it to true."
+        )
+    if lowest != highest:
+        raise StorageFailed(folder, "Spark wrote messages of several segments into one file", "send")
+    statistics = {name: _without_ordinal(values) for name, values in known.items()}
+    path = f"{folder}/{add['path']}"
+    return StagedFile(path, add["size"], placed.partition(int(lowest)), add["modificationTime"], statistics)
+
+
+def _without_ordinal(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {name: value for name, value in values.items() if name != ORDINAL.name}

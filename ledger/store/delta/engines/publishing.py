@@ -1,0 +1,66 @@
+"""Files that Spark has written, published by delta-rs in one commit, where they lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from ledger.errors import StorageFailed
+from ledger.store.delta.model.tables import TABLES
+
+#: The property that names the columns of which Delta collects statistics.
+STATISTICS = "delta.dataSkippingStatsColumns"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A data file below a table's root, as Delta's log tells of it: `path` relative to the root and URL-encoded."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str]
+    modified_at: int
+    statistics: Mapping[str, Any]
+
+
+def create_staging(location: str, schema: pa.Schema, partitions: Sequence[str], options: Any) -> None:
+    """Makes a table for the files of one send; what tables are by default in the session that writes it matters not.
+
+    It has the statistics of `messages`, and those of its own first column.
+    """
+    DeltaTable.create(
+        location,
+        schema,
+        partition_by=list(partitions),
+        configuration={STATISTICS: f"{schema.names[0]},{TABLES['messages'].properties[STATISTICS]}"},
+        storage_options=options,
+    )
+
+
+def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
+    """One commit that adds files to a table; `commit`: how it is made, see `committing`. Raises what delta-rs does, and
+    StorageFailed for a table that asks more of a row than to have its columns: whoever wrote the files knew of nothing.
+    """
+    require_plain(loaded)
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(one.path, one.size, one.partition, one.modified_at, True, json.dumps(one.statistics)) for one in files
+    ]
+    loaded.create_write_transaction(actions, "append", loaded.schema(), list(partitions), **commit)
+
+
+def require_plain(loaded: DeltaTable) -> None:
+    """Raises StorageFailed for a table with constraints, or with columns that may not be null or are made by Delta."""
+    asked = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
+    for field in loaded.schema().fields:
+        if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
+            asked.append(field.name)
+    if asked:
+        raise StorageFailed(
+            loaded.table_uri, f"it was changed, and a bulk send cannot keep to {', '.join(asked)}", "send"
+        )
