@@ -95,7 +95,7 @@ class BulkSender:
 
     def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock) -> Sent:
         """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
-        commit. Bodies are shuffled once, to their groups' lanes."""
+        commit. Bodies are shuffled twice: to their deduplication ids, and to their groups' lanes."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
