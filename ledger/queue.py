@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from ledger import applying, dead_letters, queue_settings, receiving, sending
 from ledger.arrow_rows import SentTable
@@ -137,7 +137,7 @@ class Queue(Settling):
         """
         return receiving.receive(self.access, max_messages, visibility_timeout, wait, attempt_id)
 
-    def receive_many(self, requests: Sequence[Sequence[Any]]) -> list[Claim]:
+    def receive_many(self, requests: Sequence[Sequence[int | str | None]]) -> list[Claim]:
         """Several receives at once, in one commit, which costs about as much as one receive of all their messages.
 
         Each request is (max_messages, visibility_timeout, attempt_id) as in `receive`, of which later ones may be left

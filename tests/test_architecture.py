@@ -496,3 +496,17 @@ def test_a_cycle_is_found():
 def test_a_new_module_must_be_given_a_layer():
     with pytest.raises(AssertionError, match=r"ledger\.novelty has no layer"):
         layer_of("ledger.novelty")
+
+
+@pytest.mark.parametrize(
+    "name", ["ledger", "queue", "claim", "heartbeat", "settling", "message", "results", "settings"]
+)
+def test_no_public_signature_says_any(name):
+    vague = [
+        node.name
+        for node in ast.walk(ast.parse((CHECKOUT / "ledger" / f"{name}.py").read_text()))
+        if isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") or node.name == "__init__")
+        for said in (node.returns, *(argument.annotation for argument in (*node.args.args, *node.args.kwonlyargs)))
+        if said is not None and "Any" in ast.unparse(said)
+    ]
+    assert vague == []
