@@ -123,10 +123,10 @@ class Worker:
             )
             bound = "It returned this, and must return a DataFrame, or two of them: (done, failed)"
             raise InvalidParameterValue("--function", shown, bound, "See jobs/work.py --help.")
-        for part, needed in zip(parts, ({"message_id"}, {"message_id", "reason"}) if parts[1:] else ()):
+        for part, needed in zip(parts, ({"message_id"}, {"message_id", "reason"})):
             missing = sorted(needed - set(part.columns))
             if missing:
-                bound = f"Of (done, failed) it returned one with these columns, without {' and '.join(missing)}"
+                bound = f"It returned a DataFrame with these columns, without {' and '.join(missing)}"
                 raise InvalidParameterValue("--function", part.columns, bound, "See jobs/work.py --help.")
         return parts[0], parts[1] if parts[1:] else None
 

@@ -25,7 +25,11 @@ NEEDED = ("pyspark", "delta", "deltalake")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults, and leaves the lines of an epilog as they are."""
+    """Shows defaults, where they say something and the help does not, and leaves the lines of an epilog as they are."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = "default" in (action.help or "") or action.default in (None, False)
+        return action.help if told else super()._get_help_string(action)
 
 
 def arguments(description: str, *, owner: bool = False, epilog: str | None = None) -> argparse.ArgumentParser:

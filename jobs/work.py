@@ -3,9 +3,11 @@
     spark-submit --properties-file conf/spark-local.conf jobs/work.py ROOT QUEUE \
         --function my_module:my_function --output PATH
 
-The function of --function gets a DataFrame of messages (message_id, body, message_attributes, sent_at,
-first_received_at, receive_count, receipt_handle) and returns either
-- a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, or
+The function of --function gets a DataFrame of messages (message_id, body, message_attributes, message_group_id,
+message_deduplication_id, aws_trace_header, sequence_number, sent_at, sender_id, first_received_at, receive_count,
+receipt_handle) and returns either
+- a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, messages without a row
+  too, or
 - two of them, (done, failed): messages with rows in `done` are acknowledged; every other one stays in the queue, with
   its `reason` from `failed` (message_id, reason) in the table --failed, a row per failed receive. Such a message is
   released at once, until it was received --max-receives times; then it is parked: hidden for --park seconds.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ TYPES = {
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class SentTable:
     """What sending an Arrow table stored: how many messages were accepted, and which they are.
 
@@ -38,7 +38,7 @@ class SentTable:
     """
 
     count: int
-    _ids: pa.Table
+    _ids: pa.Table = dataclasses.field(repr=False)
 
     def ids(self) -> pa.Table:
         """A row per message: message_id, body (strings). In the order of the rows where the ledger has no Spark."""

@@ -114,8 +114,9 @@ class Claim(Settling):
             raise self._lost(left)
 
     def release(self) -> Settled:
-        """Gives back all that is still held, at once. Raises LeaseLost when there is nothing left to give back."""
-        return self._act(self.access.record(), Verb.CHANGE, 0)
+        """Gives back all that is still held, at once. Raises LeaseLost when others ended or hold all of it; what was
+        ended through this object is not lost, so that a second call gives back nothing and says so."""
+        return self._apply(self.access.record(), Verb.CHANGE, 0)
 
     def delete(self) -> Settled:
         """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
@@ -123,7 +124,7 @@ class Claim(Settling):
         Raises LeaseLost when others hold, released or deleted all of it: its work was, or will be, done by somebody
         else. So do two holders of one receipt (two tasks with one attempt id) learn of each other.
         """
-        return self._act(self.access.record(), Verb.DELETE, 0)
+        return self._apply(self.access.record(), Verb.DELETE, 0)
 
     def write(
         self,
@@ -176,7 +177,7 @@ class Claim(Settling):
 
     def _extend(self, record: QueueRecord, timeout: int, only_later: bool = False) -> Settled:
         ceiling, now = self._ceiling(record), self.access.clock()
-        settled = self._act(record, Verb.CHANGE, timeout, only_later)
+        settled = self._apply(record, Verb.CHANGE, timeout, only_later)
         if self.grant is not None:
             # Of the decision, which came later, this is the least.
             asked = now + timeout * MILLISECONDS
@@ -184,7 +185,7 @@ class Claim(Settling):
             self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
 
-    def _act(self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
+    def _apply(self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
         limits = attribute_rules.limits_of(record.attributes)
         bounds.visibility_timeout(timeout, limits)
         if self.grant is None:

@@ -15,6 +15,11 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def milliseconds_of(moment: datetime) -> int:
+    """A moment in milliseconds since the beginning of 1970, UTC."""
+    return round(moment.timestamp() * 1_000)
+
+
 def instant(milliseconds: int) -> datetime:
     """An instant as an aware datetime, UTC."""
     return datetime.fromtimestamp(milliseconds / 1_000, timezone.utc)

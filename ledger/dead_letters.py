@@ -32,5 +32,5 @@ def redrive(
         what = "A predicate, unlike a list of message ids,"
         chosen = access.spark(what).chosen(record, where, access.clock())
     elif where is not None:
-        chosen = runs_of_ids(listed("where", where))
+        chosen = runs_of_ids(listed("where", where, "Must be a SQL predicate or a list of message ids"))
     return access.store.redrive(record, target, maximum, chosen, access.clock)

@@ -16,6 +16,7 @@ from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import move_task, policy
 from ledger.rules.move_task import MoveTask
+from ledger.rules.receipt_handle import is_receipt
 from ledger.settling import Settling
 from ledger.tabular import ArrowTable
 
@@ -94,6 +95,7 @@ class Queue(Settling):
         without its group or deduplication id.
         The keyword arguments hold for all messages of a list that do not say otherwise.
         `attempt_id` makes a retry safe: a send that was committed under it is not sent again, its ids are returned.
+        FIFO queues take none: they know a repeated message by its deduplication id.
         Under an id that stands for another send (other messages, another number of them, another queue of the ledger)
         it is an error: in Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task
         from all others. A DataFrame is evaluated once more for it, before it is written.
@@ -161,7 +163,7 @@ class Queue(Settling):
         """
         record = self.access.record()
         # An empty claim has no receipt, and messages that nobody received have none either: those it does not mean.
-        grant = self.access.store.held(record, receipt_id) if receipt_id else None
+        grant = self.access.store.held(record, receipt_id) if is_receipt(receipt_id) else None
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]))
 
     def peek(self, message_id: str) -> Message:
@@ -202,7 +204,9 @@ class Queue(Settling):
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
         """
-        return self.access.store.restore(self.access.record(), receipt_id, self.access.clock) if receipt_id else 0
+        if not is_receipt(receipt_id):
+            return 0
+        return self.access.store.restore(self.access.record(), receipt_id, self.access.clock)
 
     @overload
     def delete(self, receipt_handles: str) -> None: ...

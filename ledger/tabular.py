@@ -62,14 +62,14 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     return pa.table({name: _plain(table[name]) for name in table.column_names})
 
 
-def listed(field: str, value: Any) -> list[Any]:
+def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
     """`value` as a list. Raises InvalidParameterValue for whatever is neither a list nor a tuple of values: a single
     text, a mapping, a set (it has no order, and outcomes would), a generator, an array or a column."""
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
         fix = "Put one value into a list; list(...) makes one of a set, an array or a column."
         shown = value if isinstance(value, (str, bytes, int, float, type(None))) else type(value).__name__
-        raise InvalidParameterValue(field, shown, "Must be a list, a DataFrame or an Arrow table", fix)
+        raise InvalidParameterValue(field, shown, bound, fix)
     return list(value)
 
 

@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
 #: What entries call the fields, and what tables do.
 _NAMES = {field.sqs: field.name for field in GIVEN}
+_COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
 def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool = False) -> Entry:
@@ -68,11 +69,11 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
 
 
 def require_columns(names: Iterable[str]) -> None:
-    """Raises InvalidParameterValue for a table with a column that has an entry's name: it would mean nothing there, and
-    its delays or groups would be left out in silence."""
+    """Raises InvalidParameterValue for a table with a column that has an entry's name, or that of the column which the
+    field is stored in: it would mean nothing there, and its delays or groups would be left out in silence."""
     for name in names:
-        if name in _NAMES:
-            bound = f"A table has it in the column {_NAMES[name]}"
+        if name in _COLUMNS:
+            bound = f"A table has it in the column {_COLUMNS[name]}"
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 

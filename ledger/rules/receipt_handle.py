@@ -11,7 +11,7 @@ import secrets
 import zlib
 from typing import NamedTuple
 
-from ledger.errors import ReceiptHandleIsInvalid
+from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.rules.message_id import SEGMENT, SEQ_BOUND
 
 PATTERN = (
@@ -34,6 +34,13 @@ class ReceiptHandle(NamedTuple):
 def new_receipt_id() -> str:
     """V14: every receive gives a new receipt."""
     return secrets.token_hex(16)
+
+
+def is_receipt(receipt_id: object) -> bool:
+    """Whether there is a receipt: of an empty claim it is None. Raises InvalidParameterValue for what is no text."""
+    if receipt_id is not None and not isinstance(receipt_id, str):
+        raise InvalidParameterValue("receipt_id", receipt_id, "Must be a string", "Give a claim's receipt_id.")
+    return bool(receipt_id)
 
 
 def encode(handle: ReceiptHandle) -> str:

@@ -63,6 +63,7 @@ WRONG = {
     "a lock of 43201": (lambda q, h: q.lock("00000000-0000-8000-8000-000000000000", 43_201), InvalidParameterValue, f"{TIMEOUT}.*and 43200"),
     "an attribute that is none": (lambda q, h: q.set_attributes({"Color": "red"}), InvalidAttributeName, "Color.*Known ones: VisibilityTimeout"),
     "an attribute out of range": (lambda q, h: q.set_attributes({TIMEOUT: 43_201}), InvalidParameterValue, f"{TIMEOUT}.*0 to 43200"),
+    "a redrive of a number": (lambda q, h: q.redrive(where=5), InvalidParameterValue, "where.*SQL predicate or a list of message ids"),
     "a tag that is a number": (lambda q, h: q.set_tags({"team": 7}), InvalidParameterValue, "(?i)tag"),
 }  # fmt: skip
 
@@ -143,3 +144,12 @@ def test_half_a_character_is_refused_wherever_it_stands(queue, call):
     with pytest.raises(InvalidParameterValue, match=r"half a character|#xD800|#xDC00"):
         call(queue)
     assert queue.counts().stored == 0
+
+
+@pytest.mark.parametrize("receipt_id", [5, b"r", ["r"]])
+def test_what_is_no_text_is_no_receipt(make_queue, receipt_id):
+    queue = make_queue()
+    for verb in (queue.claim, queue.restore):
+        with pytest.raises(InvalidParameterValue, match=r"receipt_id.*claim's receipt_id"):
+            verb(receipt_id)
+    assert queue.restore(None) == 0 and not queue.claim("")

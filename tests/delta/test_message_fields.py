@@ -98,6 +98,9 @@ def test_an_entry_has_what_senders_give_and_a_table_none_of_their_names():
     for field in GIVEN:
         with pytest.raises(ValueError, match=rf"{field.sqs}.* in the column {field.name}\b"):
             require_columns([field.sqs])
+        if field.stored_as:
+            with pytest.raises(ValueError, match=field.name):
+                require_columns([field.stored_as])
 
 
 def test_a_dataframe_is_read_for_what_senders_give(ledger, spark):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
@@ -33,7 +33,7 @@ class Sent:
 
     count: int
     segments: tuple[str, ...]
-    _messages: DataFrame
+    _messages: DataFrame = field(repr=False)
 
     def ids(self) -> DataFrame:
         """A row per message: message_id (string), body (string)."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from ledger.clock import Clock
+from ledger.clock import Clock, milliseconds_of
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import intervals, redrive
 from ledger.rules.attribute_kinds import FENCED
@@ -197,7 +197,7 @@ def _record(
     # Queues of earlier releases do not have it; and it is not written where it says nothing, for these to read.
     shown = {"Receipts": FENCED, **dict(attributes)}
     expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
-    instants = _milliseconds(created_at), _milliseconds(modified_at)
+    instants = milliseconds_of(created_at), milliseconds_of(modified_at)
     return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, expired_before)
 
 
@@ -222,7 +222,3 @@ def _kept(record: QueueRecord) -> list[tuple[str, str]]:
     hidden = {EXPIRED_BEFORE: str(record.expired_before)} if record.expired_before >= 0 else {}
     shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}
     return list({**shown, **hidden}.items())
-
-
-def _milliseconds(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000)

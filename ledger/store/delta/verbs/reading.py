@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.clock import milliseconds_of
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
@@ -133,12 +133,8 @@ def _attributes(stored: Iterable[tuple[str, dict[str, Any]]] | None) -> dict[str
     return {name: Attribute(one["data_type"], one["string_value"], one["binary_value"]) for name, one in stored or ()}
 
 
-def _milliseconds(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000)
-
-
 def _as_it_is(stored: Any) -> Any:
     return stored
 
 
-_READ: dict[Kind, Callable[[Any], Any]] = {Kind.ATTRIBUTES: _attributes, Kind.INSTANT: _milliseconds}
+_READ: dict[Kind, Callable[[Any], Any]] = {Kind.ATTRIBUTES: _attributes, Kind.INSTANT: milliseconds_of}

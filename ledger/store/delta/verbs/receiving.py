@@ -42,7 +42,8 @@ class Receiver:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
 
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
-        """One MERGE over the chosen lanes. Also returns None when other receivers took everything meanwhile."""
+        """One MERGE over the chosen lanes. None for a request for which there was nothing, or others
+        took it meanwhile."""
         receipts = [new_receipt_id() for _ in requests]
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
         meeting = _meeting(queue, attempts)
