@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, QueueDoesNotExist
 from ledger.rules import staging
 from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
+from ledger.store.delta.dataframes import staging as dataframe_staging
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
@@ -122,6 +123,33 @@ def test_two_fifo_sends_at_once_send_each_message_once_and_in_order(root, spark,
     assert sorted(int(message.body) for message in messages) == list(range(90))
     assert len({message.sequence_number for message in messages}) == 90
     assert len(staged_folders(first.store).names()) == 2, "what lost is removed"
+
+
+def test_a_sender_that_stood_still_until_upkeep_gave_it_up_writes_anew_and_sends_once(root, spark, clock, monkeypatch):
+    """Before, what was not there any more was taken for a frame without rows: sent, said the answer."""
+    ledger, other = (Ledger.open(root, spark, "delta-rs", settings=SMALL, clock=clock) for _ in range(2))
+    queue, right, stood = ledger.create_queue("jobs"), dataframe_staging.staged_files, []
+
+    def stands_still():
+        stood.append(clock())
+        clock.advance(staging.ABANDONED + 1)
+        other.upkeep(vacuum=False)
+
+    def late(*arguments):
+        if len(stood) == 1:
+            stands_still()
+        return right(*arguments)
+
+    ledger.store.transactions.on_step = lambda step: step == "staging" and not stood and stands_still()
+    monkeypatch.setattr(dataframe_staging, "staged_files", late)
+    frame = spark.range(9).selectExpr("'bulk ' || id AS body")
+    assert queue.send(frame, attempt_id="one").count == 9
+    assert len(stood) == 2, "before Spark wrote, and when it had written"
+    assert bodies(queue) == [f"bulk {n}" for n in range(9)]
+    ledger.store.transactions.on_step = lambda step: step == "staging" and other.delete_queue("jobs")
+    with pytest.raises(QueueDoesNotExist):
+        queue.send(frame)
+    assert len(staged_folders(ledger.store).names()) == 1, "what was not published is removed"
 
 
 @pytest.mark.soak

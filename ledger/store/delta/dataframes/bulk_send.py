@@ -64,7 +64,7 @@ class BulkSender:
         key, tries = ids.new_send_key(), self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
-                if self._writer.write(self._by_task(queue, rows, key, clock()), None, losses):
+                if self._writer.write(self._by_task(queue, rows, key, clock()), None, losses, clock):
                     return self._sent(queue, key)
         raise tries.outlasted()
 
@@ -80,13 +80,14 @@ class BulkSender:
             with self._writer.turn(queue, losses):
                 before = sent_before(self._store.engine, attempt)
                 # Where another process was first this one commits nothing; what that one sent is looked at again.
-                if before or not count or self._write_once(queue, rows, clock(), attempt, losses):
+                if before or not count or self._write_once(queue, rows, clock, attempt, losses):
                     # Some of them may be finished and dropped by now.
                     return replace(self._sent(queue, before or attempt.key), count=count)
         raise tries.outlasted()
 
-    def _write_once(self, queue: QueueRecord, rows: DataFrame, at: int, attempt: Attempt, losses: int) -> bool:
-        return self._writer.write(self._by_task(queue, rows, attempt.key, at), attempt.transaction, losses)
+    def _write_once(self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt: Attempt, losses: int) -> bool:
+        placed = self._by_task(queue, rows, attempt.key, clock())
+        return self._writer.write(placed, attempt.transaction, losses, clock)
 
     def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int) -> Placed:
         tasks = max(1, min(self._spark.sparkContext.defaultParallelism, 4_096))
@@ -122,7 +123,7 @@ class BulkSender:
                 )
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("ordinal"), lanes)
                 ready = Placed(with_columns(placed, at, self._store.sender_id, number), queue, key, at, in_order=True)
-                if self._writer.write(ready, (fifo.sends(queue.id), count + 1), losses):
+                if self._writer.write(ready, (fifo.sends(queue.id), count + 1), losses, clock):
                     return self._sent(queue, key)
         raise attempts.outlasted()
 

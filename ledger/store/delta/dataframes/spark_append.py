@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules import message_id as ids
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes.bulk_rows import refusal
 from ledger.store.delta.dataframes.placed_rows import TOO_MANY_SEGMENTS, Placed, rows_of_a_file
+from ledger.store.delta.engines.log_gaps import is_gap
 
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.store import DeltaStore
+
+log = logging.getLogger("ledger.verbs")
 
 
 class SparkAppend:
@@ -29,8 +34,8 @@ class SparkAppend:
         turn: AbstractContextManager[None] = self._transactions.spark_turn("messages")
         return turn
 
-    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int) -> bool:
-        """One append; False when another send under the transaction was first."""
+    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
+        """One append; False when it lost: to another send under the transaction, or to a change of the table."""
         from ledger.store.delta.engines.spark_committing import CONFLICTS
 
         operation, since = secrets.token_hex(8), self._store.engine.version("messages")
@@ -47,11 +52,10 @@ class SparkAppend:
         try:
             writer.save(self._store.engine.place("messages"))
         except CONFLICTS:
-            # A blind append meets no other writer; one with a transaction may, and looks whether it landed.
-            if transaction is None:
-                raise
+            log.info("a send lost to another writer; whether it landed is looked for in the log")
         except Exception as error:
-            raise refused(error, placed.queue, self._store.settings) or error from None
+            if not is_gap(error):
+                raise refused(error, placed.queue, self._store.settings) or error from None
         return self._transactions.landed("messages", operation, since) is not None
 
 

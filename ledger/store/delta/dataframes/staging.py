@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue, QueueDoesNotExist, StorageFailed
 from ledger.rules import staging
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
@@ -45,15 +46,19 @@ class Staging:
         """A context in which a send may decide and write: alone only when it has lost to others too often."""
         return self._transactions.turn("messages", queue.id, losses) if self._is_alone(losses) else nullcontext()
 
-    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int) -> bool:
+    def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """Files, and one commit that names them; False when another send under the transaction was first, or the files
-        were given up meanwhile: then nothing was sent.
+        were given up meanwhile: then nothing was sent. Raises QueueDoesNotExist when the queue was deleted meanwhile.
 
         What was not published is removed, unless nobody can tell whether it was: that is left to upkeep.
         """
         folder, publisher, published = staging.new_folder(placed.at), None, False
         try:
             files = self._staged(placed, folder)
+            if self._is_given_up(folder, clock):
+                return False
+            self._require_written(folder, files)
+            self._require_queue(placed.queue)
             if files:
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", placed.queue.id, placed.at, [])
                 publisher = Publisher(self._store, self._engine, folder, files)
@@ -81,6 +86,25 @@ class Staging:
         except Exception as error:
             raise refused(error, placed.queue, self._store.settings) or error from None
         return staged_files(placed, folder, self._folders)
+
+    def _is_given_up(self, folder: str, clock: Clock) -> bool:
+        """Whether upkeep has given a folder up, or will. It says so before it removes anything: so where a file was
+        missing for that, it has said so by now. Files of that age a vacuum may remove, too."""
+        known = self._engine.transaction_version("messages", staging.application(folder))
+        return known is not None or staging.is_abandoned(folder, clock())
+
+    def _require_written(self, folder: str, files: list[StagedFile]) -> None:
+        """Raises StorageFailed where no file may mean that this process does not see what Spark wrote."""
+        if not files and self._folders.read(f"{folder}/_delta_log/{0:020d}.json") is None:
+            place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
+            raise StorageFailed(
+                place, "what Spark wrote there is not seen here (does a path mean another place?)", "send"
+            )
+
+    def _require_queue(self, queue: QueueRecord) -> None:
+        """Raises QueueDoesNotExist for a queue that was deleted, or made anew, while Spark wrote."""
+        if self._store.queue(queue.name).id != queue.id:
+            raise QueueDoesNotExist(queue.name, made_anew=True)
 
     def _turn_to_publish(self, placed: Placed, alone: bool, losses: int) -> AbstractContextManager[None]:
         if alone:

@@ -134,7 +134,7 @@ class DeltaRsEngine:
         with self._using(table) as loaded:
             require_next(transactions[0], loaded.transaction_version(transactions[0][0]))
             commit_nothing(loaded, properties(metadata, *transactions))
-            loaded.update_incremental()
+            without_gaps(loaded.update_incremental)
             return loaded.version()
 
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:

@@ -76,13 +76,14 @@ def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
         log.info("what bulk sends left behind can be listed by a process with Spark only")
         return 0
     for folder in folders.names():
-        # Given up in any case, if it is not published, before a vacuum could meet its files.
-        if staging.is_abandoned(folder, clock()) and _is_over(store, folder, clock()):
-            try:
-                removed += _remove(store, folders, folder)
-            except StorageFailed as error:
-                # A task of Spark's that nobody stopped may still write there.
-                log.warning("%s; it is left to the next upkeep", error)
+        if not staging.is_abandoned(folder, clock()):
+            continue
+        try:
+            # Given up in any case, if it is not published, before a vacuum could meet its files.
+            removed += _is_over(store, folder, clock()) and _remove(store, folders, folder)
+        except StorageFailed as error:
+            # A task of Spark's that nobody stopped may still write there.
+            log.warning("%s; it is left to the next upkeep", error)
     if removed:
         log.info("removed %d folders of bulk sends", removed)
     return removed
