@@ -68,8 +68,8 @@ class SimulatedEngine:
 
     @staticmethod
     def place(table: str) -> str:
-        """Where a table lies, for errors."""
-        return f"memory:{table}"
+        """Where a table lies: nowhere that can be listed."""
+        return f"memory://simulated/{table}"
 
     def create(self, table: str) -> None:
         self._at("create")
