@@ -59,14 +59,14 @@ class MoveTasks:
             if self._store.put_task(move_task.ended(task, TaskStatus.CANCELLED, self._clock())):
                 return task.moved
 
-    def run(self, handle: str, revision: int) -> None:
+    def run(self, handle: str, revision: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Carries a task on until it ends; `revision` is that of its last step here. While somebody else carries it
         on, after a stall here say, this one waits."""
         while (task := self._latest(handle)) is not None and task.is_running:
             if task.revision == revision or move_task.is_abandoned(task, self._clock()):
                 after = self.step(task)
                 revision = -1 if after is None else after.revision
-            time.sleep(TICK)
+            sleep(TICK)
 
     def step(self, task: MoveTask) -> MoveTask | None:
         """Moves what a running task may move now; returns the task after it, or None when somebody else takes this

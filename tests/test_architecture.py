@@ -1,24 +1,26 @@
-"""The shape of the code: imports point down, files stay small, and what needs no JVM starts none."""
+"""The shape of the code: imports point down, files stay small, and what is public says what it does."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
-import io
-import json
-import subprocess
-import sys
-import tokenize
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import ledger
+from tests.sources import (
+    CHECKOUT,
+    Import,
+    a_cycle,
+    all_imports,
+    code_lines,
+    imports_in,
+    privates_of_others,
+    python_files,
+    top,
+)
 
-CHECKOUT = Path(__file__).resolve().parents[1]
 #: Of code: see `code_lines`. Most files have about 100; none is divided for a number's sake.
 MOST_LINES = 250
 #: A module belongs to the layer with the longest name that it begins with. It may import what has a lower number, and
@@ -104,9 +106,6 @@ FORBIDDEN = {
     "ledger.runtime": ("deltalake", "pyarrow"),
     "ledger.bootstrap": ("pyspark", "delta", "deltalake", "pyarrow", "numpy", "pandas"),
 }
-#: Names with an underscore that libraries have and users need: named tuples', Spark's own JVM, argparse's type.
-NOT_PRIVATE = {"_replace", "_fields", "_asdict", "_jvm", "_jsparkSession", "_jdf", "_jsc", "_active_spark_context"}
-NOT_PRIVATE |= {"_SubParsersAction"}
 #: What tests of a part's own insides look at, or take out, by the module that they do it in.
 INSIDES = {
     "tests.test_architecture": {"_HOMES"},
@@ -119,69 +118,6 @@ INSIDES = {
     "tests.rules.test_attempts": {"_number"},
     "tests.simulation.broken": {"_finished", "_members", "_members_of"},
 }
-
-
-class Import(NamedTuple):
-    """That `importer` names the module `imported` in line `line`; `when`: module, function, or typing."""
-
-    importer: str
-    imported: str
-    line: int
-    when: str
-
-    def __str__(self) -> str:
-        return f"{self.importer}, line {self.line}, imports {self.imported}"
-
-
-def module_name(file: Path) -> str:
-    name = ".".join(file.relative_to(CHECKOUT).with_suffix("").parts)
-    return name.removesuffix(".__init__")
-
-
-def python_files(*folders: str) -> dict[str, Path]:
-    return {module_name(file): file for folder in folders for file in sorted((CHECKOUT / folder).rglob("*.py"))}
-
-
-def imports_in(name: str, source: str, modules: frozenset[str], *, is_package: bool = False) -> list[Import]:
-    """Every import of a module's source. `from a import b` is of a.b when that is one of `modules`, else of a."""
-    found: list[Import] = []
-
-    def visit(node: ast.AST, when: str) -> None:
-        if isinstance(node, ast.Import):
-            found.extend(Import(name, alias.name, node.lineno, when) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = name.split(".")[: len(name.split(".")) - node.level + is_package] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                found.append(Import(name, whole if whole in modules else base, node.lineno, when))
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for child in node.body:
-                visit(child, "typing")
-            for child in node.orelse:
-                visit(child, when)
-        else:
-            inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and when == "module"
-            for child in ast.iter_child_nodes(node):
-                visit(child, "function" if inside else when)
-
-    visit(ast.parse(source), "module")
-    return found
-
-
-@cache
-def all_imports() -> tuple[Import, ...]:
-    files = python_files("ledger", "jobs", "tests")
-    modules = frozenset(files)
-    return tuple(
-        each
-        for name, file in python_files("ledger", "jobs").items()
-        for each in imports_in(name, file.read_text(), modules, is_package=file.name == "__init__.py")
-    )
-
-
-def top(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def layer_of(module: str) -> float:
@@ -201,22 +137,6 @@ def points_up(each: Import) -> bool:
     if importer == RUNTIME:
         return imported not in (RUNTIME, layer_of("ledger.rules"), -1)
     return imported > importer
-
-
-def a_cycle(edges: dict[str, set[str]]) -> list[str]:
-    """Some cycle of the graph as a path, or nothing."""
-    done: set[str] = set()
-
-    def search(path: list[str]) -> list[str]:
-        for following in sorted(edges.get(path[-1], ())):
-            if following in path:
-                return [*path[path.index(following) :], following]
-            if following not in done and (cycle := search([*path, following])):
-                return cycle
-        done.add(path[-1])
-        return []
-
-    return next((cycle for start in sorted(edges) if start not in done and (cycle := search([start]))), [])
 
 
 @pytest.mark.parametrize("name", python_files("ledger"))
@@ -293,43 +213,10 @@ def test_what_is_private_to_a_module_is_used_in_it_alone(name):
     assert [f"line {line}: {text}" for line, used, text in found if used not in INSIDES.get(name, ())] == []
 
 
-def privates_of_others(source: str) -> list[tuple[int, str, str]]:
-    """(line, name, text) where a module uses `x._name`, x being neither self nor cls, and defines no `_name` itself."""
-    tree = ast.parse(source)
-    own, used = set(NOT_PRIVATE), []
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            own.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if is_own and isinstance(node.ctx, ast.Store):
-                own.add(node.attr)
-            elif not is_own and node.attr.startswith("_") and not node.attr.startswith("__"):
-                used.append((node.lineno, node.attr, ast.unparse(node)))
-    return [one for one in used if one[1] not in own]
-
-
 @pytest.mark.parametrize("name", python_files("ledger", "jobs"))
 def test_no_file_is_longer_than_it_should_be(name):
     lines = code_lines(python_files(top(name))[name].read_text())
     assert lines < MOST_LINES, f"{name} has {lines} lines of code: which of its jobs is another one's?"
-
-
-def code_lines(source: str) -> int:
-    """How many lines of a module's source are code: no docstring, no comment, not empty, and no stub of an overload."""
-    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in nothing:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.difference_update(range(node.lineno, node.end_lineno + 1))
-        elif isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list):
-            lines.difference_update(range(node.decorator_list[0].lineno, node.end_lineno + 1))
-    return len(lines)
 
 
 @pytest.mark.parametrize("name", ledger.__all__)
@@ -347,65 +234,6 @@ def test_the_public_names_are_those_that_the_package_knows_a_home_for():
     assert set(ledger.__all__) == set(ledger._HOMES)
     for name, home in ledger._HOMES.items():
         assert getattr(importlib.import_module(home), name) is getattr(ledger, name)
-
-
-# These three run in processes of their own: this one has everything imported already.
-
-USES_A_LEDGER = """
-import json, subprocess, sys, time
-
-started = []
-class Watched(subprocess.Popen):
-    def __init__(self, arguments, *more, **named):
-        started.append(str(arguments))
-        super().__init__(arguments, *more, **named)
-subprocess.Popen = Watched
-
-from ledger import Ledger
-queue = Ledger.open(sys.argv[1]).create_queue("q")
-queue.send(["a", "b"])
-claim = queue.receive(2)
-[message.body for message in claim]
-with claim.heartbeat():
-    claim.extend(60)
-claim.settle(delete=[claim.messages()[0].receipt_handle])
-claim.release()
-Ledger.open(sys.argv[1]).upkeep()
-print(json.dumps({"modules": sorted(sys.modules), "started": started}))
-"""
-
-
-def answer_of(code: str, *arguments: str) -> dict:
-    run = subprocess.run([sys.executable, "-c", code, *arguments], cwd=CHECKOUT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-2_000:]
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-def test_a_ledger_on_delta_rs_imports_no_pyspark_and_starts_no_process(tmp_path):
-    answer = answer_of(USES_A_LEDGER, str(tmp_path / "ledger"))
-    assert "deltalake" in answer["modules"], "it did use Delta tables"
-    assert [name for name in answer["modules"] if top(name) in ("pyspark", "py4j", "delta")] == []
-    assert answer["started"] == []
-
-
-def test_importing_the_package_imports_none_of_its_parts_and_no_library():
-    new = "sorted(set(sys.modules) - before)"
-    imported = answer_of(f"import json, sys; before = set(sys.modules); import ledger; print(json.dumps({new}))")
-    assert [name for name in imported if name.startswith("ledger")] == ["ledger"]
-    assert not {top(name) for name in imported} & {"pyspark", "deltalake", "pyarrow", "numpy", "pandas"}
-
-
-def test_imports_are_quick():
-    """Processor time, which a busy machine does not stretch much: the package in itself, and the rules."""
-    code = """
-import json, time
-start = time.process_time(); import ledger; package = time.process_time() - start
-import ledger.rules.attributes, ledger.rules.visibility, ledger.rules.receipt_handle, ledger.settings
-print(json.dumps({"package": package, "rules": time.process_time() - start}))
-"""
-    answers = [answer_of(code) for _ in range(3)]
-    assert min(answer["package"] for answer in answers) < 0.1
-    assert min(answer["rules"] for answer in answers) < 0.3
 
 
 # The checks above can fail: here they meet what they are there to find.

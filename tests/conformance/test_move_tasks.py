@@ -110,9 +110,7 @@ def test_d2_what_was_moved_counts_although_the_task_was_cancelled_meanwhile(queu
     assert dead.list_message_move_tasks()[0].status == "CANCELLED" and dead.counts().visible == 1
 
 
-def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(
-    queue, dead, clock, by_hand, ledger, monkeypatch
-):
+def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(queue, dead, clock, by_hand, ledger):
     queue.send([f"{n}" for n in range(200)])
     queue.receive(None).release()
     queue.receive(None)
@@ -128,8 +126,7 @@ def test_d2_a_stalled_runner_lets_another_one_carry_on_and_goes_on_after_it(
         if len(waits) == 3:
             dead.cancel_message_move_task(handle)
 
-    monkeypatch.setattr("ledger.move_tasks.time.sleep", tick)
-    run(tasks, task.task, task.revision)
+    run(tasks, task.task, task.revision, tick)
     assert waits == [62, 62, 124], "it waited while the other's step was fresh, and took the next when it was not"
 
 

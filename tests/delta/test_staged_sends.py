@@ -26,13 +26,13 @@ class Staged:
         known = {"ordinal": 0, "sent_at": clock() * 1_000, "available_at": clock() * 1_000}
         rows = [{**known, "seq": seq, "body": f"staged {seq}"} for seq in range(ROWS)]
         schema = pa.schema([ORDINAL, *IN_FILES])
-        place = self.store.engine.stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [])
+        place = self.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [])
         write_deltalake(place, pa.Table.from_pylist(rows, schema), mode="append")
         self.files = staged_files(placed, self.folder, self.folders)
         self.metadata = self.store.transactions.metadata(placed.key, "send", placed.queue.id, placed.at, [])
 
     def publish(self, transaction=None):
-        publisher = Publisher(self.store, self.store.engine, self.folder, self.files)
+        publisher = Publisher(self.store.transactions, self.store.engine.publishing(), self.folder, self.files)
         turn = partial(self.store.transactions.turn, "messages", None)
         return publisher.publish(self.metadata, transaction, turn, self.store.transactions.attempts("send"))
 

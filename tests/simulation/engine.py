@@ -223,6 +223,9 @@ class SimulatedEngine:
     def arrow_outputs(self) -> SimulatedEngine:
         return self
 
+    def publishing(self) -> None:
+        return None
+
     def create_output(self, location: str, schema: pa.Schema) -> None:
         """Makes such a table, empty, if there is none."""
         self._at("create_output")

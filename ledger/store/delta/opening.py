@@ -6,7 +6,6 @@ import getpass
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from ledger.store.delta.commit.storage_clock import StorageClock, probe
 from ledger.store.delta.commit.storage_safety import require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
-from ledger.store.delta.model.formats import require_readable
+from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -78,20 +77,12 @@ def open_tables(
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local:
         locks = _locks(root, folder.parent / "_locks")
-        clocks.check()
-        for name in TABLES:
-            # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and
-            # whoever waits to have a table alone holds up everybody else.
-            with nullcontext() if chosen.exists(name) else locks[name].exclusive():
-                _make(chosen, name)
-    else:
-        clocks.check()
-        for name in TABLES:
-            _make(chosen, name)
+    clocks.check()
+    older = [name for name in TABLES if _make(chosen, name, locks[name])]
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
-    migrate(chosen, transactions, clock)
+    migrate(chosen, transactions, older, clock)
     store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations), sender_id)
     return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
 
@@ -119,10 +110,16 @@ def _require_tables(root: str, engine: Engine, folder: Path | None) -> None:
     raise LedgerDoesNotExist(root, "the folder holds other things" if any(folder.iterdir()) else "the folder is empty")
 
 
-def _make(engine: Engine, table: str) -> None:
-    """Makes a table if there is none. Raises LedgerTooNew."""
-    engine.create(table)
-    require_readable(TABLES[table], engine.layout(table))
+def _make(engine: Engine, table: str, lock: Any) -> bool:
+    """Makes a table if there is none; returns whether it is of an older format. Raises LedgerTooNew."""
+    # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
+    # waits to have a table alone holds up everybody else.
+    if not engine.exists(table):
+        with lock.exclusive():
+            engine.create(table)
+    layout = engine.layout(table)
+    require_readable(TABLES[table], layout)
+    return is_older(TABLES[table], layout)
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:

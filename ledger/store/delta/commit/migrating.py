@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 from functools import partial
 
 from ledger.clock import Clock
@@ -16,14 +17,14 @@ from ledger.store.delta.model.tables import TABLES
 log = logging.getLogger("ledger.opening")
 
 
-def migrate(engine: Engine, transactions: Transactions, clock: Clock) -> None:
-    """Gives each table of an older format the properties of this release's, its number among them: one commit a table,
+def migrate(engine: Engine, transactions: Transactions, older: Sequence[str], clock: Clock) -> None:
+    """Gives the `older` tables the properties of this release's format, its number among them: one commit a table,
     whoever else opens the ledger at the same time. What others commit meanwhile meets a conflict, and is tried again.
 
     A table that cannot be written to stays as it is, with a warning: this release works with every format so far. One
     that adds a column has to add it in a commit before this one, which says that all is done.
     """
-    for table in TABLES:
+    for table in older:
         try:
             _migrate(engine, transactions, table, clock)
         except StorageFailed as error:

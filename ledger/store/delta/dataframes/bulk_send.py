@@ -47,8 +47,8 @@ class BulkSender:
 
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._path = spark, store, locations["messages"]
-        publishes = hasattr(store.engine, "publish")
-        self._writer: Staging | SparkAppend = Staging(store) if publishes else SparkAppend(store)
+        engine = store.engine.publishing()
+        self._writer: Staging | SparkAppend = SparkAppend(store) if engine is None else Staging(store, engine)
 
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules import message_id as ids
 from ledger.rules.message_attributes import SENDER
 from ledger.rules.message_fields import STORED
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes import columns
+from ledger.store.delta.dataframes.bulk_rows import refusal
 from ledger.store.delta.model.tables import MESSAGES, TABLES
 
 if TYPE_CHECKING:
@@ -83,6 +85,18 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
         .withColumn("ordinal", F.when(ordinal < ids.ORDINAL_BOUND, ordinal).otherwise(too_many))
         .withColumn("seq", row % F.lit(per_segment))
     )
+
+
+def refused(error: Exception, queue: QueueRecord, settings: Settings) -> LedgerError | None:
+    """What a failed send was refused for; None when it failed otherwise."""
+    if TOO_MANY_SEGMENTS in str(error):
+        return InvalidParameterValue(
+            "messages_per_segment",
+            settings.messages_per_segment,
+            f"The send would have more than {ids.ORDINAL_BOUND} segments",
+            "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
+        )
+    return refusal(error, queue.attributes)
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:

@@ -9,12 +9,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
-from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.rules import message_id as ids
-from ledger.settings import Settings
 from ledger.store import QueueRecord
-from ledger.store.delta.dataframes.bulk_rows import refusal
-from ledger.store.delta.dataframes.placed_rows import TOO_MANY_SEGMENTS, Placed, rows_of_a_file
+from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
 from ledger.store.delta.engines.log_gaps import is_gap
 
 if TYPE_CHECKING:
@@ -57,15 +53,3 @@ class SparkAppend:
             if not is_gap(error):
                 raise refused(error, placed.queue, self._store.settings) or error from None
         return self._transactions.landed("messages", operation, since) is not None
-
-
-def refused(error: Exception, queue: QueueRecord, settings: Settings) -> LedgerError | None:
-    """What a failed send was refused for; None when it failed otherwise."""
-    if TOO_MANY_SEGMENTS in str(error):
-        return InvalidParameterValue(
-            "messages_per_segment",
-            settings.messages_per_segment,
-            f"The send would have more than {ids.ORDINAL_BOUND} segments",
-            "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
-        )
-    return refusal(error, queue.attributes)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.errors import InvalidParameterValue, QueueDoesNotExist, StorageFailed
+from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
-from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, rows_of_a_file
-from ledger.store.delta.dataframes.spark_append import refused
-from ledger.store.delta.engines.publishing import StagedFile
-from ledger.store.delta.verbs.staged_sends import Publisher, settle, staged_folders
+from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
+from ledger.store.delta.engines.protocol import Publishing, StagedFile
+from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 
 if TYPE_CHECKING:
     from ledger.store.delta.verbs.store import DeltaStore
@@ -33,10 +32,8 @@ ORDINAL = pa.field("ordinal", pa.int64())
 class Staging:
     """Writes rows with Spark, beside everybody else, and has them published."""
 
-    def __init__(self, store: DeltaStore) -> None:
-        self._store, self._transactions = store, store.transactions
-        #: More than the protocol says: an engine that publishes.
-        self._engine: Any = store.engine
+    def __init__(self, store: DeltaStore, engine: Publishing) -> None:
+        self._store, self._transactions, self._engine = store, store.transactions, engine
         folders = staged_folders(store)
         assert folders is not None
         self._folders: Folders = folders
@@ -58,10 +55,11 @@ class Staging:
             if self._is_given_up(folder, clock):
                 return False
             self._require_written(folder, files)
-            self._require_queue(placed.queue)
+            # It may have been deleted, or made anew, while Spark wrote.
+            self._store.require_queue(placed.queue)
             if files:
                 metadata = self._transactions.metadata(secrets.token_hex(8), "send", placed.queue.id, placed.at, [])
-                publisher = Publisher(self._store, self._engine, folder, files)
+                publisher = Publisher(self._transactions, self._engine, folder, files)
                 turn = partial(self._turn_to_publish, placed, self._is_alone(losses))
                 published = publisher.publish(metadata, transaction, turn, self._transactions.attempts("send"))
             return published or not files
@@ -73,7 +71,7 @@ class Staging:
                     self._folders.remove(folder)
 
     def _staged(self, placed: Placed, folder: str) -> list[StagedFile]:
-        """Writes the rows; answers the files. Rows that are sorted by their segments anyway are parted by Spark. To
+        """Writes the rows; returns the files. Rows that are sorted by their segments anyway are parted by Spark. To
         sort others for that would take longer than all the rest: those of a task fill one file after the other."""
         partitions = [ORDINAL.name] if placed.in_order else []
         place = self._engine.stage(
@@ -90,8 +88,7 @@ class Staging:
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
         """Whether upkeep has given a folder up, or will. It says so before it removes anything: so where a file was
         missing for that, it has said so by now. Files of that age a vacuum may remove, too."""
-        known = self._engine.transaction_version("messages", staging.application(folder))
-        return known is not None or staging.is_abandoned(folder, clock())
+        return end_of(self._engine, folder) is not None or staging.is_abandoned(folder, clock())
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
         """Raises StorageFailed where no file may mean that this process does not see what Spark wrote."""
@@ -100,11 +97,6 @@ class Staging:
             raise StorageFailed(
                 place, "what Spark wrote there is not seen here (does a path mean another place?)", "send"
             )
-
-    def _require_queue(self, queue: QueueRecord) -> None:
-        """Raises QueueDoesNotExist for a queue that was deleted, or made anew, while Spark wrote."""
-        if self._store.queue(queue.name).id != queue.id:
-            raise QueueDoesNotExist(queue.name, made_anew=True)
 
     def _turn_to_publish(self, placed: Placed, alone: bool, losses: int) -> AbstractContextManager[None]:
         if alone:

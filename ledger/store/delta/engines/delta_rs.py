@@ -29,20 +29,22 @@ from ledger.store.delta.engines.protocol import (
     Commit,
     Conflict,
     OutputLog,
+    Publishing,
     Snapshot,
+    StagedFile,
     Where,
     require_next,
     require_unset,
     unreadable,
 )
 from ledger.store.delta.engines.pruning import filters, rows_in
-from ledger.store.delta.engines.publishing import StagedFile, create_staging, publish, require_plain
+from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES
 
 
-@names_failures(DeltaError)
+@names_failures(DeltaError, also=("stage", "publish"))
 class DeltaRsEngine:
     """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
@@ -137,8 +139,10 @@ class DeltaRsEngine:
             without_gaps(loaded.update_incremental)
             return loaded.version()
 
+    def publishing(self) -> Publishing:
+        return self
+
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:
-        """Makes a table for the files of one send, in a folder of a table's; answers where."""
         location = f"{self._locations[table]}/{folder}"
         with self._using(table) as loaded:
             require_plain(loaded)
@@ -152,13 +156,12 @@ class DeltaRsEngine:
         metadata: Mapping[str, Any],
         *transactions: tuple[str, int] | None,
     ) -> int:
-        """One commit that adds files which lie below a table already; for transactions see `append`."""
         with self._using(table) as loaded:
             for transaction in transactions:
                 require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             with conflicts():
                 publish(loaded, files, TABLES[table].partitions, **committing(metadata, *transactions))
-            loaded.update_incremental()
+            without_gaps(loaded.update_incremental)
             return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:

@@ -123,6 +123,17 @@ class Commit:
     metadata: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class StagedFile:
+    """A data file below a table's root, as Delta's log tells of it: `path` relative to the root and URL-encoded."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str]
+    modified_at: int
+    statistics: Mapping[str, Any]
+
+
 class Tables(Protocol):
     """The ledger's own tables: what is in them as of a version, and commits to them. They go by name."""
 
@@ -163,6 +174,23 @@ class Tables(Protocol):
 
     def transaction_version(self, table: str, application: str) -> int | None:
         """The newest version committed under an application id."""
+
+
+class Publishing(Tables, Protocol):
+    """What an engine has that commits files where others have written them, below one of the ledger's tables."""
+
+    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:
+        """Makes a table for the files of one send, in a folder of a table's; returns where it lies."""
+
+    def publish(
+        self,
+        table: str,
+        files: Sequence[StagedFile],
+        metadata: Mapping[str, Any],
+        *transactions: tuple[str, int] | None,
+    ) -> int:
+        """One commit that adds files which lie below a table already; returns its version. Raises Conflict where any of
+        the transactions may not be committed next, see `append`."""
 
 
 class MessageFiles(Protocol):
@@ -206,6 +234,9 @@ class ForeignTables(Protocol):
 class Engine(Tables, MessageFiles, ForeignTables, Protocol):
     """An engine: all that it does for a store, and what is done to a table as a whole."""
 
+    def publishing(self) -> Publishing | None:
+        """What publishes files; None where Spark has to commit what it writes."""
+
     def create(self, table: str) -> None:
         """Makes the table if it does not exist yet."""
 
@@ -213,7 +244,7 @@ class Engine(Tables, MessageFiles, ForeignTables, Protocol):
         """What the table says of itself."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Sets properties of the table in one commit; answers its version. Raises Conflict when another writer has set
+        """Sets properties of the table in one commit; returns its version. Raises Conflict when another writer has set
         them, or sets some at the same time."""
 
     def exists(self, table: str) -> bool:

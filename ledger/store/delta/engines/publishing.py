@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,21 +11,11 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from ledger.errors import StorageFailed
+from ledger.store.delta.engines.protocol import StagedFile
 from ledger.store.delta.model.tables import TABLES
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A data file below a table's root, as Delta's log tells of it: `path` relative to the root and URL-encoded."""
-
-    path: str
-    size: int
-    partition: Mapping[str, str]
-    modified_at: int
-    statistics: Mapping[str, Any]
 
 
 def create_staging(location: str, schema: pa.Schema, partitions: Sequence[str], options: Any) -> None:

@@ -204,6 +204,9 @@ class SparkEngine:
     def arrow_outputs(self) -> None:
         return None
 
+    def publishing(self) -> None:
+        return None
+
     def fence_output(self, location: str, application: str, version: int) -> None:
         # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
         # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,8 +22,6 @@ METHODS = (
     "history",
     *("transaction_version", "compact", "vacuum"),
 )
-#: And what not every engine has.
-ONLY_SOME = ("stage", "publish")
 
 
 @contextlib.contextmanager
@@ -40,11 +38,12 @@ def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
         raise
 
 
-def names_failures(*kinds: type[Exception]) -> Callable[[Kind], Kind]:
-    """Makes an engine's METHODS raise StorageFailed; its `place(table)` says where a table lies."""
+def names_failures(*kinds: type[Exception], also: Sequence[str] = ()) -> Callable[[Kind], Kind]:
+    """Makes an engine's METHODS, and what it has `also`, raise StorageFailed; its `place(table)` says where a table
+    lies."""
 
     def decorate(engine: Kind) -> Kind:
-        for name in (*METHODS, *(name for name in ONLY_SOME if hasattr(engine, name))):
+        for name in (*METHODS, *also):
             setattr(engine, name, _naming(getattr(engine, name), kinds))
         return engine
 

@@ -75,7 +75,7 @@ class Queues:
             return one.name in known and known[one.name].id == one.id
 
         if not is_there(queue):
-            raise QueueDoesNotExist(queue.name, known)
+            raise QueueDoesNotExist(queue.name, known, made_anew=queue.name in known)
         return version, all(map(is_there, others))
 
     def all(self) -> list[QueueRecord]:

@@ -13,11 +13,12 @@ from ledger.errors import StorageFailed
 from ledger.rules import staging
 from ledger.store.delta.commit.folders import Folders, folders_below
 from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.publishing import StagedFile
+    from ledger.store.delta.engines.protocol import Publishing, StagedFile, Tables
 
 log = logging.getLogger("ledger.upkeep")
 
@@ -27,11 +28,18 @@ def staged_folders(store: DeltaStore) -> Folders | None:
     return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark)
 
 
+def end_of(tables: Tables, folder: str) -> int | None:
+    """Whether a folder was PUBLISHED, or given up (FENCED), see rules.staging; None when neither has happened yet."""
+    return tables.transaction_version("messages", staging.application(folder))
+
+
 class Publisher:
     """Publishes what one try of a send has staged."""
 
-    def __init__(self, store: DeltaStore, engine: Any, folder: str, files: Sequence[StagedFile]) -> None:
-        self._transactions, self._engine, self._folder, self._files = store.transactions, engine, folder, files
+    def __init__(
+        self, transactions: Transactions, engine: Publishing, folder: str, files: Sequence[StagedFile]
+    ) -> None:
+        self._transactions, self._engine, self._folder, self._files = transactions, engine, folder, files
         #: Whether a commit was begun that nobody knows the end of.
         self.undecided = False
 
@@ -55,22 +63,18 @@ class Publisher:
                 if version is not None:
                     self._transactions.step("committed")
                     return True
-                ended = self._committed(own)
-                if ended is not None or not (transaction is None or self._may_be_next(transaction)):
+                ended = end_of(self._engine, self._folder)
+                if ended is not None or not (transaction is None or self._may_be_next(*transaction)):
                     return ended == staging.PUBLISHED
         raise attempts.outlasted()
 
-    def _may_be_next(self, transaction: tuple[str, int]) -> bool:
-        return self._committed(transaction) in (None, transaction[1] - 1)
-
-    def _committed(self, transaction: tuple[str, int]) -> int | None:
-        found: int | None = self._engine.transaction_version("messages", transaction[0])
-        return found
+    def _may_be_next(self, application: str, version: int) -> bool:
+        return self._engine.transaction_version("messages", application) in (None, version - 1)
 
 
 def remove_abandoned(store: DeltaStore, clock: Clock) -> int:
     """Removes what was staged and never published, once nobody can publish it any more, and what is left of folders
-    that were published, when nothing in them is needed; answers how many folders that were. Others are not touched."""
+    that were published, when nothing in them is needed; returns how many folders that were. Others are not touched."""
     folders, removed = staged_folders(store), 0
     if folders is None:
         log.info("what bulk sends left behind can be listed by a process with Spark only")
@@ -97,20 +101,19 @@ def settle(folders: Folders, folder: str) -> None:
 
 def _is_over(store: DeltaStore, folder: str, now: int) -> bool:
     """Whether a folder was published, or is given up, which is committed now; False when its sender was first."""
-    application = staging.application(folder)
-    if store.engine.transaction_version("messages", application) is None:
+    if end_of(store.engine, folder) is None:
         metadata = store.transactions.metadata("", "upkeep", "", now, [])
         try:
             with store.transactions.turn("messages"):
-                store.engine.mark("messages", metadata, (application, staging.FENCED))
+                store.engine.mark("messages", metadata, (staging.application(folder), staging.FENCED))
         except Conflict:
             return False
     return True
 
 
 def _remove(store: DeltaStore, folders: Folders, folder: str) -> bool:
-    """Removes what a folder that is over needs no more; answers whether that was all."""
-    if store.engine.transaction_version("messages", staging.application(folder)) != staging.FENCED:
+    """Removes what a folder that is over needs no more; returns whether that was all."""
+    if end_of(store.engine, folder) != staging.FENCED:
         settle(folders, folder)
         if folders.has_files(folder):
             return False

@@ -66,6 +66,7 @@ class DeltaStore:
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
+        self.require_queue = queues.require
         self.send = Sender(opened, sender_id).send
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
