@@ -1,0 +1,99 @@
+"""An S3 server on loopback for tests: moto's, in a process of its own, as delta-rs keeps Python's threads waiting.
+
+Its writes are serialised, so a conditional put is one; every request is written down in the order of arrival.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+BUCKET = "bucket"
+
+
+class Request(NamedTuple):
+    """One request as the server saw it."""
+
+    method: str
+    path: str
+    query: str
+
+
+class S3Server:
+    """What a test has of the server: where it is, how to get in, and what was asked of it."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self.url, self._log = f"http://127.0.0.1:{port}", log
+        #: As delta-rs's users write them.
+        self.options = {
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "test",
+            "aws_region": "us-east-1",
+            "aws_endpoint": self.url,
+            "aws_allow_http": "true",
+        }
+
+    def root(self, name: str) -> str:
+        """A place for a ledger of this name."""
+        return f"s3://{BUCKET}/{name}"
+
+    def requests(self) -> list[Request]:
+        """All requests so far."""
+        return [Request(*line.split("\t")) for line in self._log.read_text().splitlines()]
+
+
+@contextlib.contextmanager
+def s3_server(delay: float = 0.0) -> Iterator[S3Server]:
+    """Runs a server with an empty bucket; each request takes `delay` seconds more."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "requests")
+        log.touch()
+        # Nothing asks for credentials elsewhere: no request leaves this machine.
+        environment = {**os.environ, "AWS_EC2_METADATA_DISABLED": "true"}
+        server = subprocess.Popen(
+            [sys.executable, __file__, str(log), str(delay)], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        try:
+            assert server.stdout is not None
+            found = S3Server(int(server.stdout.readline()), log)
+            urllib.request.urlopen(urllib.request.Request(f"{found.url}/{BUCKET}", method="PUT")).close()
+            yield found
+        finally:
+            server.kill()
+            server.wait()
+
+
+def serve(log: Path, delay: float) -> None:
+    """Serves until it is killed; prints its port first."""
+    import logging
+
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    WSGIRequestHandler.protocol_version = "HTTP/1.1"
+    backend, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+    def application(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        time.sleep(delay)
+        with one_at_a_time, log.open("a") as file:
+            file.write("\t".join(environment[name] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")) + "\n")
+            answer: Iterable[bytes] = backend(environment, start)
+            return answer
+
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    print(server.port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), float(sys.argv[2]))
