@@ -1,7 +1,9 @@
 """Which kinds of storage keep Delta's commits apart, by the scheme of a URI."""
 
 #: Commits are atomic between machines, for Spark and for delta-rs alike.
-SAFE_FOR_BOTH = ("abfs", "abfss", "gs", "az", "adl")
+AZURE = ("abfs", "abfss", "az", "adl")
+GCS = ("gs",)
+SAFE_FOR_BOTH = (*AZURE, *GCS)
 #: Safe for Spark; delta-rs does not know them.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
 #: Two drivers lose each other's commits, unless they share a log store that orders them.

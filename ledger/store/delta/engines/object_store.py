@@ -1,0 +1,166 @@
+"""What lies on an object store beside the tables: small files, folders, and the storage's own time.
+
+Through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with; unlike delta-rs's,
+its calls let other threads run. An object store has no folders: one is there as long as a file's name begins with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from ledger.errors import InvalidParameterValue
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.location import recorded
+from ledger.rules.storage import AZURE, GCS, S3
+from ledger.store.delta.engines.aws_credentials import credential_provider
+from ledger.store.delta.model.failures import naming
+
+#: The schemes that it works for, and obstore's class for each.
+STORES: dict[str, Any] = {
+    **dict.fromkeys(S3, S3Store),
+    **dict.fromkeys(AZURE, AzureStore),
+    **dict.fromkeys(GCS, GCSStore),
+}
+#: What delta-rs lets stand before the name of an option, or leaves out.
+PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
+#: Options about HTTP, which obstore takes apart from the others.
+CLIENT = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
+    *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
+    *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
+    *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
+)
+#: Two names of one option, of which obstore takes one at a time.
+ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+#: How the storages say that the bucket or container is missing, where obstore says that the file is.
+NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
+#: In durations, in seconds.
+UNITS = {
+    **dict.fromkeys(("ms", "msec"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+}
+
+
+class ObjectStore:
+    """The files below one place of an object store, by their paths from there. Threads may share it.
+
+    `options` are delta-rs's storage_options, over what the environment says. Every method raises StorageFailed, and
+    InvalidParameterValue for an option with a value that is none.
+    """
+
+    def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
+        self.place, self._options = location, dict(options or {})
+
+    def get(self, path: str) -> bytes | None:
+        """What is in a file; None: there is none."""
+        with self._naming():
+            try:
+                return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError as error:
+                if any(words in str(error) for words in NO_BUCKET):
+                    raise
+                return None
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Writes a file where there is none; False, and nothing, where there is one. Of two at once one is True.
+
+        An answer that is lost makes it False, too: what is there may be of this very call.
+        """
+        with self._naming():
+            try:
+                obstore.put(self._store, path, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names of the folders in a folder, sorted."""
+        with self._naming():
+            found = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def paths(self, folder: str = "") -> Iterator[str]:
+        """The paths of all files in a folder, at any depth."""
+        with self._naming():
+            for some in obstore.list(self._store, folder or None):
+                yield from (one["path"] for one in some)
+
+    def remove(self, folder: str) -> None:
+        """Removes all files in a folder, at any depth."""
+        paths = list(self.paths(folder))
+        with self._naming():
+            try:
+                obstore.delete(self._store, paths)
+            except FileNotFoundError:
+                # Somebody else is at it: what is left is left to them.
+                return
+
+    def written_at(self, path: str) -> int:
+        """When a file was written by the storage's own clock, in milliseconds; many storages tell whole seconds."""
+        with self._naming():
+            return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
+
+    @cached_property
+    def _store(self) -> Any:
+        kind = STORES[recorded(self.place).scheme]
+        config, client, retries = parted(self._options)
+        provider = credential_provider(config) if kind is S3Store else None
+        more = {} if provider is None else {"credential_provider": provider}
+        while True:
+            try:
+                return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
+            except UnknownConfigurationKeyError as error:
+                # Of delta-rs's own options (a lock's, say) obstore knows nothing.
+                unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
+                if unknown is None or unknown[1] not in config:
+                    raise
+                del config[unknown[1]]
+
+    def _naming(self) -> Any:
+        return naming(self.place, BaseError)
+
+
+def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
+    """delta-rs's storage_options as obstore takes them: those of the storage, those of HTTP, and those of retries."""
+    config, client, retries, backoff = {}, {}, {}, {}
+    for given, value in options.items():
+        name = given.lower()
+        name = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+        if name in CLIENT:
+            client[name] = value
+        elif name == "max_retries":
+            retries[name] = _number(given, value, int)
+        elif name == "retry_timeout":
+            retries[name] = timedelta(seconds=_seconds(given, value))
+        elif name == "backoff_config.base":
+            backoff["base"] = _number(given, value, float)
+        elif name.startswith("backoff_config."):
+            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(given, value))
+        else:
+            config[ALIASES.get(name, name)] = value
+    return config, client, {**retries, **({"backoff": backoff} if backoff else {})}
+
+
+def _number(name: str, value: str, kind: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidParameterValue("storage_options", f"{name}={value}", "Must be a number", "Such as 10.") from None
+
+
+def _seconds(name: str, value: str) -> float:
+    parts = re.findall(r"(\d+)\s*([a-z]+)", value)
+    if not parts or any(unit not in UNITS for _, unit in parts) or re.sub(r"(\d+)\s*([a-z]+)", "", value).strip():
+        raise InvalidParameterValue(
+            "storage_options", f"{name}={value}", "Must be a duration with its unit", "Such as 30s or 1m 30s."
+        )
+    return sum(int(number) * UNITS[unit] for number, unit in parts)
