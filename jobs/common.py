@@ -92,8 +92,9 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
     session = None
     if spark or options.engine == "spark" or root.startswith(SCHEMA_PREFIX):
         from ledger.runtime.session import spark_session
+        from ledger.runtime.storage import is_s3
 
-        session = spark_session(f"ledger {Path(sys.argv[0]).stem}")
+        session = spark_session(f"ledger {Path(sys.argv[0]).stem}", s3=is_s3(root))
     owner = getattr(options, "owner", None)
     try:
         return Ledger.open(root, session, options.engine, create=make, settings=settings, owner=owner)

@@ -32,7 +32,7 @@ def _add_doctor(commands: Commands) -> None:
     command = commands.add_parser("doctor", help="check this machine, and the storage of a ledger")
     command.add_argument("root", nargs="?", metavar="ROOT", help="the ledger's path or URL")
     command.add_argument("--one-driver", action="store_true", help="never more than one Spark driver writes to ROOT")
-    command.add_argument("--fetch", action="store_true", help="fetch the Delta Lake jars now if they are missing")
+    command.add_argument("--fetch", action="store_true", help="fetch Spark's jars for ROOT now if they are missing")
     command.set_defaults(run=_doctor)
 
 
@@ -40,7 +40,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
     from ledger.runtime.checks import examine
 
     if chosen.fetch:
-        _fetch()
+        _fetch(chosen.root)
     failed = False
     for finding in examine(chosen.root, one_driver=chosen.one_driver):
         print(finding, flush=True)
@@ -48,12 +48,15 @@ def _doctor(chosen: argparse.Namespace) -> int:
     return int(failed)
 
 
-def _fetch() -> None:
+def _fetch(root: str | None) -> None:
     from ledger.runtime.cache import RuntimeSetupError
-    from ledger.runtime.jars import delta_jars
+    from ledger.runtime.jars import delta_packages, jars_of, s3_packages
+    from ledger.runtime.storage import is_s3
 
     try:
-        delta_jars()
+        jars_of(delta_packages())
+        if root is not None and is_s3(root):
+            jars_of(s3_packages())
     except RuntimeSetupError as error:
         print(f"ledger: {error}", file=sys.stderr)
 

@@ -1,13 +1,20 @@
 """Fixtures for the whole suite."""
 
+import contextlib
+
 import pytest
 
 
 @pytest.fixture(scope="session")
 def spark():
     """The suite's one Spark session, with settings for tiny tables."""
+    from ledger.runtime.cache import RuntimeSetupError
+    from ledger.runtime.jars import jars_of, s3_packages
     from ledger.runtime.session import spark_session
 
+    # Once it runs there is no adding to its class path. What is tested on S3 asks again, and fails then.
+    with contextlib.suppress(RuntimeSetupError):
+        jars_of(s3_packages())
     session = spark_session("tests", small=True)
     yield session
     session.stop()

@@ -14,7 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.storage import check_storage, local_path
+from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
+from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
 _PIN = re.compile(r"""([\w.-]+)==([\w.]+)\s*(?:;\s*python_version\s*(<|>=)\s*['"](\d+)\.(\d+)['"])?""")
@@ -44,13 +45,15 @@ def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Fi
         ("python", _python),
         *((pin[0], partial(_package, *pin)) for pin in _pins()),
         ("java", _java),
-        ("delta jars", _jars),
+        ("delta jars", partial(_jars, "delta jars", delta_packages, "--fetch")),
         ("local maven repository", _local_maven),
         ("time zone", _time_zone),
         ("clock", partial(_clock, root)),
     ]
     if root is not None:
         checks.append(("storage", partial(_storage, root, one_driver)))
+        if is_s3(root):
+            checks.append(("s3 jars", partial(_jars, "s3 jars", s3_packages, f"--fetch {root}")))
         folder = local_path(root)
         if folder is not None:
             checks.append(("ledger", partial(_ledger, folder)))
@@ -107,21 +110,17 @@ def _java() -> Finding:
     return Finding("OK", "java", f"{java.version} at {java.home} ({java.source})")
 
 
-def _jars() -> Finding:
-    from ledger.runtime.jars import cached_delta_jars
-
-    jars = cached_delta_jars()
+def _jars(subject: str, packages: Callable[[], Packages], option: str) -> Finding:
+    jars = cached_jars(packages())
     if jars is None:
         return Finding(
-            "WARN", "delta jars", "not fetched yet", "the first session does it, or `ledger doctor --fetch` now"
+            "WARN", subject, "not fetched yet", f"the first session does it, or `ledger doctor {option}` now"
         )
-    return Finding("OK", "delta jars", f"{len(jars)} in {jars[0].parent}")
+    return Finding("OK", subject, f"{len(jars)} in {jars[0].parent}")
 
 
 def _local_maven() -> Finding:
-    from ledger.runtime.jars import half_filled_maven_folders
-
-    folders = half_filled_maven_folders()
+    folders = half_filled_maven_folders(delta_packages())
     if folders:
         return Finding(
             "WARN",

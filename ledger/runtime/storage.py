@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ledger.errors import InvalidParameterValue
 from ledger.place import here
@@ -23,6 +24,11 @@ def local_path(root: str) -> Path | None:
     except InvalidParameterValue:
         return None
     return Path(place.text) if place.is_local else None
+
+
+def is_s3(root: str) -> bool:
+    """Return whether `root` is a place on S3."""
+    return urlsplit(root).scheme.lower() in S3
 
 
 def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str, str]:

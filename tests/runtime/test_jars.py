@@ -1,16 +1,30 @@
 """The Delta jars are fetched once, checked, and found again without a network."""
 
+import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
-from ledger.runtime.jars import cached_delta_jars, delta_artifacts, delta_jars, delta_package, half_filled_maven_folders
+from ledger.runtime.jars import (
+    HADOOP,
+    cached_jars,
+    coordinates,
+    delta_packages,
+    half_filled_maven_folders,
+    jars_of,
+    s3_packages,
+)
+
+#: A jar without its version.
+NAME = re.compile(r"(.+?)-\d")
 
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """A cache of its own that already holds the jars."""
-    jars = delta_jars()
+    jars = jars_of(delta_packages())
     copy = tmp_path / jars[0].parent.name
     shutil.copytree(jars[0].parent, copy)
     monkeypatch.setenv("LEDGER_CACHE", str(tmp_path))
@@ -19,7 +33,8 @@ def own_cache(tmp_path, monkeypatch):
 
 def maven_folder(repository, name, *suffixes):
     """A local Maven repository's folder of one Delta artifact, with one file for each suffix."""
-    folder = repository / "io" / "delta" / name / delta_artifacts()[name]
+    (version,) = {one.version for one in delta_packages().known}
+    folder = repository / "io" / "delta" / name / version
     folder.mkdir(parents=True)
     for suffix in suffixes:
         (folder / f"{name}.{suffix}").write_text("")
@@ -27,36 +42,64 @@ def maven_folder(repository, name, *suffixes):
 
 
 def test_five_jars_of_one_version_make_spark_speak_delta():
-    names = [jar.name for jar in delta_jars()]
+    names = [jar.name for jar in jars_of(delta_packages())]
     assert len(names) == 5
     assert all(name.endswith("-4.4.0.jar") for name in names)
-    assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert coordinates(delta_packages()) == "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
 def test_cached_jars_need_no_network(own_cache, monkeypatch):
-    monkeypatch.setattr("ledger.runtime.jars._fetch", lambda folder: pytest.fail("the network was used"))
-    assert {jar.parent for jar in delta_jars()} == {own_cache}
+    monkeypatch.setattr("ledger.runtime.jars._fetch", lambda packages, folder: pytest.fail("the network was used"))
+    assert {jar.parent for jar in jars_of(delta_packages())} == {own_cache}
 
 
 def test_a_jar_cut_off_in_the_cache_is_noticed(own_cache):
     jar = next(own_cache.glob("delta-storage-*.jar"))
     jar.write_bytes(jar.read_bytes()[:1000])
-    assert cached_delta_jars() is None
+    assert cached_jars(delta_packages()) is None
 
 
 def test_a_damaged_cache_is_filled_again(own_cache, monkeypatch):
     whole = own_cache.with_name("whole")
     shutil.copytree(own_cache, whole)
     (own_cache / "manifest.json").unlink()
-    monkeypatch.setattr("ledger.runtime.jars._fetch", lambda folder: shutil.copytree(whole, folder, dirs_exist_ok=True))
-    assert {jar.parent for jar in delta_jars()} == {own_cache}
+    monkeypatch.setattr(
+        "ledger.runtime.jars._fetch", lambda packages, folder: shutil.copytree(whole, folder, dirs_exist_ok=True)
+    )
+    assert {jar.parent for jar in jars_of(delta_packages())} == {own_cache}
 
 
 def test_a_jar_without_its_pom_in_the_local_maven_repository_is_named(tmp_path):
     maven_folder(tmp_path, "delta-kernel-api", "jar", "pom")
     half = maven_folder(tmp_path, "delta-storage", "jar")
-    assert half_filled_maven_folders(tmp_path) == [half]
+    assert half_filled_maven_folders(delta_packages(), tmp_path) == [half]
 
 
 def test_no_local_maven_repository_is_fine(tmp_path):
-    assert half_filled_maven_folders(tmp_path / "none") == []
+    assert half_filled_maven_folders(delta_packages(), tmp_path / "none") == []
+
+
+def test_a_cache_without_one_of_the_jars_is_not_whole(own_cache):
+    manifest = own_cache / "manifest.json"
+    sizes = json.loads(manifest.read_text())
+    del sizes[next(name for name in sizes if name.startswith("delta-storage"))]
+    manifest.write_text(json.dumps(sizes))
+    assert cached_jars(delta_packages()) is None
+
+
+def test_the_jars_of_s3_are_for_the_hadoop_that_is_in_spark():
+    import pyspark
+
+    (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    assert hadoop.name == f"hadoop-client-api-{HADOOP}.jar"
+    assert coordinates(s3_packages()).startswith(f"org.apache.hadoop:hadoop-aws:{HADOOP},")
+
+
+def test_the_jars_of_s3_are_few_and_none_is_of_a_library_that_spark_has():
+    import pyspark
+
+    jars = jars_of(s3_packages())
+    # The SDK's bundle alone is 686.
+    assert sum(jar.stat().st_size for jar in jars) < 20_000_000
+    libraries = {NAME.match(jar.name)[1] for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}
+    assert {jar.name for jar in jars if NAME.match(jar.name)[1] in libraries} == set()

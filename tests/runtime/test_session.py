@@ -1,5 +1,6 @@
 """The session speaks Delta, in UTC, with the settings that the code and conf/ agree on."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from ledger.runtime.defaults import read_properties
-from ledger.runtime.jars import EXCLUDED, delta_package
+from ledger.runtime.jars import EXCLUDED, EXCLUDED_WITH_S3, coordinates, delta_packages, jars_of, s3_packages
 from ledger.runtime.session import (
     LOCAL_DEFAULTS,
     REQUIRED,
     SMALL,
+    local_settings,
     spark_session,
     submit_arguments,
     submit_command,
@@ -19,7 +21,7 @@ from ledger.runtime.session import (
 )
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-PACKAGES = {"spark.jars.packages": delta_package(), "spark.jars.excludes": EXCLUDED}
+PACKAGES = {"spark.jars.packages": coordinates(delta_packages()), "spark.jars.excludes": EXCLUDED}
 
 
 def conf(name):
@@ -37,12 +39,28 @@ def test_the_cluster_conf_has_all_that_every_session_needs():
     assert {**REQUIRED, **PACKAGES}.items() <= conf("spark-cluster.conf").items()
 
 
+def test_the_conf_for_s3_asks_for_the_jars_that_the_code_fetches():
+    packages = coordinates(delta_packages(), s3_packages())
+    assert conf("spark-s3.conf") == {"spark.jars.packages": packages, "spark.jars.excludes": EXCLUDED_WITH_S3}
+
+
 def test_spark_submit_gets_the_settings_of_a_session():
     arguments = submit_arguments(small=True)
     settings = dict(argument.split("=", 1) for argument in arguments[1::2])
     assert set(arguments[::2]) == {"--conf"}
     assert {**REQUIRED, **SMALL}.items() <= settings.items()
-    assert settings["spark.driver.extraClassPath"].count(".jar") == 5
+    jars = settings["spark.driver.extraClassPath"].split(os.pathsep)
+    assert {str(jar) for jar in jars_of(delta_packages())} <= set(jars)
+
+
+def test_the_class_path_has_the_jars_of_s3_once_they_were_fetched(tmp_path, monkeypatch):
+    delta, s3 = jars_of(delta_packages()), jars_of(s3_packages())
+    (tmp_path / delta[0].parent.name).symlink_to(delta[0].parent)
+    monkeypatch.setenv("LEDGER_CACHE", str(tmp_path))
+    before = local_settings()["spark.driver.extraClassPath"]
+    (tmp_path / s3[0].parent.name).symlink_to(s3[0].parent)
+    after = local_settings()["spark.driver.extraClassPath"]
+    assert (before.count(".jar"), after.count(".jar")) == (len(delta), len(delta) + len(s3))
 
 
 def test_the_session_has_delta_and_utc(spark):

@@ -42,6 +42,17 @@ class S3Server:
             "aws_allow_http": "true",
         }
 
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """The same for Spark, as conf/spark-s3.conf names them."""
+        return {
+            "spark.hadoop.fs.s3a.access.key": self.options["aws_access_key_id"],
+            "spark.hadoop.fs.s3a.secret.key": self.options["aws_secret_access_key"],
+            "spark.hadoop.fs.s3a.endpoint.region": self.options["aws_region"],
+            "spark.hadoop.fs.s3a.endpoint": self.url,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+
     def root(self, name: str) -> str:
         """A place for a ledger of this name."""
         return f"s3://{BUCKET}/{name}"
