@@ -156,7 +156,6 @@ def errors_of(outcomes):
     return [(row["outcome"], row["error_code"], row["error_message"]) for row in rows]
 
 
-@pytest.mark.spark_too
 @pytest.mark.parametrize("kind", ["list", "table"])
 def test_m2_one_bad_timeout_or_handle_fails_its_entry_only_in_the_words_of_a_single_one(queue, clock, kind):
     ids = queue.send(["a", "b", "c", "d"])
@@ -179,7 +178,6 @@ def test_m2_one_bad_timeout_or_handle_fails_its_entry_only_in_the_words_of_a_sin
     assert [seconds_until(queue.peek(i), clock) for i in ids[:3]] == [10, 100, 100]
 
 
-@pytest.mark.spark_too
 @pytest.mark.parametrize("kind", ["list", "table"])
 def test_m2_two_wishes_that_contradict_each_other_fail_both_and_the_rest_is_done(make_queue, clock, kind):
     queue = make_queue(Lanes=1)
@@ -209,7 +207,6 @@ def test_m2_wishes_of_which_one_changes_nothing_do_not_contradict_each_other(que
     assert queue.peek(identifier).status.value == "deleted"
 
 
-@pytest.mark.spark_too
 def test_m2_settle_takes_a_timeout_for_each_handle_of_a_list(queue, clock):
     ids = queue.send(["a", "b", "c", "d"])
     a, b, c, d = handles_of(queue.receive(None, 100))

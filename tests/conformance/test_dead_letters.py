@@ -271,7 +271,6 @@ def own(make_queue):
     return queue
 
 
-@pytest.mark.spark_too
 def test_m4_a_queue_may_be_its_own_dead_letter_target(own, clock):
     """What was received too often begins anew there, in the commit that finds it; nothing is lost, nothing doubled."""
     ids = own.send(["a", "b"])

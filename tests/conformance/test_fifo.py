@@ -27,7 +27,6 @@ def by_group(claim):
     return found
 
 
-@pytest.mark.spark_too
 def test_f2_a_group_comes_in_order_as_many_as_fit_and_no_more_of_it_while_one_is_in_flight(fifo, clock):
     send(fifo, "a1", "b1", "a2", "a3", "b2")
     first = fifo.receive(None)

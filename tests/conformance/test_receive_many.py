@@ -37,7 +37,6 @@ def test_each_request_has_a_receipt_of_its_own_and_all_share_one_commit(make_que
     assert sorted(queue.claim(claims[1].receipt_id).messages(), key=lambda m: int(m.body))
 
 
-@pytest.mark.spark_too
 def test_f2_no_group_goes_to_two_receipts_of_a_call(fifo):
     send(fifo, "a1", "a2", "a3", "b1", "c1", "c2", "d1")
     claims = fifo.receive_many([(2,), (2,), (10,), (10,)])

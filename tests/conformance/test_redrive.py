@@ -83,7 +83,6 @@ def test_d2_a_message_may_die_and_come_back_again_and_again(queue, dead):
     assert (queue.counts().in_flight, queue.counts().moved, dead.counts().moved) == (1, 0, 1)
 
 
-@pytest.mark.spark_too
 def test_d2_some_go_to_another_queue_by_their_ids_or_by_number(queue, dead, make_queue):
     ids = die(queue, *(str(n) for n in range(10)))
     other = make_queue(Lanes=5)

@@ -1,11 +1,12 @@
 """Loaded tables are shared between threads: none moves another's snapshot, none is kept for a thread that is gone."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from ledger.store.delta.engines.loaded_tables import KEPT, MOST_FOLLOWED, LoadedTables
+from ledger.store.delta.engines.loaded_tables import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
 from ledger.store.delta.engines.protocol import Where
 from tests.delta.test_engines import QUEUE, Decision, rows
 
@@ -16,18 +17,26 @@ def location(root):
 
 
 @pytest.fixture
+def now():
+    """Seconds that have passed."""
+    return [0.0]
+
+
+@pytest.fixture
 def opened(location):
     """Counts the tables that were opened; `loaded` opens them."""
     return []
 
 
 @pytest.fixture
-def loaded(location, opened):
+def loaded(location, opened, now):
     def open_one():
         opened.append(DeltaTable(location))
         return opened[-1]
 
-    return LoadedTables(open_one)
+    return LoadedTables(
+        open_one, lambda version: Path(location, "_delta_log", f"{version:020d}.json").exists(), lambda: now[0]
+    )
 
 
 def test_threads_that_come_and_go_open_one_table(loaded, opened):
@@ -92,3 +101,29 @@ def test_a_snapshot_of_one_thread_commits_though_others_read_later_versions(engi
     thread.start()
     thread.join()
     assert late.commit() == engine.version("visibility") == 2
+
+
+def test_a_process_that_stood_still_sees_what_is_newer_than_the_next_version_that_upkeep_removed(
+    loaded, opened, now, location, engine_of
+):
+    with loaded.using() as table:
+        version = table.version()
+    for number in range(3):
+        engine_of("delta-rs").append("messages", rows(number, ["a"]), {}, None)
+    DeltaTable(location).create_checkpoint()
+    Path(location, "_delta_log", f"{version + 1:020d}.json").unlink()
+    now[0] += LISTED_AFTER + 1
+    with loaded.using() as table:
+        assert table.version() == version + 3
+
+
+def test_a_log_is_listed_when_there_is_something_new_and_not_for_nothing(loaded, location, engine_of, monkeypatch):
+    listed, follow = [], DeltaTable.update_incremental
+    monkeypatch.setattr(DeltaTable, "update_incremental", lambda table: listed.append(1) or follow(table))
+    for _ in range(3):
+        with loaded.using():
+            assert not listed
+    engine_of("delta-rs").append("messages", rows(0, ["a"]), {}, None)
+    listed.clear()
+    with loaded.using():
+        assert len(listed) == 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import and_
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
-from ledger.rules.location import recorded
+from ledger.rules.location import Location, recorded
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
@@ -54,7 +55,10 @@ class DeltaRsEngine:
         self._locations = dict(locations)
         self._storage_options = dict(storage_options or {}) or None
         self._files = {table: _local_files(location) for table, location in self._locations.items()}
-        self._loaded = {table: LoadedTables(partial(self._open, location)) for table, location in locations.items()}
+        self._loaded = {
+            table: LoadedTables(partial(self._open, location), partial(_has_version, recorded(location)))
+            for table, location in locations.items()
+        }
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -285,6 +289,11 @@ def _local_files(location: str) -> arrow_fs.FileSystem | None:
     """
     place = recorded(location)
     return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
+
+
+def _has_version(place: Location, version: int) -> bool:
+    """Whether a table's log has a version, by its name alone; where only a listing tells, perhaps."""
+    return not place.is_local or Path(place.text, "_delta_log", f"{version:020d}.json").exists()
 
 
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:

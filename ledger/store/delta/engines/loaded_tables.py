@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from deltalake import DeltaTable
 
@@ -16,6 +18,18 @@ KEPT = 4
 #: A table that followed so many commits is opened anew: each append that it followed makes it slower. Measured: to
 #: follow one more takes 0.5 ms at first, 5 ms after 50, 20 ms after 200; to open it anew 7 ms.
 MOST_FOLLOWED = 25
+#: Whether there is a newer version is asked by its name, which costs the same however long the log is; but after so
+#: many seconds the log is listed. A process that stood still until upkeep removed the next version sees the later ones.
+LISTED_AFTER = 60.0
+
+
+class Opened(NamedTuple):
+    """A loaded table, the version that it was opened at, and when the log was last listed for it, in monotonic
+    seconds."""
+
+    table: DeltaTable
+    opened_at: int
+    listed_at: float
 
 
 class Lent:
@@ -29,34 +43,44 @@ class LoadedTables:
     """The loaded tables of one location. Their number is bounded by how many are in use at once, whatever threads come
     and go; what is lent lives as long as the decision that is made on it."""
 
-    def __init__(self, open_table: Callable[[], DeltaTable]) -> None:
-        self._open = open_table
-        #: With the version that each was opened at; what was used last lies on top, and has least to catch up on.
-        self._idle: deque[tuple[DeltaTable, int]] = deque(maxlen=KEPT)
+    def __init__(
+        self,
+        open_table: Callable[[], DeltaTable],
+        has_version: Callable[[int], bool],
+        passing: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open, self._has_version, self._passing = open_table, has_version, passing
+        #: What was used last lies on top, and has least to catch up on.
+        self._idle: deque[Opened] = deque(maxlen=KEPT)
 
     def lend(self) -> Lent:
         """The table as of the newest version."""
-        table, opened_at = without_gaps(self._newest)
-        lent = Lent(table)
+        opened = without_gaps(self._newest)
+        lent = Lent(opened.table)
         # Also when an error ends the decision; a deque takes it from whatever thread that happens in.
-        weakref.finalize(lent, self._idle.append, (table, opened_at)).atexit = False
+        weakref.finalize(lent, self._idle.append, opened).atexit = False
         return lent
 
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """The table as of the newest version, for one call. After an error it is not used again."""
-        table, opened_at = without_gaps(self._newest)
-        yield table
-        self._idle.append((table, opened_at))
+        opened = without_gaps(self._newest)
+        yield opened.table
+        self._idle.append(opened)
 
-    def _newest(self) -> tuple[DeltaTable, int]:
+    def _newest(self) -> Opened:
         try:
-            table, opened_at = self._idle.pop()
+            opened = self._idle.pop()
         except IndexError:
-            table = self._open()
-            return table, table.version()
-        table.update_incremental()
-        if table.version() - opened_at > MOST_FOLLOWED:
-            table = self._open()
-            opened_at = table.version()
-        return table, opened_at
+            return self._anew()
+        now = self._passing()
+        if now - opened.listed_at <= LISTED_AFTER and not self._has_version(opened.table.version() + 1):
+            return opened
+        opened.table.update_incremental()
+        if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
+            return self._anew()
+        return opened._replace(listed_at=now)
+
+    def _anew(self) -> Opened:
+        now, table = self._passing(), self._open()
+        return Opened(table, table.version(), now)
