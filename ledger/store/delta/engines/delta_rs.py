@@ -40,6 +40,7 @@ from ledger.store.delta.engines.protocol import (
 )
 from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
+from ledger.store.delta.engines.rewriting import Rewriting
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES
@@ -107,6 +108,9 @@ class DeltaRsEngine:
         if loaded.version() != snapshot.version:
             raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
+        with conflicts():
+            if self._rewriting(loaded, table).commit(snapshot.rows, where, edits, metadata):
+                return int(loaded.version())
         matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
         columns = {column: f"s.{column}" for column in known.schema.names}
         changeable = {c: e for c, e in columns.items() if c not in known.partitions}
@@ -126,6 +130,15 @@ class DeltaRsEngine:
             merger.execute()
         committed: int = loaded.version()
         return committed
+
+    def _rewriting(self, loaded: DeltaTable, table: str) -> Rewriting:
+        return Rewriting(loaded, TABLES[table], partial(self._write, table))
+
+    def _write(self, table: str, path: str, data: bytes) -> None:
+        """Makes a file below a table."""
+        file = Path(self._locations[table], path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None

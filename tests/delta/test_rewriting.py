@@ -1,0 +1,219 @@
+"""Commits of few rows without a query: the same rows as a MERGE leaves, only where nobody was first, else a MERGE."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger import Ledger
+from ledger.store.delta.engines import rewriting
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.model.tables import VISIBILITY
+from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded
+
+
+@pytest.fixture
+def one(engine_of):
+    return engine_of("delta-rs")
+
+
+@pytest.fixture
+def other(engine_of):
+    return engine_of("delta-rs")
+
+
+def table_of(root, name="visibility"):
+    return DeltaTable(f"{root}/{name}")
+
+
+def operation(root, name="visibility"):
+    return table_of(root, name).history(1)[0]["operation"]
+
+
+def files(root):
+    return set(table_of(root).file_uris())
+
+
+def test_only_the_files_of_touched_partitions_give_way_to_one_each(one, root):
+    for lane in (0, 1):
+        Decision(one, lane=lane).commit()
+    before = files(root)
+    Decision(one, CHANGED, 5, 9, lane=0).commit()
+    assert operation(root) == "WRITE" and len(files(root)) == 2
+    (kept,) = before & files(root)
+    assert "lane=1" in kept and recorded(one) == [(0, 4, HELD.visible_at), (5, 9, CHANGED.visible_at)]
+
+
+def test_a_commit_goes_through_beside_others_that_touch_other_partitions(one, other):
+    Decision(one, lane=0).commit()
+    late = Decision(one, CHANGED, lane=0)
+    for lane in (1, 2, 3):
+        Decision(other, lane=lane).commit()
+    late.commit()
+    assert recorded(other, 0) == [(0, 9, CHANGED.visible_at)] and len(recorded(other, 1)) == 1
+
+
+def test_a_lane_that_came_and_went_again_is_not_as_it_was(one, other):
+    late = Decision(one)
+    Decision(other).commit()
+    other.delete("visibility", f"queue = '{QUEUE.id}'", {})
+    with pytest.raises(Conflict):
+        late.commit()
+    assert recorded(other) == []
+
+
+@pytest.mark.parametrize("was_there", [True, False], ids=["a lane", "a new lane"])
+@pytest.mark.parametrize("by_merge", [True, False], ids=["by a MERGE", "written out"])
+def test_whoever_comes_second_to_a_partition_changes_nothing(one, other, was_there, by_merge, monkeypatch):
+    if was_there:
+        Decision(one, first=20, last=29).commit()
+    late = Decision(one)
+    with monkeypatch.context() as patched:
+        if by_merge:
+            patched.setattr(rewriting, "MOST_ROWS", 0)
+        Decision(other, CHANGED).commit()
+    known = recorded(other)
+    with pytest.raises(Conflict):
+        late.commit()
+    assert recorded(other) == known
+
+
+@pytest.mark.parametrize("was_there", [True, False], ids=["a lane", "a new lane"])
+def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, monkeypatch):
+    if was_there:
+        Decision(one, first=20, last=29).commit()
+    late = Decision(one)
+    Decision(other, CHANGED).commit()
+    monkeypatch.setattr(rewriting, "MOST_ROWS", 0)
+    with pytest.raises(Conflict):
+        late.commit()
+    assert (0, 9, CHANGED.visible_at) in recorded(other)
+
+
+def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
+    monkeypatch.setattr(rewriting, "REBASES", 2)
+    Decision(one, lane=0).commit()
+    update, lanes = DeltaTable.update_incremental, iter((2, 3))
+    late = Decision(one, CHANGED, lane=0)
+    Decision(other, lane=1).commit()
+
+    def commit_once_more(table):
+        update(table)
+        monkeypatch.setattr(DeltaTable, "update_incremental", update)
+        Decision(other, lane=next(lanes)).commit()
+        monkeypatch.setattr(DeltaTable, "update_incremental", commit_once_more)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", commit_once_more)
+    with pytest.raises(Conflict, match="2 times"):
+        late.commit()
+    monkeypatch.undo()
+    assert recorded(other) == [(0, 9, HELD.visible_at)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.alter.add_constraint({"positive": "last_seq > -2"}),
+        lambda table: table.alter.add_columns([Field("note", "string")]),
+        lambda table: table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"}),
+    ],
+    ids=["a constraint", "a column", "change data"],
+)
+def test_a_table_that_asks_more_of_a_row_is_written_by_a_merge(one, root, change):
+    Decision(one).commit()
+    change(table_of(root))
+    edits = Decision(one, CHANGED)
+    if "note" in table_of(root).schema().to_json():
+        edits.edits = edits.edits.append_column("note", pa.nulls(edits.edits.num_rows, pa.string()))
+    edits.commit()
+    assert operation(root) == "MERGE"
+    assert recorded(one) == [(0, 9, CHANGED.visible_at)]
+
+
+def test_a_table_that_is_changed_between_a_read_and_its_commit_is_a_conflict(one, root):
+    Decision(one).commit()
+    late = Decision(one, CHANGED)
+    table_of(root).alter.add_constraint({"positive": "last_seq > -2"})
+    with pytest.raises(Conflict):
+        late.commit()
+
+
+def test_many_rows_are_left_to_a_merge(one, root, monkeypatch):
+    monkeypatch.setattr(rewriting, "MOST_ROWS", 1)
+    Decision(one).commit()
+    assert operation(root) == "MERGE" and recorded(one) == [(0, 9, HELD.visible_at)]
+
+
+def test_a_folder_whose_name_needs_escapes_is_no_matter(tmp_path, clock):
+    root = tmp_path / "a b" / "ä=1&c"
+    queue = Ledger.open(str(root), engine="delta-rs", clock=clock).create_queue("jobs.fifo", {"FifoQueue": True})
+    queue.send([{"MessageBody": "a", "MessageGroupId": "g", "MessageDeduplicationId": "1"}])
+    (message,) = queue.receive(1).messages()
+    queue.change_visibility(message.receipt_handle, 0)
+    again = Ledger.open(str(root), engine="delta-rs", clock=clock).queue("jobs.fifo").receive(1)
+    assert [one.body for one in again] == ["a"] and operation(root) == operation(root, "queues") == "WRITE"
+
+
+def test_old_commits_are_summed_up_in_checkpoints(one, root):
+    for last in range(60):
+        Decision(one, last=last).commit()
+    assert Path(root, "visibility", "_delta_log", "_last_checkpoint").exists()
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(0, 4)), unique=True, min_size=1, max_size=12
+)
+
+
+def edit(operation, row, revision, expected):
+    lane, segment, first = row
+    known = {"queue": QUEUE.id, "lane": lane, "segment": segment, "first_seq": first, "last_seq": first}
+    return {
+        **known,
+        "receipt_id": f"r{revision}",
+        "revision": revision,
+        OPERATION: operation,
+        EXPECTED_REVISION: expected,
+    }
+
+
+def test_who_relies_on_more_than_is_changed_is_left_to_a_merge(one, root, monkeypatch):
+    late = Decision(one)
+    late.snapshot = one.load("visibility", Where(QUEUE.id))
+    late.where = Where(QUEUE.id, (0, 1))
+    late.commit()
+    assert operation(root) == "MERGE"
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=ROWS, data=st.data())
+def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
+    """Whatever is inserted, updated and deleted: of two tables that hold the same rows each is changed in one way."""
+    engine = engine_of("delta-rs")
+    schema = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+
+    def commit(edits):
+        table = pa.Table.from_pylist(edits, schema)
+        where = Where(QUEUE.id)
+        engine.merge(engine.load("visibility", where), "visibility", where, table, {})
+        return sorted(engine.load("visibility", where).rows.to_pylist(), key=str)
+
+    def after(most_rows, todo):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(rewriting, "MOST_ROWS", most_rows)
+            engine.delete("visibility", f"queue = '{QUEUE.id}'", {})
+            commit([edit("insert", row, 1, None) for row in before])
+            return commit(todo)
+
+    kept = data.draw(st.lists(st.sampled_from(before), unique=True))
+    new = [row for row in data.draw(ROWS) if row not in before]
+    changes = [
+        edit(data.draw(st.sampled_from(["update", "delete"])), row, 2, data.draw(st.sampled_from([None, 1])))
+        for row in kept
+    ]
+    todo = [*changes, *(edit("insert", row, 2, None) for row in new)]
+    if todo:
+        assert after(rewriting.MOST_ROWS, todo) == after(0, todo)
