@@ -1,17 +1,48 @@
-"""Which kinds of storage keep Delta's commits apart, by the scheme of a URI."""
+"""Which kinds of storage there are, by the scheme of a URI, who may commit there, and how a place is called by whom."""
 
-#: Commits are atomic between machines, for Spark and for delta-rs alike.
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.rules.location import FILE
+
+#: delta-rs commits there by a put that fails where the file exists (If-None-Match). Spark puts without a condition,
+#: under a lock of its own at best, in which delta-rs takes no part: it would write over commits.
+S3 = ("s3", "s3a")
 AZURE = ("abfs", "abfss", "az", "adl")
 GCS = ("gs",)
+OBJECT_STORES = (*S3, *AZURE, *GCS)
+#: Commits are atomic between machines, for Spark and for delta-rs alike.
 SAFE_FOR_BOTH = (*AZURE, *GCS)
 #: Safe for Spark; delta-rs does not know them.
 SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
-#: Two drivers lose each other's commits, unless they share a log store that orders them.
-S3 = ("s3", "s3a", "s3n")
+#: Where delta-rs commits, if nobody asks for another engine.
+DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
+
+#: Of delta-rs's storage_options, where the user gives none. It would try for 180 seconds, and cannot be interrupted.
+DEFAULT_OPTIONS = {"retry_timeout": "30s"}
+#: And for the first request of all: what is wrong then is a name or a key, and no hiccup.
+FIRST_REQUEST = {"max_retries": "2", "retry_timeout": "5s"}
+#: Options of Hadoop's S3A, and what they are for delta-rs.
+OF_HADOOP = {
+    "fs.s3a.access.key": "aws_access_key_id",
+    "fs.s3a.secret.key": "aws_secret_access_key",
+    "fs.s3a.session.token": "aws_session_token",
+    "fs.s3a.endpoint": "aws_endpoint, with https:// or http:// before it",
+    "fs.s3a.endpoint.region": "aws_region",
+    "fs.s3a.path.style.access": "aws_virtual_hosted_style_request, its opposite, false if it is not given",
+    "fs.s3a.connection.ssl.enabled": "aws_allow_http, its opposite",
+    "fs.s3a.assumed.role.arn": "aws_iam_role_arn",
+}
 
 
 def unknown(scheme: str) -> tuple[str, str]:
     """The bound and the fix of the error about a scheme that is none of these."""
+    if scheme == "s3n":
+        return (
+            "s3n: has gone from Hadoop, and no other engine ever knew it",
+            "Write s3a://..., which is the same place.",
+        )
     known = ", ".join((*SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3))
     fix = f"Known are paths and {known}; another one needs Spark, with a file system of Hadoop's for it."
     return f"{scheme}: is no storage that is known here", fix
@@ -23,5 +54,43 @@ def log_store_setting(scheme: str) -> str:
 
 
 def orders_commits(log_store: str) -> bool:
-    """Whether a log store of S3 keeps the commits of several drivers apart."""
+    """Whether a log store of S3 keeps the commits of several drivers apart that commit through Spark."""
     return log_store.endswith("DynamoDBLogStore")
+
+
+def reaching(scheme: str) -> str:
+    """What to look at where an object store is not reached."""
+    options = "the bucket, and google_service_account or the environment"
+    if scheme in S3:
+        options = (
+            "the bucket and its region; the keys aws_access_key_id and aws_secret_access_key, or those of the "
+            "environment or a role; for a store that is not AWS's aws_endpoint, and aws_allow_http for http:"
+        )
+    if scheme in AZURE:
+        options = "the container; azure_storage_account_name and _key, or those of the environment or an identity"
+    return f"Look at the storage_options and at what they go with: {options}"
+
+
+def for_delta_rs(place: str) -> str:
+    """What delta-rs calls a place: s3a: is Hadoop's name for S3."""
+    return "s3" + place[3:] if place.startswith("s3a:") else place
+
+
+def for_spark(place: str) -> str:
+    """What Spark calls a place: s3: has no file system in Hadoop."""
+    return "s3a" + place[2:] if place.startswith("s3:") else place
+
+
+def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Options, and those of `defaults` that are not among them in any spelling."""
+    spelled = {name.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_") for name in given}
+    return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
+
+
+def of_hadoop(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first of some options that is Hadoop's, which delta-rs does not look at, and the fix; None: there is none."""
+    for name in options:
+        if name.lower().startswith(("fs.", "spark.")):
+            meant = OF_HADOOP.get(name.lower().removeprefix("spark.hadoop."))
+            return name, f"delta-rs's is {meant}." if meant else "Give it to Spark's session."
+    return None

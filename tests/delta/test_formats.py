@@ -1,5 +1,6 @@
 """Formats of tables: no layout changes without its number, and what earlier releases wrote is brought up to date."""
 
+import dataclasses
 import hashlib
 import json
 import tarfile
@@ -13,7 +14,8 @@ from ledger import Ledger
 from ledger.errors import LedgerTooNew, StorageFailed
 from ledger.rules.message_attributes import Attribute
 from ledger.store.delta import opening
-from ledger.store.delta.model.tables import FORMAT, TABLES
+from ledger.store.delta.model.formats import is_older, layout_of_new, require_readable
+from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.delta.formats.write import END, SENDER, TRACE
 from tests.delta.test_failures import full_disk
@@ -71,6 +73,21 @@ def test_a_layout_does_not_change_without_its_number(table):
     assert of_release(table) == FINGERPRINTS[table.name, table.format]
     assert {number for name, number in FINGERPRINTS if name == table.name} == set(range(1, table.format + 1))
     assert 1 <= table.needed <= table.format
+
+
+def test_the_format_of_ledgers_on_s3_keeps_out_every_earlier_release_and_changes_nothing_else():
+    """Earlier ones would commit there through Spark; what they know is the number before."""
+    table = TABLES["queues"]
+    made = layout_of_new(table, "s3")
+    assert table.on_s3 == table.format + 1 and made.description == f"ledger format {table.on_s3}"
+    assert made.properties == {**table.properties, FORMAT: str(table.on_s3), COMMITS: "delta-rs"}
+    for scheme in ("file", "abfss", "gs", "hdfs"):
+        assert layout_of_new(table, scheme) == (table.description, table.properties)
+    before = dataclasses.replace(table, on_s3=None)
+    with pytest.raises(LedgerTooNew, match=r"format 2.*up to 1"):
+        require_readable(before, made)
+    require_readable(table, made)
+    assert not is_older(table, made)
 
 
 def test_the_fixture_of_format_1_is_what_that_release_wrote(old):

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
 from ledger.settings import Settings
-from ledger.store.delta import opening
 from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.commit.storage_safety import require_safe_output
 from ledger.store.delta.model.tables import TABLES
 
 WITHOUT_SPARK = """
@@ -133,7 +133,7 @@ def test_an_empty_root_is_refused_rather_than_taken_for_the_working_directory(tm
 def test_a_table_of_a_later_format_is_refused_and_left_alone(root, table):
     DeltaTable(f"{root}/{table}").alter.set_table_description("ledger format 9")
     before = versions(root)
-    with pytest.raises(LedgerTooNew, match=rf"table {table} has format 9.*up to {TABLES[table].format}\. Upgrade"):
+    with pytest.raises(LedgerTooNew, match=rf"table {table} has format 9.*up to {TABLES[table].latest}\. Upgrade"):
         Ledger.open(root)
     assert versions(root) == before
 
@@ -156,53 +156,38 @@ class Session:
 
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
+
+
+@pytest.mark.parametrize("session", [Session(), Session(s3=DYNAMO, s3a=DYNAMO)], ids=["no log store", "DynamoDB"])
+@pytest.mark.parametrize("one_driver", [False, True])
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_on_s3_spark_does_not_commit_whatever_lock_it_has(scheme, one_driver, session):
+    """delta-rs takes part in none of Spark's locks."""
+    with pytest.raises(UnsafeStorage, match=r'delta-rs\. Leave out engine="spark"'):
+        Ledger.open(f"{scheme}://bucket/ledger", session, "spark", settings=Settings(single_driver=one_driver))
+
+
+def test_the_name_of_s3_that_is_gone_is_refused_with_the_one_that_is_there():
+    with pytest.raises(InvalidParameterValue, match=r"s3n: has gone .* Write s3a://"):
+        Ledger.open("s3n://bucket/ledger")
+
+
 UNSAFE = {
-    "no Spark": (None, "auto"),
-    "no log store": (Session(), "auto"),
-    "a log store for one driver": (Session(s3a="io.delta.storage.S3SingleDriverLogStore"), "spark"),
-    "the log store of another scheme": (Session(gs=DYNAMO), "spark"),
-    "a log store that delta-rs does not use": (Session(s3=DYNAMO, s3a=DYNAMO, s3n=DYNAMO), "delta-rs"),
+    "no Spark": None,
+    "no log store": Session(),
+    "a log store for one driver": Session(s3a="io.delta.storage.S3SingleDriverLogStore"),
+    "the log store of another scheme": Session(gs=DYNAMO, s3=DYNAMO),
 }
 
 
-@pytest.fixture
-def reached(monkeypatch):
-    """Lets an opening go as far as the choice of the engine, which never gets to touch a network."""
-
-    class Reached(Exception):
-        pass
-
-    def stop(*_):
-        raise Reached
-
-    monkeypatch.setattr(opening, "_engine", stop)
-    return Reached
-
-
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 @pytest.mark.parametrize("case", UNSAFE)
-def test_s3_without_a_log_store_for_several_drivers_is_refused_with_the_fix(case, scheme, reached):
-    spark, engine = UNSAFE[case]
-    with pytest.raises(UnsafeStorage) as refused:
-        Ledger.open(f"{scheme}://bucket/ledger", spark, engine)
-    for advice in (f"spark.delta.logStore.{scheme}.impl", "S3DynamoDBLogStore", "Settings(single_driver=True)"):
-        assert advice in str(refused.value)
-
-
-def test_a_log_store_counts_for_its_own_scheme_only(reached):
-    for scheme, other in (("s3", "s3a"), ("s3a", "s3")):
-        with pytest.raises(UnsafeStorage, match=f"logStore.{scheme}.impl"):
-            Ledger.open(f"{scheme}://bucket/ledger", Session(**{other: DYNAMO}))
-        with pytest.raises(reached):
-            Ledger.open(f"{scheme}://bucket/ledger", Session(**{scheme: DYNAMO}))
-
-
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-@pytest.mark.parametrize("case", UNSAFE)
-def test_s3_is_taken_when_the_user_says_that_there_is_one_driver(case, scheme, reached):
-    spark, engine = UNSAFE[case]
-    with pytest.raises(reached):
-        Ledger.open(f"{scheme}://bucket/ledger", spark, engine, settings=Settings(single_driver=True))
+def test_an_output_table_on_s3_needs_a_lock_of_sparks_or_a_single_driver(case):
+    with pytest.raises(
+        UnsafeStorage, match=r"spark\.delta\.logStore\.s3a\.impl.*S3DynamoDBLogStore.*single_driver=True"
+    ):
+        require_safe_output("s3a", UNSAFE[case], Settings())
+    require_safe_output("s3a", UNSAFE[case], Settings(single_driver=True))
+    require_safe_output("s3a", Session(s3a=DYNAMO), Settings())
 
 
 @pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BUCKET = "bucket"
+FAULTS = ("puts without conditions", "keys are looked at")
+FORBIDDEN = b"<Error><Code>InvalidAccessKeyId</Code><Message>There is no such key</Message></Error>"
 
 
 class Request(NamedTuple):
@@ -63,27 +65,29 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def s3_server(delay: float = 0.0) -> Iterator[S3Server]:
-    """Runs a server with an empty bucket; each request takes `delay` seconds more."""
+def s3_server(delay: float = 0.0, fault: str = "") -> Iterator[S3Server]:
+    """Runs a server with an empty bucket; each request takes `delay` seconds more. `fault`: one of FAULTS, or none."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "requests")
         log.touch()
         # Nothing asks for credentials elsewhere: no request leaves this machine.
         environment = {**os.environ, "AWS_EC2_METADATA_DISABLED": "true"}
         server = subprocess.Popen(
-            [sys.executable, __file__, str(log), str(delay)], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, __file__, str(log), str(delay), fault], stdout=subprocess.PIPE, text=True, env=environment
         )
         try:
             assert server.stdout is not None
             found = S3Server(int(server.stdout.readline()), log)
-            urllib.request.urlopen(urllib.request.Request(f"{found.url}/{BUCKET}", method="PUT")).close()
+            known = {"Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"}
+            made = urllib.request.Request(f"{found.url}/{BUCKET}", method="PUT", headers=known)
+            urllib.request.urlopen(made).close()
             yield found
         finally:
             server.kill()
             server.wait()
 
 
-def serve(log: Path, delay: float) -> None:
+def serve(log: Path, delay: float, fault: str) -> None:
     """Serves until it is killed; prints its port first."""
     import logging
 
@@ -96,6 +100,11 @@ def serve(log: Path, delay: float) -> None:
 
     def application(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         time.sleep(delay)
+        if fault == "puts without conditions":
+            environment.pop("HTTP_IF_NONE_MATCH", None)
+        if fault == "keys are looked at" and "Credential=test/" not in environment.get("HTTP_AUTHORIZATION", ""):
+            start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(FORBIDDEN)))])
+            return [FORBIDDEN]
         with one_at_a_time, log.open("a") as file:
             file.write("\t".join(environment[name] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")) + "\n")
             answer: Iterable[bytes] = backend(environment, start)
@@ -107,4 +116,4 @@ def serve(log: Path, delay: float) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), float(sys.argv[2]))
+    serve(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

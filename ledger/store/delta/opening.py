@@ -5,21 +5,34 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, system_clock
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.place import here
-from ledger.rules.location import FILE, SCHEMA_PREFIX, is_name, recorded
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
+from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
+from ledger.rules.storage import (
+    DEFAULT_OPTIONS,
+    DELTA_RS_COMMITS,
+    FIRST_REQUEST,
+    OBJECT_STORES,
+    SAFE_FOR_SPARK,
+    for_delta_rs,
+    for_spark,
+    of_hadoop,
+    reaching,
+    unknown,
+    with_defaults,
+)
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.migrating import migrate
-from ledger.store.delta.commit.storage_clock import StorageClock, probe
-from ledger.store.delta.commit.storage_safety import require_safe
+from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
+from ledger.store.delta.commit.storage_safety import require_committer, require_conditional_puts, require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
 from ledger.store.delta.model.formats import is_older, require_readable
@@ -30,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ledger.store.delta.dataframes.frames import Frames
+    from ledger.store.delta.engines.object_store import ObjectStore
     from ledger.store.delta.engines.spark import SparkEngine
 
 
@@ -62,29 +76,46 @@ def open_tables(
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     if engine == "spark" and spark is None:
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
-    locations = _locations(root, spark, create)
+    locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
+    of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
-    # delta-rs knows nothing of the log store that the session is configured with.
-    require_safe(scheme, None if engine == "delta-rs" else spark, settings)
-    chosen = _engine(root, engine, scheme, locations, spark, storage_options)
+    require_safe(scheme, engine)
+    options = _options(storage_options)
+    chosen = _engine(root, engine, scheme, locations, spark, options)
+    by_delta_rs = chosen.name == "delta-rs"
+    files = _files(place, storage_options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
-    if not create:
-        _require_tables(root, chosen, folder.parent if place.is_local else None)
-    if storage_clock is None and clock is system_clock and place.is_local:
-        storage_clock = probe(folder.parent / "_locks")
+    missing = [name for name in TABLES if not chosen.exists(name)]
+    if missing and not create:
+        raise LedgerDoesNotExist(root, _found(missing, folder.parent if place.is_local else None, files))
+    if storage_clock is None and clock is system_clock:
+        if place.is_local:
+            storage_clock = probe(folder.parent / "_locks")
+        elif files is not None:
+            storage_clock = probe_of(files)
     clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local:
         locks = _locks(root, folder.parent / "_locks")
     clocks.check()
-    older = [name for name in TABLES if _make(chosen, name, locks[name])]
+    checked = partial(_checked, root, scheme, chosen, settings)
+    older = checked([name for name in TABLES if name not in missing])
+    if missing and files is not None:
+        require_conditional_puts(files)
+    for name in missing:
+        # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
+        # waits to have a table alone holds up everybody else.
+        with locks[name].exclusive():
+            chosen.create(name)
+    older += checked(missing)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
     transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
     migrate(chosen, transactions, older, clock)
-    store = DeltaStore(chosen, transactions, settings, _by_spark(chosen, spark, locations), sender_id)
-    return Opened(store, chosen, locations, transactions, _frames(spark, store, locations), spark)
+    by_spark = _by_spark(chosen, spark, of_spark)
+    store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
+    return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark)
 
 
 def default_owner() -> str:
@@ -96,35 +127,57 @@ def default_owner() -> str:
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
-def _require_tables(root: str, engine: Engine, folder: Path | None) -> None:
-    """Raises LedgerDoesNotExist unless all tables of a ledger are there; makes nothing, no lock either."""
-    missing = [name for name in TABLES if not engine.exists(name)]
-    if not missing:
-        return
+def _checked(root: str, scheme: str, engine: Engine, settings: Settings, tables: Sequence[str]) -> list[str]:
+    """Which of some tables that are there have an older format. Raises LedgerTooNew, and UnsafeStorage where another
+    engine commits to them."""
+    layouts = {name: engine.layout(name) for name in tables}
+    for name, layout in layouts.items():
+        require_readable(TABLES[name], layout)
+        if name == "queues":
+            require_committer(root, scheme, layout, engine.name, settings.single_driver)
+    return [name for name, layout in layouts.items() if is_older(TABLES[name], layout)]
+
+
+def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:
+    """What there is, in words, where a ledger lacks some tables: in a folder of this machine, or on an object store."""
     if len(missing) < len(TABLES):
-        raise LedgerDoesNotExist(root, f"it has tables of a ledger, but not {', '.join(missing)}")
+        return f"it has tables of a ledger, but not {', '.join(missing)}"
+    if files is not None:
+        return "there are other things" if next(files.paths(), None) else "there is nothing"
     if folder is None or not folder.exists():
-        raise LedgerDoesNotExist(root, "there is nothing")
+        return "there is nothing"
     if not folder.is_dir():
-        raise LedgerDoesNotExist(root, "it is a file, and no folder")
-    raise LedgerDoesNotExist(root, "the folder holds other things" if any(folder.iterdir()) else "the folder is empty")
+        return "it is a file, and no folder"
+    return "the folder holds other things" if any(folder.iterdir()) else "the folder is empty"
 
 
-def _make(engine: Engine, table: str, lock: Any) -> bool:
-    """Makes a table if there is none; returns whether it is of an older format. Raises LedgerTooNew."""
-    # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
-    # waits to have a table alone holds up everybody else.
-    if not engine.exists(table):
-        with lock.exclusive():
-            engine.create(table)
-    layout = engine.layout(table)
-    require_readable(TABLES[table], layout)
-    return is_older(TABLES[table], layout)
+def _options(given: Mapping[str, str]) -> dict[str, str]:
+    hadoop = of_hadoop(given)
+    if hadoop:
+        raise InvalidParameterValue(
+            "storage_options", hadoop[0], "Is an option of Hadoop's, and not delta-rs's", hadoop[1]
+        )
+    return with_defaults(given, DEFAULT_OPTIONS)
+
+
+def _files(place: Location, given: Mapping[str, str]) -> ObjectStore | None:
+    """What lies beside the tables on an object store; None elsewhere. Raises StorageFailed, within seconds, where it
+    cannot be reached, which delta-rs would try for much longer."""
+    if place.scheme not in OBJECT_STORES:
+        return None
+    from ledger.store.delta.engines.object_store import ObjectStore
+
+    root = place.text.rpartition("/")[0]
+    try:
+        ObjectStore(root, with_defaults(given, FIRST_REQUEST)).names()
+    except StorageFailed as error:
+        raise StorageFailed(root, f"{error.cause}. {reaching(place.scheme)}", "opening") from error
+    return ObjectStore(root, _options(given))
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:
     """Raises InvalidParameterValue for a scheme that not even Spark has a file system for: it is mistyped."""
-    if scheme in (FILE, *SAFE_FOR_BOTH, *SAFE_FOR_SPARK, *S3):
+    if scheme in (*DELTA_RS_COMMITS, *SAFE_FOR_SPARK):
         return
     try:
         engine.exists("queues")
@@ -170,8 +223,8 @@ def _engine(
     spark: SparkSession | None,
     storage_options: Mapping[str, str],
 ) -> Engine:
-    if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in (FILE, *SAFE_FOR_BOTH)):
-        if scheme not in (FILE, *SAFE_FOR_BOTH, *S3):
+    if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in DELTA_RS_COMMITS):
+        if scheme not in DELTA_RS_COMMITS:
             if scheme not in SAFE_FOR_SPARK:
                 raise InvalidParameterValue("root", root, *unknown(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")

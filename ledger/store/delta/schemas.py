@@ -18,9 +18,9 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
     if not create:
         _require_schema(spark, schema)
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    locations = {}
+    locations, scheme = {}, spark.catalog.getDatabase(schema).locationUri.partition(":")[0]
     for table in TABLES:
-        create_table(spark, f"{schema}.{table}", table)
+        create_table(spark, f"{schema}.{table}", table, scheme)
         (detail,) = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").collect()
         locations[table] = of_spark(detail.location).text
     return locations

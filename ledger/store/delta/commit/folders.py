@@ -1,19 +1,24 @@
-"""The folders below a table, on a local path or wherever Spark sees them: what neither engine shows of a table."""
+"""The folders below a table, on a local path, an object store, or wherever Spark sees them: what neither engine shows
+of a table."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ledger.rules.location import recorded
+from ledger.rules.storage import OBJECT_STORES
 from ledger.store.delta.engines.spark_tables import jvm_of
 from ledger.store.delta.model.failures import naming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ledger.store.delta.engines.object_store import ObjectStore
 
 
 class Folders(Protocol):
@@ -32,11 +37,18 @@ class Folders(Protocol):
         """Removes a folder and all that is in it."""
 
 
-def folders_below(location: str, spark: SparkSession | None) -> Folders | None:
-    """The folders below a place; None: nobody here can list it."""
+def folders_below(
+    location: str, spark: SparkSession | None, storage_options: Mapping[str, str] | None
+) -> Folders | None:
+    """The folders below a place; None: nobody here can list it. With `storage_options` those of an object store are
+    listed as delta-rs would; without, Spark's session has the keys to it."""
     place = recorded(location)
     if place.is_local:
         return LocalFolders(place.text)
+    if storage_options is not None and place.scheme in OBJECT_STORES:
+        from ledger.store.delta.engines.object_store import ObjectStore
+
+        return FoldersOfObjects(ObjectStore(place.text, storage_options))
     return None if spark is None else FoldersOfSpark(place.text, spark)
 
 
@@ -69,6 +81,21 @@ class LocalFolders:
             except FileNotFoundError:
                 # Another upkeep is at it.
                 return
+
+
+class FoldersOfObjects:
+    """On an object store, as delta-rs gets at it."""
+
+    def __init__(self, files: ObjectStore) -> None:
+        self._files = files
+        self.names, self.remove = files.names, files.remove
+
+    def read(self, path: str) -> str | None:
+        found = self._files.get(path)
+        return None if found is None else found.decode()
+
+    def has_files(self, path: str) -> bool:
+        return any(not _is_hidden(one.rpartition("/")[2]) for one in self._files.paths(path))
 
 
 class FoldersOfSpark:

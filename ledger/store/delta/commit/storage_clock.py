@@ -6,15 +6,23 @@ clock is ahead is not, until another follows it: it sees every deadline pass too
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
+from ledger.errors import StorageFailed
 from ledger.rules.instants import require_alike
 from ledger.rules.limits import MILLISECONDS
+from ledger.store.delta.commit.storage_safety import PROBES
 from ledger.store.delta.model.failures import naming
+
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.object_store import ObjectStore
 
 #: How often the two are compared, in seconds.
 INTERVAL = 600.0
@@ -48,11 +56,27 @@ class StorageClock:
         self._due = self._passing() + INTERVAL
 
 
+def probe_of(files: ObjectStore) -> Clock:
+    """The clock of an object store: when it says that a small file was written, which is removed again."""
+
+    def read() -> int:
+        path = f"{PROBES}/clock-{secrets.token_hex(8)}"
+        files.put_new(path, b"?")
+        try:
+            return files.written_at(path)
+        finally:
+            with contextlib.suppress(StorageFailed):
+                files.delete(path)
+
+    return read
+
+
 def probe(folder: Path) -> Clock:
     """The clock of a local path's storage: the modification time of a small file written there and removed again.
 
-    On a disk of this machine that is this machine's own clock; on a shared file system (NFS) it is the server's. Other
-    storages have no such probe here: pass Ledger.open a `storage_clock` of your own, or keep drivers to a time server.
+    On a disk of this machine that is this machine's own clock; on a shared file system (NFS) it is the server's. Where
+    only Spark commits there is no such probe: pass Ledger.open a `storage_clock` of your own, or keep drivers to a time
+    server.
     """
 
     def read() -> int:

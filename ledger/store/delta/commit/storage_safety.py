@@ -1,26 +1,86 @@
-"""Whether the commits of several drivers are safe on a kind of storage, as a session is set up for it."""
+"""Whether the commits of several drivers are safe on a kind of storage, by the engine that would commit."""
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from typing import TYPE_CHECKING
 
-from ledger.errors import UnsafeStorage
+from ledger.errors import StorageFailed, UnsafeStorage
 from ledger.rules.storage import S3, log_store_setting, orders_commits
 from ledger.settings import Settings
+from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.tables import COMMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ledger.store.delta.engines.object_store import ObjectStore
 
-def require_safe(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
-    """Raises UnsafeStorage for s3 without a log store that several drivers can share."""
+#: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
+PROBES = "_probes"
+
+
+def require_safe(scheme: str, engine: str) -> None:
+    """Raises UnsafeStorage for Spark on S3."""
+    if scheme in S3 and engine == "spark":
+        raise UnsafeStorage(
+            "On S3 two drivers that commit through Spark can silently lose each other's commits, and a lock of theirs "
+            "(S3DynamoDBLogStore) is not kept by delta-rs: what commits to a ledger there is delta-rs. Leave out "
+            'engine="spark": with a session, Spark moves the rows of DataFrames all the same'
+        )
+
+
+def require_safe_output(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
+    """Raises UnsafeStorage for an output table on S3 without a log store that several drivers can share: DataFrames are
+    committed to output tables by Spark."""
     if scheme not in S3 or settings.single_driver:
         return
     setting = log_store_setting(scheme)
     log_store = None if spark is None else spark.conf.get(setting, "")
     if not orders_commits(log_store or ""):
         raise UnsafeStorage(
-            f"On {scheme}: two drivers can silently lose each other's commits. Set {setting} "
-            "to io.delta.storage.S3DynamoDBLogStore (conf/spark-cluster.conf shows how), or say that only one driver "
-            "ever writes: Settings(single_driver=True)"
+            f"On {scheme}: two drivers that write to one output table can silently lose each other's commits. Set "
+            f"{setting} to io.delta.storage.S3DynamoDBLogStore in all of them, or say that only one driver ever "
+            "writes: Settings(single_driver=True)"
+        )
+
+
+def require_conditional_puts(files: ObjectStore) -> None:
+    """Raises UnsafeStorage where a file is written over by a put that asked for there being none: so are commits.
+
+    Raises StorageFailed. What it writes below PROBES it removes.
+    """
+    path = f"{PROBES}/put-{secrets.token_hex(8)}"
+    try:
+        files.put_new(path, b"first")
+        if files.put_new(path, b"second"):
+            raise UnsafeStorage(
+                f"The storage at {files.place} writes over a file that a put with If-None-Match must leave alone: two "
+                "writers would silently lose each other's commits. No ledger was made. Take a store that honours "
+                "conditional puts (AWS, MinIO, Ceph and R2 of now do; ask for an upgrade), or a path or HDFS"
+            )
+    finally:
+        with contextlib.suppress(StorageFailed):
+            files.delete(path)
+
+
+def require_committer(root: str, scheme: str, layout: Layout, engine: str, single_driver: bool) -> None:
+    """Raises UnsafeStorage when the ledger's own record, in the `layout` of its table `queues`, says that another
+    engine commits; and on S3 when it says nothing: an earlier release made it, whose drivers commit through Spark.
+
+    With `single_driver` there is none of these at work.
+    """
+    recorded = layout.properties.get(COMMITS)
+    if recorded is None and scheme in S3 and not single_driver:
+        raise UnsafeStorage(
+            f"The ledger at {root} was made by an earlier release, whose drivers commit through Spark, under a lock "
+            "that delta-rs does not keep: commits would be lost. While nothing else has it open, take what is in it "
+            "with Settings(single_driver=True), and put it into a new ledger"
+        )
+    if recorded is not None and recorded != engine:
+        raise UnsafeStorage(
+            f"The ledger at {root} records that {recorded} commits to it ({COMMITS}), and this process would through "
+            f'{engine}: commits could be lost. Open it with engine="{recorded}"; if this is a copy of a ledger, which '
+            f"nobody commits to elsewhere, remove the property {COMMITS} from its table queues"
         )

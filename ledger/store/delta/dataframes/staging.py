@@ -15,6 +15,7 @@ import pyarrow as pa
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
+from ledger.rules.storage import for_spark
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
@@ -80,7 +81,7 @@ class Staging:
         writer = placed.rows.write.format("delta").mode("append").option("optimizeWrite", "false")
         self._transactions.step("staging")
         try:
-            writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(place)
+            writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))
         except Exception as error:
             raise refused(error, placed.queue, self._store.settings) or error from None
         return staged_files(placed, folder, self._folders)

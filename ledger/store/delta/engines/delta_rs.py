@@ -42,7 +42,7 @@ from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
 from ledger.store.delta.engines.rewriting import Rewriting
 from ledger.store.delta.model.failures import names_failures
-from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import INSTANT, TABLES
 
 
@@ -66,15 +66,16 @@ class DeltaRsEngine:
         return self._locations[table]
 
     def create(self, table: str) -> None:
-        known = TABLES[table]
         if not self.exists(table):
+            known = TABLES[table]
+            layout = layout_of_new(known, recorded(self._locations[table]).scheme)
             DeltaTable.create(
                 self._locations[table],
                 known.schema,
                 mode="ignore",
                 partition_by=list(known.partitions),
-                configuration=known.properties,
-                description=known.description,
+                configuration=layout.properties,
+                description=layout.description,
                 storage_options=self._storage_options,
                 raise_if_key_not_exists=False,
             )

@@ -6,6 +6,7 @@ its calls let other threads run. An object store has no folders: one is there as
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -103,6 +104,11 @@ class ObjectStore:
             except FileNotFoundError:
                 # Somebody else is at it: what is left is left to them.
                 return
+
+    def delete(self, path: str) -> None:
+        """Removes a file, if it is there."""
+        with self._naming(), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
         """When a file was written by the storage's own clock, in milliseconds; many storages tell whole seconds."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ledger.rules.location import FILE
 from ledger.store.delta.engines.protocol import literal
+from ledger.store.delta.model.formats import layout_of_new
 from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
@@ -23,15 +25,16 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def create_table(spark: SparkSession, name: str, table: str) -> None:
-    """CREATE TABLE IF NOT EXISTS for one of the ledger's tables under a name in SQL."""
+def create_table(spark: SparkSession, name: str, table: str, scheme: str = FILE) -> None:
+    """CREATE TABLE IF NOT EXISTS for one of the ledger's tables under a name in SQL, on the storage of a scheme."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     known = TABLES[table]
+    layout = layout_of_new(known, scheme)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(known.schema))
     partitions = f"PARTITIONED BY ({', '.join(known.partitions)})" if known.partitions else ""
-    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in known.properties.items())
+    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in layout.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
-        f"COMMENT {literal(known.description)} TBLPROPERTIES ({properties})"
+        f"COMMENT {literal(layout.description or '')} TBLPROPERTIES ({properties})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from ledger.errors import StorageFailed
 Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
 SHOWN = 300
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: What the store asks of an engine about the ledger's own tables.
 METHODS = (
     *("create", "layout", "configure"),
@@ -24,17 +26,24 @@ METHODS = (
 )
 
 
+def shown(error: BaseException) -> str:
+    """What an engine says, in a line: without the colours and the arrows that delta-rs gives to causes, and without
+    what obstore has for its own developers."""
+    text = _COLOURS.sub("", str(error)).partition("\n\nDebug source:")[0].replace("\u21b3", " ")
+    return " ".join(text.split())[:SHOWN] or type(error).__name__
+
+
 @contextlib.contextmanager
 def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
     """Turns errors of the storage at `place`, and those of further kinds, into StorageFailed."""
     try:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
-        raise StorageFailed(place, " ".join(str(error).split())[:SHOWN] or type(error).__name__) from error
+        raise StorageFailed(place, shown(error)) from error
     except Exception as error:
         # delta-rs has no class of its own for some of Arrow's errors; nobody else raises the bare root of all errors.
         if type(error) is Exception:
-            raise StorageFailed(place, " ".join(str(error).split())[:SHOWN]) from error
+            raise StorageFailed(place, shown(error)) from error
         raise
 
 

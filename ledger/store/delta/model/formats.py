@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledger.errors import LedgerTooNew
-from ledger.store.delta.model.tables import FORMAT, NEEDED, Table
+from ledger.rules.storage import S3
+from ledger.store.delta.model.tables import COMMITS, FORMAT, NEEDED, Table
 
 
 class Layout(NamedTuple):
@@ -23,13 +24,21 @@ class Layout(NamedTuple):
     properties: Mapping[str, str]
 
 
+def layout_of_new(table: Table, scheme: str) -> Layout:
+    """What a table that is made on a kind of storage says of itself."""
+    if table.on_s3 is None or scheme not in S3:
+        return Layout(table.description, table.properties)
+    of_s3 = {FORMAT: str(table.on_s3), COMMITS: "delta-rs"}
+    return Layout(f"{NEEDED} {table.on_s3}", {**table.properties, **of_s3})
+
+
 def require_readable(table: Table, layout: Layout) -> None:
     """Raises LedgerTooNew when a release must know a later format than this one does."""
     words = (layout.description or "").rsplit(" ", 1)
-    if words[0] == NEEDED and words[-1].isdigit() and int(words[-1]) > table.format:
+    if words[0] == NEEDED and words[-1].isdigit() and int(words[-1]) > table.latest:
         raise LedgerTooNew(
             f"The table {table.name} has format {words[-1]}; this version of the ledger knows formats up to "
-            f"{table.format}. Upgrade the package, or open the ledger with the version that wrote it"
+            f"{table.latest}. Upgrade the package, or open the ledger with the version that wrote it"
         )
 
 

@@ -12,6 +12,8 @@ from ledger.rules.state import Record
 INSTANT = pa.timestamp("us", tz="UTC")
 #: The property that holds a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
+#: The property of `queues` that names the engine which commits to all the tables, where not each may.
+COMMITS = "ledger.commits"
 
 QUEUES = pa.schema(
     [
@@ -132,8 +134,16 @@ class Table:
     #: The earliest format that a release must know to use the table: raised to `format` by a change that would make
     #: earlier releases fail, or do harm.
     needed: int = 1
+    #: A later format, for ledgers on S3: as `format`, but that only delta-rs commits. It keeps out releases that commit
+    #: through Spark there. The next format has a greater number.
+    on_s3: int | None = None
     #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
     statistics: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> int:
+        """The latest format that this release knows."""
+        return self.on_s3 or self.format
 
     @property
     def description(self) -> str:
@@ -160,7 +170,7 @@ class Table:
 TABLES = {
     table.name: table
     for table in (
-        Table("queues", QUEUES, (), ("name",)),
+        Table("queues", QUEUES, (), ("name",), on_s3=2),
         # Format 2: statistics by name, columns in the order of the fields.
         Table(
             "messages",

@@ -16,7 +16,7 @@ from ledger.rules.storage import S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.storage_safety import require_safe
+from ledger.store.delta.commit.storage_safety import require_safe_output
 from ledger.store.delta.engines.protocol import Conflict, ForeignTables, reason
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OutputTables:
 
     def table_id(self, table: str) -> str:
         """The id of a table that is about to be written to. Raises UnsafeStorage, OutputUnreadable."""
-        require_safe(recorded(table).scheme, self._session, self._settings)
+        require_safe_output(recorded(table).scheme, self._session, self._settings)
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:

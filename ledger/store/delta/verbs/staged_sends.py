@@ -25,7 +25,7 @@ log = logging.getLogger("ledger.upkeep")
 
 def staged_folders(store: DeltaStore) -> Folders | None:
     """The folders of a ledger's bulk sends; None where this process cannot list them."""
-    return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark)
+    return folders_below(f"{store.engine.place('messages')}/{staging.FOLDER}", store.spark, store.storage_options)
 
 
 def end_of(tables: Tables, folder: str) -> int | None:

@@ -55,10 +55,13 @@ class DeltaStore:
         settings: Settings,
         by_spark: SparkEngine | None = None,
         sender_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.sender_id = sender_id
         #: The user's session of Spark, if there is one.
         self.spark = None if by_spark is None else by_spark.session
+        #: delta-rs's, where it commits.
+        self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.listings = Listings(engine)
         opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings)
