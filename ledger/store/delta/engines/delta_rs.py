@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import and_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +45,9 @@ from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import INSTANT, TABLES
 
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.object_store import ObjectStore
+
 
 @names_failures(DeltaError, also=("stage", "publish"))
 class DeltaRsEngine:
@@ -55,6 +58,7 @@ class DeltaRsEngine:
     def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
         self._locations = dict(locations)
         self._storage_options = dict(storage_options or {}) or None
+        self._stores: dict[str, ObjectStore] = {}
         self._files = {table: _local_files(location) for table, location in self._locations.items()}
         self._loaded = {
             table: LoadedTables(partial(self._open, location), partial(_has_version, recorded(location)))
@@ -137,9 +141,21 @@ class DeltaRsEngine:
 
     def _write(self, table: str, path: str, data: bytes) -> None:
         """Makes a file below a table."""
-        file = Path(self._locations[table], path)
+        place = recorded(self._locations[table])
+        if not place.is_local:
+            self._objects(table).put_new(path, data)
+            return
+        file = Path(place.text, path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
+
+    def _objects(self, table: str) -> ObjectStore:
+        """What on an object store is beside a table's log."""
+        if table not in self._stores:
+            from ledger.store.delta.engines.object_store import ObjectStore
+
+            self._stores[table] = ObjectStore(self._locations[table], self._storage_options)
+        return self._stores[table]
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
