@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import and_
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as arrow_fs
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
-from ledger.rules.location import Location, recorded
+from ledger.rules.location import recorded
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
@@ -41,12 +39,10 @@ from ledger.store.delta.engines.protocol import (
 from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
 from ledger.store.delta.engines.rewriting import Rewriting
+from ledger.store.delta.engines.table_files import Wanted, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import INSTANT, TABLES
-
-if TYPE_CHECKING:
-    from ledger.store.delta.engines.object_store import ObjectStore
 
 
 @names_failures(DeltaError, also=("stage", "publish"))
@@ -58,10 +54,9 @@ class DeltaRsEngine:
     def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
         self._locations = dict(locations)
         self._storage_options = dict(storage_options or {}) or None
-        self._stores: dict[str, ObjectStore] = {}
-        self._files = {table: _local_files(location) for table, location in self._locations.items()}
+        self._files = {table: table_files(place, self._storage_options) for table, place in self._locations.items()}
         self._loaded = {
-            table: LoadedTables(partial(self._open, location), partial(_has_version, recorded(location)))
+            table: LoadedTables(partial(self._open, location), partial(self._has_version, table))
             for table, location in locations.items()
         }
 
@@ -104,9 +99,8 @@ class DeltaRsEngine:
 
     def load(self, table: str, where: Where) -> Snapshot:
         lent = self._loaded[table].lend()
-        # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
-        pruned = lent.table.to_pyarrow_dataset(filesystem=self._files[table], file_pruning_predicate=filters(where))
-        return Snapshot(lent.table.version(), where, pruned.to_table(), lent)
+        rows = self._files[table].rows(lent.table, filters(where))
+        return Snapshot(lent.table.version(), where, rows, lent)
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         known, loaded = TABLES[table], snapshot.loaded.table
@@ -114,7 +108,7 @@ class DeltaRsEngine:
             raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
         with conflicts():
-            if self._rewriting(loaded, table).commit(snapshot.rows, where, edits, metadata):
+            if Rewriting(loaded, known, self._files[table].write).commit(snapshot.rows, where, edits, metadata):
                 return int(loaded.version())
         matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
         columns = {column: f"s.{column}" for column in known.schema.names}
@@ -135,27 +129,6 @@ class DeltaRsEngine:
             merger.execute()
         committed: int = loaded.version()
         return committed
-
-    def _rewriting(self, loaded: DeltaTable, table: str) -> Rewriting:
-        return Rewriting(loaded, TABLES[table], partial(self._write, table))
-
-    def _write(self, table: str, path: str, data: bytes) -> None:
-        """Makes a file below a table."""
-        place = recorded(self._locations[table])
-        if not place.is_local:
-            self._objects(table).put_new(path, data)
-            return
-        file = Path(place.text, path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-
-    def _objects(self, table: str) -> ObjectStore:
-        """What on an object store is beside a table's log."""
-        if table not in self._stores:
-            from ledger.store.delta.engines.object_store import ObjectStore
-
-            self._stores[table] = ObjectStore(self._locations[table], self._storage_options)
-        return self._stores[table]
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
@@ -226,17 +199,16 @@ class DeltaRsEngine:
         last_seq: int | None = None,
         sent_after: int | None = None,
     ) -> pa.Table:
-        with self._using("messages") as loaded:
-            dataset = loaded.to_pyarrow_dataset(
-                filesystem=self._files["messages"], file_pruning_predicate=filters(where)
-            )
         conditions = [rows_in(where)]
         if first_seq is not None:
             conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
         if sent_after is not None:
             conditions.append(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
-        wanted = [condition for condition in conditions if condition is not None]
-        return dataset.to_table(columns=list(columns), filter=reduce(and_, wanted) if wanted else None)
+        known = [condition for condition in conditions if condition is not None]
+        asked = reduce(and_, known) if known else None
+        wanted = Wanted(columns, asked, ("queue", "lane", "segment", "seq", "sent_at"))
+        with self._using("messages") as loaded:
+            return self._files["messages"].rows(loaded, filters(where), wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._using(table) as loaded, conflicts():
@@ -307,23 +279,11 @@ class DeltaRsEngine:
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()
 
+    def _has_version(self, table: str, version: int) -> bool:
+        return self._files[table].has(f"_delta_log/{version:020d}.json")
+
     def _open(self, location: str) -> DeltaTable:
         return DeltaTable(location, storage_options=self._storage_options)
-
-
-def _local_files(location: str) -> arrow_fs.FileSystem | None:
-    """Arrow's own way to the files of a table on a local path; None elsewhere, where they are read through delta-rs's.
-
-    delta-rs's is written in Python: Arrow's threads let go of its objects a moment after a read, and a process that
-    ends in that moment is aborted (exit code 134, "terminate called without an active exception").
-    """
-    place = recorded(location)
-    return arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem()) if place.is_local else None
-
-
-def _has_version(place: Location, version: int) -> bool:
-    """Whether a table's log has a version, by its name alone; where only a listing tells, perhaps."""
-    return not place.is_local or Path(place.text, "_delta_log", f"{version:020d}.json").exists()
 
 
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:

@@ -71,6 +71,26 @@ class ObjectStore:
                     raise
                 return None
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        with self._naming():
+            try:
+                obstore.head(self._store, path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def beginning(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first `length` bytes of a file that is there, and how many it has; one request."""
+        with self._naming():
+            found = obstore.get(self._store, path, options={"range": (0, length)})
+            return bytes(found.bytes()), found.meta["size"]
+
+    def part(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of a file that is there; one request."""
+        with self._naming():
+            return bytes(obstore.get_range(self._store, path, start=start, length=length))
+
     def put_new(self, path: str, content: bytes) -> bool:
         """Writes a file where there is none; False, and nothing, where there is one. Of two at once one is True.
 

@@ -1,0 +1,170 @@
+"""The files below one table, by their paths from its place: how the rows in them are read, and how new ones come there.
+
+On an object store nothing is read through delta-rs's own file system for Arrow, which is written in Python: Arrow's
+threads let go of its objects a moment after a read, and a process that ends in that moment is aborted (exit code 134,
+"terminate called without an active exception").
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as arrow_fs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ledger.rules.location import Location, recorded
+
+if TYPE_CHECKING:
+    from ledger.store.delta.engines.object_store import ObjectStore
+
+#: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
+SMALL = 1 << 20
+#: So many bytes of them.
+KEPT = 64 << 20
+
+
+class Wanted(NamedTuple):
+    """Some columns of the rows where a condition of Arrow's holds; `asks` names the columns that it is about."""
+
+    columns: Sequence[str]
+    where: Any = None
+    asks: Sequence[str] = ()
+
+
+class TableFiles(Protocol):
+    """Raises what the storage does."""
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Makes a file, of a name that is new."""
+
+    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
+        """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
+
+
+def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
+    """The files of the table at a location."""
+    place = recorded(location)
+    if place.is_local:
+        return LocalFiles(place)
+    from ledger.store.delta.engines.object_store import ObjectStore
+
+    return StoredFiles(ObjectStore(place.text, storage_options))
+
+
+class LocalFiles:
+    """On a local path, where Arrow reads by itself."""
+
+    def __init__(self, place: Location) -> None:
+        self._place = Path(place.text)
+        self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
+
+    def has(self, path: str) -> bool:
+        return (self._place / path).exists()
+
+    def write(self, path: str, content: bytes) -> None:
+        file = self._place / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
+        # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
+        dataset = loaded.to_pyarrow_dataset(filesystem=self._files, file_pruning_predicate=only)
+        return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
+
+
+class Parts(io.RawIOBase):
+    """A file of an object store, of which each read is one request."""
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        length = left if size < 0 else min(size, left)
+        content = self._store.part(self._path, self._at, length) if length else b""
+        self._at += length
+        return content
+
+
+class StoredFiles:
+    """On an object store: small files in one request, of larger ones what is needed."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def has(self, path: str) -> bool:
+        return self._store.exists(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        self._store.put_new(path, content)
+        self._keep(path, content)
+
+    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
+        # Nothing is read through this file system: the dataset says which files there are, and what is in them.
+        dataset = loaded.to_pyarrow_dataset(filesystem=arrow_fs.LocalFileSystem(), file_pruning_predicate=only)
+        wanted = wanted or Wanted(dataset.schema.names)
+        schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
+        parts = [self._rows_of(fragment, schema, wanted.where) for fragment in dataset.get_fragments(wanted.where)]
+        rows = pa.concat_tables(parts) if parts else schema.empty_table()
+        return rows.select(list(wanted.columns))
+
+    def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
+        """The rows of one file, with the columns of its partition."""
+        partition = pads.get_partition_keys(fragment.partition_expression)
+        file = self._opened(fragment.path)
+        rows = file.read([name for name in schema.names if name in file.schema_arrow.names], use_threads=False)
+        columns = [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.repeat(pa.scalar(partition.get(field.name), field.type), file.metadata.num_rows)
+            for field in schema
+        ]
+        whole = pa.table(columns, schema=schema)
+        return whole if where is None else whole.filter(where)
+
+    def _opened(self, path: str) -> pq.ParquetFile:
+        with self._lock:
+            kept = self._kept.get(path)
+        if kept is None:
+            kept, size = self._store.beginning(path, SMALL)
+            if size > len(kept):
+                # Without buffering ahead all is read in this thread: Arrow's own would hold on to the file.
+                return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
+            self._keep(path, kept)
+        return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
+
+    def _keep(self, path: str, content: bytes) -> None:
+        if len(content) > SMALL:
+            return
+        with self._lock:
+            self._size += len(content) - len(self._kept.pop(path, b""))
+            self._kept[path] = content
+            while self._size > KEPT:
+                self._size -= len(self._kept.popitem(last=False)[1])
