@@ -21,9 +21,8 @@ from ledger.store.delta.engines.committing import commit_nothing, committing, co
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.merging import Rewriting, merge_by_query
 from ledger.store.delta.engines.protocol import (
-    EXPECTED_REVISION,
-    OPERATION,
     SEGMENT_FILES,
     Commit,
     Conflict,
@@ -38,7 +37,6 @@ from ledger.store.delta.engines.protocol import (
 )
 from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
-from ledger.store.delta.engines.rewriting import Rewriting
 from ledger.store.delta.engines.table_files import Wanted, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
@@ -108,25 +106,8 @@ class DeltaRsEngine:
             raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
         with conflicts():
-            if Rewriting(loaded, known, self._files[table].write).commit(snapshot.rows, where, edits, metadata):
-                return int(loaded.version())
-        matches = [f"t.{column} = s.{column}" for column in (*known.partitions, *known.key)]
-        columns = {column: f"s.{column}" for column in known.schema.names}
-        changeable = {c: e for c, e in columns.items() if c not in known.partitions}
-        merger = loaded.merge(
-            edits.drop_columns([EXPECTED_REVISION]),
-            " AND ".join([where.bounded().sql("t"), *matches]),
-            source_alias="s",
-            target_alias="t",
-            **committing(metadata),
-        )
-        merger = (
-            merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
-            .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
-            .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
-        )
-        with conflicts():
-            merger.execute()
+            if not Rewriting(loaded, known, self._files[table].write).commit(snapshot.rows, where, edits, metadata):
+                merge_by_query(loaded, known, where, edits, metadata)
         committed: int = loaded.version()
         return committed
 

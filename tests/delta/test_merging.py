@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
-from ledger.store.delta.engines import rewriting
+from ledger.store.delta.engines import merging
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
 from ledger.store.delta.model.tables import VISIBILITY
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded
@@ -73,7 +73,7 @@ def test_whoever_comes_second_to_a_partition_changes_nothing(one, other, was_the
     late = Decision(one)
     with monkeypatch.context() as patched:
         if by_merge:
-            patched.setattr(rewriting, "MOST_ROWS", 0)
+            patched.setattr(merging, "MOST_ROWS", 0)
         Decision(other, CHANGED).commit()
     known = recorded(other)
     with pytest.raises(Conflict):
@@ -87,14 +87,14 @@ def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, mon
         Decision(one, first=20, last=29).commit()
     late = Decision(one)
     Decision(other, CHANGED).commit()
-    monkeypatch.setattr(rewriting, "MOST_ROWS", 0)
+    monkeypatch.setattr(merging, "MOST_ROWS", 0)
     with pytest.raises(Conflict):
         late.commit()
     assert (0, 9, CHANGED.visible_at) in recorded(other)
 
 
 def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
-    monkeypatch.setattr(rewriting, "REBASES", 2)
+    monkeypatch.setattr(merging, "REBASES", 2)
     Decision(one, lane=0).commit()
     update, lanes = DeltaTable.update_incremental, iter((2, 3))
     late = Decision(one, CHANGED, lane=0)
@@ -142,7 +142,7 @@ def test_a_table_that_is_changed_between_a_read_and_its_commit_is_a_conflict(one
 
 
 def test_many_rows_are_left_to_a_merge(one, root, monkeypatch):
-    monkeypatch.setattr(rewriting, "MOST_ROWS", 1)
+    monkeypatch.setattr(merging, "MOST_ROWS", 1)
     Decision(one).commit()
     assert operation(root) == "MERGE" and recorded(one) == [(0, 9, HELD.visible_at)]
 
@@ -203,7 +203,7 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
 
     def after(most_rows, todo):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(rewriting, "MOST_ROWS", most_rows)
+            patched.setattr(merging, "MOST_ROWS", most_rows)
             engine.delete("visibility", f"queue = '{QUEUE.id}'", {})
             commit([edit("insert", row, 1, None) for row in before])
             return commit(todo)
@@ -216,4 +216,4 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
     ]
     todo = [*changes, *(edit("insert", row, 2, None) for row in new)]
     if todo:
-        assert after(rewriting.MOST_ROWS, todo) == after(0, todo)
+        assert after(merging.MOST_ROWS, todo) == after(0, todo)
