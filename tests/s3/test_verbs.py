@@ -1,0 +1,127 @@
+"""Every verb on S3, without Spark and without a lock of anybody's: as on a local path."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from ledger import Ledger
+from ledger.errors import ReceiptHandleIsInvalid
+from ledger.move_tasks import carry_on
+from ledger.rules import staging
+from ledger.store.delta.dataframes.placed_rows import IN_FILES
+from ledger.store.delta.dataframes.staging import ORDINAL
+from ledger.store.delta.verbs.staged_sends import staged_folders
+from tests.clock import FrozenClock
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock()
+
+
+@pytest.fixture
+def ledger(s3, place, clock):
+    return Ledger.open(place, storage_options=s3.options, clock=clock)
+
+
+def bodies(claim):
+    return [message.body for message in claim]
+
+
+def test_messages_are_sent_received_extended_released_restored_and_deleted(ledger, clock):
+    queue = ledger.create_queue("jobs", {"Lanes": 2, "VisibilityTimeout": 30})
+    assert all(queue.send([f"m{n}" for n in range(5)]))
+    claim = queue.receive(3, attempt_id="task")
+    assert queue.receive(3, attempt_id="task").receipt_id == claim.receipt_id
+    claim.extend(100)
+    clock.advance(60)
+    assert queue.counts().in_flight == 3
+    first, *others = claim.messages()
+    queue.delete(first.receipt_handle)
+    assert queue.restore(claim.receipt_id) == 1
+    queue.change_visibility([message.receipt_handle for message in others], 0)
+    everything = queue.receive(None)
+    assert sorted(bodies(everything)) == [f"m{n}" for n in range(5)]
+    everything.release()
+    (claim, other) = queue.receive_many([[4], [4]])
+    assert (claim.count, other.count) == (4, 1)
+    with pytest.raises(ReceiptHandleIsInvalid):
+        queue.delete("no handle")
+    assert claim.delete().messages == 4
+    last = other.messages()[0].message_id
+    other.release()
+    queue.lock(last, 10)
+    assert queue.peek(last).body in {f"m{n}" for n in range(5)}
+    assert queue.purge() == 1 and queue.counts().stored == 0
+    ledger.delete_queue("jobs")
+    assert ledger.list_queues() == []
+
+
+def test_fifo_queues_deduplicate_and_keep_the_order_of_a_group(ledger):
+    queue = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    entries = [{"MessageBody": f"{group}{n}", "MessageGroupId": group} for n in range(3) for group in "ab"]
+    sent = queue.send(entries)
+    again = queue.send(entries)
+    assert [one.message_id for one in again] == [one.message_id for one in sent]
+    claim = queue.receive(1)
+    assert bodies(claim) == ["a0"] and bodies(queue.receive(10)) == ["b0", "b1", "b2"]
+    claim.delete()
+    assert bodies(queue.receive(10)) == ["a1", "a2"]
+
+
+def test_dead_letters_are_redriven_at_once_and_by_a_task(ledger, clock):
+    dead = ledger.create_queue("dead")
+    policy = {"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}}
+    queue = ledger.create_queue("jobs", {"VisibilityTimeout": 5, **policy})
+    queue.send(["x", "y"])
+    for move in (dead.redrive, lambda: carried_on(ledger, dead, clock)):
+        assert queue.receive(2).count == 2
+        clock.advance(6)
+        assert queue.receive(2).count == 0 and dead.counts().visible == 2
+        move()
+        assert dead.counts().stored == 0 and queue.counts().visible == 2
+
+
+def carried_on(ledger, dead, clock):
+    dead.start_message_move_task(max_messages_per_second=1)
+    for _ in range(3):
+        clock.advance(60)
+        carry_on(ledger.store, clock)
+    (task,) = dead.list_message_move_tasks()
+    assert (task.status, task.moved) == ("COMPLETED", 2)
+
+
+def test_upkeep_frees_the_space_and_fills_the_receipts(ledger, s3, place, clock):
+    queue = ledger.create_queue("jobs")
+    for _ in range(3):
+        queue.send(["x"] * 10)
+        queue.receive(None).delete()
+    clock.advance(3 * 3_600)
+    assert ledger.upkeep()
+    messages = DeltaTable(f"{place}/messages", storage_options=s3.options)
+    assert messages.to_pyarrow_table().num_rows == 0
+    receipts = DeltaTable(f"{place}/receipts", storage_options=s3.options).to_pyarrow_table()
+    assert receipts["event"].to_pylist().count("deleted") == 3
+
+
+def staged(ledger, s3, clock):
+    """A bulk send that has written its files, and was never heard of again."""
+    folder = staging.new_folder(clock())
+    schema = pa.schema([ORDINAL, *IN_FILES])
+    made = ledger.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{folder}", schema, [])
+    rows = pa.Table.from_pylist([{"ordinal": 0, "seq": 0, "body": "lost"}], schema)
+    write_deltalake(made, rows, mode="append", storage_options=s3.options)
+    return folder
+
+
+def test_upkeep_removes_a_bulk_send_that_was_abandoned_and_no_younger_one(ledger, s3, clock):
+    old, folders = staged(ledger, s3, clock), staged_folders(ledger.store)
+    clock.advance(staging.ABANDONED)
+    young = staged(ledger, s3, clock)
+    ledger.upkeep()
+    assert folders.names() == [old, young] and folders.has_files(old)
+    assert folders.read(f"{old}/_delta_log/{1:020d}.json") is not None and folders.read(f"{old}/none") is None
+    clock.advance(1)
+    ledger.upkeep()
+    assert folders.names() == [young] and not folders.has_files(old)
+    assert ledger.store.engine.transaction_version("messages", staging.application(old)) == staging.FENCED
