@@ -82,7 +82,7 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
 
     Without `make` a root that holds no ledger is an error: a mistyped one must not become a new ledger.
     """
-    from ledger.errors import LedgerDoesNotExist, LedgerError, SparkIsNeeded, UnsafeStorage
+    from ledger.errors import LedgerDoesNotExist, LedgerError, SparkIsNeeded
     from ledger.ledger import Ledger
     from ledger.rules.location import SCHEMA_PREFIX
     from ledger.settings import Settings
@@ -104,11 +104,6 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
         ) from error
     except SparkIsNeeded as error:
         raise LedgerError(f"Only Spark can commit to {root}: add --engine spark") from error
-    except UnsafeStorage as error:
-        raise LedgerError(
-            f"On {root} two drivers can silently lose each other's commits: use a log store (conf/spark-cluster.conf "
-            "shows one), or where there is never a second driver, --settings FILE with single_driver = true"
-        ) from error
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
+    from ledger.runtime.checks import Finding
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
@@ -31,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _add_doctor(commands: Commands) -> None:
     command = commands.add_parser("doctor", help="check this machine, and the storage of a ledger")
     command.add_argument("root", nargs="?", metavar="ROOT", help="the ledger's path or URL")
-    command.add_argument("--one-driver", action="store_true", help="never more than one Spark driver writes to ROOT")
     command.add_argument("--fetch", action="store_true", help="fetch Spark's jars for ROOT now if they are missing")
     command.set_defaults(run=_doctor)
 
@@ -42,10 +43,26 @@ def _doctor(chosen: argparse.Namespace) -> int:
     if chosen.fetch:
         _fetch(chosen.root)
     failed = False
-    for finding in examine(chosen.root, one_driver=chosen.one_driver):
+    for finding in (*examine(chosen.root), *_looked_at(chosen.root)):
         print(finding, flush=True)
         failed = failed or finding.outcome == "FAIL"
     return int(failed)
+
+
+def _looked_at(root: str | None) -> Iterator[Finding]:
+    """What an object store does, tried out with the keys of the environment."""
+    from ledger.runtime.checks import Finding
+    from ledger.runtime.storage import object_store
+
+    place = None if root is None else object_store(root)
+    if place is None:
+        return
+    try:
+        from ledger.store.delta.commit.storage_report import report
+    except ImportError as error:
+        yield Finding("FAIL", "storage", f"cannot be looked at: {error}", "install the package with what it needs")
+        return
+    yield from (Finding(*found) for found in report(place))
 
 
 def _fetch(root: str | None) -> None:

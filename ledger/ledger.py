@@ -59,12 +59,12 @@ class Ledger:
 
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
-        through delta-rs wherever it can, which is on paths, S3, ABFS and GCS; on S3 nothing else may. `owner` is who the receipts ledger names (default: user,
-        machine and process). `sender_id` is stored with every message sent through this object, and is its SenderId (an
-        account or a user; default: the account of the queues' ARNs, which is not stored). `storage_options` are
-        delta-rs's (aws_access_key_id, aws_endpoint, ...), over what the environment says. `storage_clock` returns the
-        storage's time (milliseconds), which this machine's is held against at opening and every 10 minutes; without it
-        it is a file's time, where delta-rs commits.
+        through delta-rs wherever it can, which is on paths, S3, ABFS and GCS; on S3 nothing else may. `owner` is who
+        the receipts ledger names (default: user, machine and process). `sender_id` is stored with every message sent
+        through this object, and is its SenderId (an account or a user; default: the account of the queues' ARNs, which
+        is not stored). `storage_options` are delta-rs's (aws_access_key_id, aws_endpoint, ...), over what the
+        environment says. `storage_clock` returns the storage's time (milliseconds), which this machine's is held
+        against at opening and every 10 minutes; without it it is a file's time, where delta-rs commits.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
         """
         from ledger.store.delta.opening import open_tables

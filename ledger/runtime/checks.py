@@ -35,11 +35,10 @@ class Finding:
         return f"{self.outcome:<4}  {self.subject}: {self.found}" + (f" -> {self.advice}" if self.advice else "")
 
 
-def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Finding]:
+def examine(root: str | None = None) -> Iterator[Finding]:
     """Yield a finding for each thing the ledger needs from this machine, and from the storage of `root` if given.
 
-    `one_driver` says that never more than one Spark driver writes to `root`. Raises nothing: a check that
-    breaks is a FAIL.
+    Raises nothing: a check that breaks is a FAIL.
     """
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
@@ -51,7 +50,7 @@ def examine(root: str | None = None, *, one_driver: bool = False) -> Iterator[Fi
         ("clock", partial(_clock, root)),
     ]
     if root is not None:
-        checks.append(("storage", partial(_storage, root, one_driver)))
+        checks.append(("storage", partial(_storage, root)))
         if is_s3(root):
             checks.append(("s3 jars", partial(_jars, "s3 jars", s3_packages, f"--fetch {root}")))
         folder = local_path(root)
@@ -168,8 +167,8 @@ def _clock(root: str | None) -> Finding:
     return Finding("OK", "clock", f"{shown}, files agree within {apart:.2f} s")
 
 
-def _storage(root: str, one_driver: bool) -> Finding:
-    return Finding(*check_storage(root, one_driver=one_driver))
+def _storage(root: str) -> Finding:
+    return Finding(*check_storage(root))
 
 
 def _ledger(folder: Path) -> Finding:

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from ledger.errors import InvalidParameterValue
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, log_store_setting, orders_commits
-from ledger.runtime.defaults import spark_defaults
+from ledger.rules.storage import OBJECT_STORES, S3, SAFE_FOR_SPARK, unknown
 
 # Locks on these are not always seen by other machines.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse.", "9p", "ceph", "lustre", "glusterfs", "beegfs", "gpfs")
@@ -31,11 +30,20 @@ def is_s3(root: str) -> bool:
     return urlsplit(root).scheme.lower() in S3
 
 
-def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str, str]:
+def object_store(root: str) -> str | None:
+    """Return the place on an object store that `root` names, or None when it is none, or is somewhere else."""
+    try:
+        place = here("root", root)
+    except InvalidParameterValue:
+        return None
+    return place.text if place.scheme in OBJECT_STORES else None
+
+
+def check_storage(root: str) -> tuple[str, str, str, str]:
     """Return (outcome, subject, found, advice) for `root`: OK, WARN or FAIL.
 
-    Writes and removes one small file when `root` is on this machine; looks at nothing elsewhere. Raises nothing
-    for a root that cannot be used.
+    Writes and removes one small file when `root` is on this machine; looks at nothing elsewhere: at object stores
+    looks `ledger.store.delta.commit.storage_report`. Raises nothing for a root that cannot be used.
     """
     if root.startswith(SCHEMA_PREFIX):
         return "WARN", "storage", f"{root} lies where Spark's catalog says", "give the doctor that path"
@@ -45,27 +53,12 @@ def check_storage(root: str, *, one_driver: bool = False) -> tuple[str, str, str
         return "FAIL", "storage", error.bound, error.fix or "name a path or a URI"
     if place.is_local:
         return _check_local(Path(place.text))
-    scheme = place.scheme
-    if scheme in (*SAFE_FOR_BOTH, *SAFE_FOR_SPARK):
-        return "OK", "storage", f"{scheme}: is safe for several drivers", ""
-    if scheme in S3:
-        return _check_s3(scheme, one_driver)
-    return "WARN", "storage", f"{scheme}: is not known here", "make sure that it commits Delta's log files atomically"
-
-
-def _check_s3(scheme: str, one_driver: bool) -> tuple[str, str, str, str]:
-    setting = log_store_setting(scheme)
-    store = spark_defaults().get(setting, "")
-    if orders_commits(store):
-        return "OK", "storage", f"{scheme}: with {store}", ""
-    if one_driver:
-        return "WARN", "storage", f"{scheme}: is safe for one driver only", "never run a second one beside it"
-    return (
-        "FAIL",
-        "storage",
-        f"{scheme}: without a lock, several drivers lose each other's commits",
-        f"set {setting} as in conf/spark-cluster.conf, or say --one-driver if there is never more than one",
-    )
+    if place.scheme in OBJECT_STORES:
+        return "OK", "storage", f"{place.scheme}: delta-rs commits there by conditional puts", ""
+    if place.scheme in SAFE_FOR_SPARK:
+        return "OK", "storage", f"{place.scheme}: is safe for several drivers that commit through Spark", ""
+    found, advice = unknown(place.scheme)
+    return "WARN", "storage", found, advice
 
 
 def _check_local(path: Path) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""Processes on one ledger on S3, which share no lock: each success is one commit, nothing is lost, nothing comes twice."""
+"""Processes on one ledger on S3, which share no lock: a success is one commit, nothing is lost or comes twice."""
 
 import json
 import subprocess

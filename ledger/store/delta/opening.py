@@ -18,13 +18,11 @@ from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
 from ledger.rules.storage import (
     DEFAULT_OPTIONS,
     DELTA_RS_COMMITS,
-    FIRST_REQUEST,
     OBJECT_STORES,
     SAFE_FOR_SPARK,
     for_delta_rs,
     for_spark,
     of_hadoop,
-    reaching,
     unknown,
     with_defaults,
 )
@@ -165,14 +163,9 @@ def _files(place: Location, given: Mapping[str, str]) -> ObjectStore | None:
     cannot be reached, which delta-rs would try for much longer."""
     if place.scheme not in OBJECT_STORES:
         return None
-    from ledger.store.delta.engines.object_store import ObjectStore
+    from ledger.store.delta.engines.object_store import reached
 
-    root = place.text.rpartition("/")[0]
-    try:
-        ObjectStore(root, with_defaults(given, FIRST_REQUEST)).names()
-    except StorageFailed as error:
-        raise StorageFailed(root, f"{error.cause}. {reaching(place.scheme)}", "opening") from error
-    return ObjectStore(root, _options(given))
+    return reached(place.text.rpartition("/")[0], _options(given), given)
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:

@@ -7,6 +7,7 @@ its calls let other threads run. An object store has no folders: one is there as
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -17,10 +18,10 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
-from ledger.rules.storage import AZURE, GCS, S3
+from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, S3, reaching, with_defaults
 from ledger.store.delta.engines.aws_credentials import credential_provider
 from ledger.store.delta.model.failures import naming
 
@@ -139,6 +140,8 @@ class ObjectStore:
     def _store(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = parted(self._options)
+        # obstore leaves those of the environment alone where it is given others.
+        client = {**parted({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
         while True:
@@ -153,6 +156,16 @@ class ObjectStore:
 
     def _naming(self) -> Any:
         return naming(self.place, BaseError)
+
+
+def reached(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
+    """What lies at a place, by `options`, which is reached within seconds, by those `given`, or is StorageFailed that
+    says what to look at: where a name or a key is wrong it is of no use to try for long."""
+    try:
+        ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
+    except StorageFailed as error:
+        raise StorageFailed(location, f"{error.cause}. {reaching(recorded(location).scheme)}", "opening") from error
+    return ObjectStore(location, options)
 
 
 def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
