@@ -6,7 +6,10 @@ Its writes are serialised, so a conditional put is one; every request is written
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +22,10 @@ from typing import Any, NamedTuple
 
 BUCKET = "bucket"
 FAULTS = ("puts without conditions", "keys are looked at")
+#: How an answer fails that is not a status alone.
+CUT, LATE = "the connection is cut", "nothing comes for a while"
+#: Seconds.
+A_WHILE = 3.0
 FORBIDDEN = b"<Error><Code>InvalidAccessKeyId</Code><Message>There is no such key</Message></Error>"
 
 
@@ -34,7 +41,7 @@ class S3Server:
     """What a test has of the server: where it is, how to get in, and what was asked of it."""
 
     def __init__(self, port: int, log: Path) -> None:
-        self.url, self._log = f"http://127.0.0.1:{port}", log
+        self.url, self._log, self._failures = f"http://127.0.0.1:{port}", log, log.with_name("failures")
         #: As delta-rs's users write them.
         self.options = {
             "aws_access_key_id": "test",
@@ -58,6 +65,11 @@ class S3Server:
     def root(self, name: str) -> str:
         """A place for a ledger of this name."""
         return f"s3://{BUCKET}/{name}"
+
+    def fail(self, method: str, path: str, how: str, times: int = 1, *, stored: bool = False) -> None:
+        """Lets the next `times` requests whose path matches a pattern fail as one of FAILURES, or with a status;
+        `stored`: what they ask for is done nevertheless. Nothing else fails any more."""
+        self._failures.write_text(json.dumps([method, path, how, times, stored]))
 
     def requests(self) -> list[Request]:
         """All requests so far."""
@@ -107,12 +119,39 @@ def serve(log: Path, delay: float, fault: str) -> None:
             return [FORBIDDEN]
         with one_at_a_time, log.open("a") as file:
             file.write("\t".join(environment[name] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")) + "\n")
-            answer: Iterable[bytes] = backend(environment, start)
-            return answer
+            how, stored = next_failure(log.with_name("failures"), environment)
+            answer: Iterable[bytes] = []
+            if stored:
+                answer = backend(environment, start if how is None else lambda *_: None)
+            else:
+                environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+            if how is None:
+                return answer
+            b"".join(answer)
+        if how == LATE:
+            time.sleep(A_WHILE)
+        if how in (CUT, LATE):
+            environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            start("500 Cut", [])
+            return []
+        words = f"<Error><Code>Fault</Code><Message>{how}</Message></Error>".encode()
+        start(f"{how} Fault", [("Content-Type", "application/xml"), ("Content-Length", str(len(words)))])
+        return [words]
 
     server = make_server("127.0.0.1", 0, application, threaded=True)
     print(server.port, flush=True)
     server.serve_forever()
+
+
+def next_failure(file: Path, environment: dict[str, Any]) -> tuple[str | None, bool]:
+    """How this request fails, and whether what it asks for is done nevertheless; (None, True) when it does not fail."""
+    if not file.exists():
+        return None, True
+    method, path, how, times, stored = json.loads(file.read_text())
+    if times <= 0 or environment["REQUEST_METHOD"] != method or not re.search(path, environment["PATH_INFO"]):
+        return None, True
+    file.write_text(json.dumps([method, path, how, times - 1, stored]))
+    return how, stored
 
 
 if __name__ == "__main__":
