@@ -163,6 +163,25 @@ def test_a_ledger_of_before_there_was_a_record_is_opened_by_a_single_driver_only
     assert opened(settings=Settings(single_driver=True)).queue("jobs").receive().count == 1
 
 
+def test_of_two_that_make_a_ledger_at_once_the_later_one_finds_the_others_tables(opened, s3, place, monkeypatch):
+    """delta-rs looks first, and its commit of version 0 fails when another was there in between."""
+    create = DeltaRsEngine.create
+
+    def too_late(engine, table):
+        create(engine, table)
+        raise StorageFailed(place, "Failed to commit transaction: Protocol changed since last commit")
+
+    def never(engine, table):
+        raise StorageFailed(place, "Access denied")
+
+    monkeypatch.setattr(DeltaRsEngine, "create", never)
+    with pytest.raises(StorageFailed, match="Access denied"):
+        opened()
+    monkeypatch.setattr(DeltaRsEngine, "create", too_late)
+    assert opened().create_queue("jobs").send("a")
+    assert table(s3, place, "visibility").version() == 0
+
+
 def test_this_machines_clock_is_held_against_the_storages(opened, files, monkeypatch):
     before = system_clock()
     assert before - 1_000 <= probe_of(files)() <= system_clock()

@@ -105,7 +105,7 @@ def open_tables(
         # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
         # waits to have a table alone holds up everybody else.
         with locks[name].exclusive():
-            chosen.create(name)
+            _create(chosen, name)
     older += checked(missing)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
@@ -134,6 +134,15 @@ def _checked(root: str, scheme: str, engine: Engine, settings: Settings, tables:
         if name == "queues":
             require_committer(root, scheme, layout, engine.name, settings.single_driver)
     return [name for name, layout in layouts.items() if is_older(TABLES[name], layout)]
+
+
+def _create(engine: Engine, table: str) -> None:
+    """Makes a table. Where there are no locks, of two that do so at once one fails, and finds the other's."""
+    try:
+        engine.create(table)
+    except StorageFailed:
+        if not engine.exists(table):
+            raise
 
 
 def _found(missing: Sequence[str], folder: Path | None, files: ObjectStore | None) -> str:

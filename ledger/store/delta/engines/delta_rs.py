@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
@@ -74,6 +74,8 @@ class DeltaRsEngine:
                 configuration=layout.properties,
                 description=layout.description,
                 storage_options=self._storage_options,
+                # Version 0 or none: it would make the table once more, behind what others have committed by now.
+                commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
 
