@@ -13,6 +13,7 @@ ATTEMPTS = 20
 def append_once(rows: DataFrame, table: str, application: str, version: int) -> None:
     """Appends rows to a table as `claim.write` names them; done again under the same name and version it does nothing
     (Delta's transaction id). The rows may be computed anew for each try."""
+    from ledger.rules.storage import for_spark
     from ledger.store.delta.commit.file_locks import table_lock
     from ledger.store.delta.commit.retrying import Attempts
     from ledger.store.delta.dataframes.output_target import make_with_spark, place_of
@@ -25,7 +26,7 @@ def append_once(rows: DataFrame, table: str, application: str, version: int) -> 
         try:
             # On a local path Spark's commits are not safe between processes; elsewhere this is no lock at all.
             with table_lock(path).exclusive():
-                write.save(path)
+                write.save(for_spark(path))
                 return
         except CONFLICTS:
             continue

@@ -58,6 +58,7 @@ def read(spark: SparkSession, source: str, kind: str | None) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
+    from ledger.rules.storage import for_spark
 
     if kind is None:
         ending = source.rstrip("/*").removesuffix(".gz").rpartition(".")[2]
@@ -71,7 +72,7 @@ def read(spark: SparkSession, source: str, kind: str | None) -> DataFrame:
         if kind == "table":
             return spark.table(source)
         reader = spark.read.option("header", "true").option("inferSchema", "true") if kind == "csv" else spark.read
-        return reader.format(kind).load(source)
+        return reader.format(kind).load(for_spark(source))
     except AnalysisException as error:
         raise InvalidParameterValue(
             "input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}"

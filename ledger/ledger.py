@@ -63,8 +63,10 @@ class Ledger:
         the receipts ledger names (default: user, machine and process). `sender_id` is stored with every message sent
         through this object, and is its SenderId (an account or a user; default: the account of the queues' ARNs, which
         is not stored). `storage_options` are delta-rs's (aws_access_key_id, aws_endpoint, ...), over what the
-        environment says. `storage_clock` returns the storage's time (milliseconds), which this machine's is held
-        against at opening and every 10 minutes; without it it is a file's time, where delta-rs commits.
+        environment says; when none are given, on S3 with `spark` they are what the session says of the bucket
+        (fs.s3a.access.key, endpoint, ...). `storage_clock` returns the storage's time (milliseconds), which this
+        machine's is held against at opening and every 10 minutes; without it it is a file's time, where delta-rs
+        commits.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
         """
         from ledger.store.delta.opening import open_tables

@@ -12,6 +12,7 @@ from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.output_messages import messages_of
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
+from ledger.rules.storage import for_spark
 from ledger.store import Grant, OutputWrites, QueueRecord, count_messages
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.dataframes.evaluated import evaluated_once
@@ -141,12 +142,12 @@ class _SparkWriter:
 
     def columns_there(self, location: str) -> dict[str, str]:
         """The columns of the table and their types."""
-        return dict(self._spark.read.format("delta").load(location).dtypes)
+        return dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
 
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> None:
         """One append under the transaction; Delta leaves it out when another version of it was committed."""
         writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
-        writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN).save(location)
+        writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN).save(for_spark(location))
 
 
 class _ArrowWriter:

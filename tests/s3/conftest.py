@@ -1,4 +1,4 @@
-"""The S3 server that the tests here share, and an empty place on it for each."""
+"""The S3 server that the tests here share, a Spark session that knows it, and an empty place on it for each."""
 
 from itertools import count
 
@@ -18,3 +18,14 @@ def s3():
 @pytest.fixture
 def place(s3):
     return s3.root(f"ledger-{next(NUMBERS)}")
+
+
+@pytest.fixture(scope="session")
+def s3_spark(spark, s3):
+    """The suite's session, with the keys to the server; RuntimeSetupError says why it cannot have S3's jars."""
+    from ledger.runtime.jars import jars_of, s3_packages
+
+    jars_of(s3_packages())
+    for name, value in s3.spark_settings.items():
+        spark.conf.set(name.removeprefix("spark.hadoop."), value)
+    return spark

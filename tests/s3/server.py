@@ -28,6 +28,9 @@ CUT, LATE = "the connection is cut", "nothing comes for a while"
 A_WHILE = 3.0
 FORBIDDEN = b"<Error><Code>InvalidAccessKeyId</Code><Message>There is no such key</Message></Error>"
 
+#: What is written down of a request: the fields of Request.
+LOGGED = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "HTTP_IF_NONE_MATCH")
+
 
 class Request(NamedTuple):
     """One request as the server saw it."""
@@ -35,6 +38,7 @@ class Request(NamedTuple):
     method: str
     path: str
     query: str
+    if_none_match: str
 
 
 class S3Server:
@@ -118,7 +122,7 @@ def serve(log: Path, delay: float, fault: str) -> None:
             start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(FORBIDDEN)))])
             return [FORBIDDEN]
         with one_at_a_time, log.open("a") as file:
-            file.write("\t".join(environment[name] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")) + "\n")
+            file.write("\t".join(environment.get(name, "") for name in LOGGED) + "\n")
             how, stored = next_failure(log.with_name("failures"), environment)
             answer: Iterable[bytes] = []
             if stored:

@@ -19,6 +19,7 @@ from ledger.rules.storage import (
     DEFAULT_OPTIONS,
     DELTA_RS_COMMITS,
     OBJECT_STORES,
+    S3,
     SAFE_FOR_SPARK,
     for_delta_rs,
     for_spark,
@@ -79,6 +80,11 @@ def open_tables(
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
     require_safe(scheme, engine)
+    if spark is not None and scheme in S3:
+        from ledger.store.delta.engines.hadoop_settings import require_s3a, storage_options_of
+
+        require_s3a(spark)
+        storage_options = storage_options or storage_options_of(spark, place.text.split("/")[2])
     options = _options(storage_options)
     chosen = _engine(root, engine, scheme, locations, spark, options)
     by_delta_rs = chosen.name == "delta-rs"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, overload
 
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
-from ledger.rules.location import Location, is_name, of_spark
-from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, unknown
+from ledger.rules.location import Location, is_name, of_spark, recorded
+from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs, for_spark, unknown
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.engines.protocol import reason
 
@@ -28,7 +28,7 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
     the catalog has no such table yet. Raises InvalidParameterValue for what is neither, and for what is no Delta table,
     SparkIsNeeded for a name without Spark."""
     if isinstance(table, os.PathLike) or (isinstance(table, str) and ("/" in table or ":" in table)):
-        place = here("table", table)
+        place = _one_of(here("table", table))
         if place.is_local:
             _require_delta_or_nothing(table, Path(place.text))
         elif spark is None and place.scheme not in (*SAFE_FOR_BOTH, *S3):
@@ -61,8 +61,8 @@ def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> L
             from delta import DeltaTable
 
             with table_lock(place.text).exclusive():
-                if not DeltaTable.isDeltaTable(spark, place.text):
-                    nothing.save(place.text)
+                if not DeltaTable.isDeltaTable(spark, for_spark(place.text)):
+                    nothing.save(for_spark(place.text))
     found = place or _place_in_catalog(str(table), spark)
     if found is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
@@ -125,7 +125,12 @@ def _place_in_catalog(table: str, spark: SparkSession) -> Location | None:
         raise InvalidParameterValue(
             "table", table, f"It is a table of the format {found.format} and must be delta", "Name another one."
         )
-    return of_spark(found.location)
+    return _one_of(of_spark(found.location))
+
+
+def _one_of(place: Location) -> Location:
+    """A place by the one of its names that all here compare it by."""
+    return recorded(for_delta_rs(place.text))
 
 
 def _require_delta_or_nothing(table: object, folder: Path) -> None:

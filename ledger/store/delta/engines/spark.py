@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.errors import OutputUnreadable
+from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merge_statement import merge_statement
@@ -194,7 +195,7 @@ class SparkEngine:
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
-            state = self._state_at(location)
+            state = self._state_at(for_spark(location))
             if state.version() < 0:
                 raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             found = state.transactions().get(application)
@@ -212,7 +213,7 @@ class SparkEngine:
         # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
         # and conflicts with any that is committed after that.
         with unreadable(location), self._committing({"verb": "fence"}) as session:
-            transaction = self._begin(session, location)
+            transaction = self._begin(session, for_spark(location))
             if transaction.snapshot().version() < 0:
                 raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
             if transaction.txnVersion(application) >= 0:

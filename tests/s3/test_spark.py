@@ -1,0 +1,103 @@
+"""Spark's part on S3: it moves the rows of DataFrames through s3a:, and commits to no table of the ledger's."""
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import InvalidParameterValue, UnsafeStorage
+from ledger.settings import Settings
+from ledger.store.delta.engines.hadoop_settings import storage_options_of
+
+BODIES = [f"message {number}" for number in range(6)]
+
+
+@pytest.fixture
+def ledger(s3_spark, place):
+    """Spark's settings are all that it is given: delta-rs has its options from them."""
+    return Ledger.open(place, s3_spark, settings=Settings(single_driver=True))
+
+
+@pytest.fixture
+def queue(ledger, s3_spark):
+    """A queue with messages that Spark sent."""
+    queue = ledger.create_queue("jobs")
+    queue.send(s3_spark.createDataFrame([(body,) for body in BODIES], "body string"))
+    return queue
+
+
+def test_a_dataframe_that_is_sent_is_a_dataframe_when_it_is_received(ledger, queue):
+    assert ledger.store.engine.name == "delta-rs"
+    claim = queue.receive(None)
+    assert sorted(row.body for row in claim.dataframe.collect()) == BODIES
+    assert sorted(message.body for message in claim.messages()) == BODIES
+
+
+def test_rows_that_are_written_to_s3_acknowledge_their_messages_and_handles_in_a_dataframe_the_others(
+    queue, s3_spark, place
+):
+    claim = queue.receive(None)
+    rows = claim.dataframe.select("message_id", "body", "receipt_handle")
+    done = rows.where("body < 'message 4'").drop("receipt_handle")
+    output = f"{place}-output/done".replace("s3:", "s3a:")
+    assert claim.write(done, output, messages="message_id").messages == 4
+    written = s3_spark.read.format("delta").load(output)
+    assert sorted(row.body for row in written.collect()) == BODIES[:4]
+    outcomes = queue.delete(rows.where("body >= 'message 4'").select("receipt_handle")).collect()
+    assert len(outcomes) == 2 and queue.counts().deleted == 6
+
+
+def test_the_views_show_who_holds_what(ledger, queue):
+    claim = queue.receive(2)
+    (depth,) = ledger.view("queue_depth").collect()
+    assert (depth.visible, depth.in_flight) == (4, 2)
+    assert {row.receipt_id for row in ledger.view("in_flight").collect()} == {claim.receipt_id}
+    assert ledger.view("messages").count() == 6
+
+
+def test_an_output_that_several_drivers_could_write_to_is_refused_and_the_claim_stays(queue, s3_spark, place):
+    claim = Ledger.open(place, s3_spark).queue("jobs").receive(None)
+    with pytest.raises(UnsafeStorage, match="single_driver"):
+        claim.write(claim.dataframe, f"{place}-output/done".replace("s3:", "s3a:"))
+    assert claim.extend(60).messages == len(BODIES)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_the_ledgers_own_tables_are_no_output_under_either_name_of_s3(queue, place, scheme):
+    claim = queue.receive(None)
+    with pytest.raises(InvalidParameterValue, match="the ledger's own"):
+        claim.write(claim.dataframe, f"{scheme}{place.removeprefix('s3')}/messages")
+
+
+def test_delta_rs_gets_what_the_session_was_told(s3_spark, s3):
+    assert storage_options_of(s3_spark, "bucket") == s3.options
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"endpoint": "https://s3.eu-west-1.amazonaws.com"}, {"aws_region": "eu-west-1"}),
+        ({"endpoint": "s3.amazonaws.com", "endpoint.region": "us-west-2"}, {"aws_region": "us-west-2"}),
+        (
+            {"endpoint": "store:9000", "path.style.access": "true"},
+            {"aws_endpoint": "https://store:9000"},
+        ),
+        (
+            {"endpoint": "store:9000", "connection.ssl.enabled": "false"},
+            {
+                "aws_endpoint": "http://other.store:9000",
+                "aws_virtual_hosted_style_request": "true",
+                "aws_allow_http": "true",
+            },
+        ),
+        (
+            {"access.key": "a", "secret.key": "b", "session.token": "c"},
+            {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"},
+        ),
+        ({}, {}),
+    ],
+)
+def test_what_is_set_for_a_bucket_is_told_to_delta_rs_in_its_words(spark, settings, expected):
+    # A session of its own, on which nothing is set: the suite's may have the server's address.
+    fresh = spark.newSession()
+    for name, value in settings.items():
+        fresh.conf.set(f"fs.s3a.bucket.other.{name}", value)
+    assert storage_options_of(fresh, "other") == expected
