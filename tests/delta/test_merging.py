@@ -52,8 +52,31 @@ def test_a_commit_goes_through_beside_others_that_touch_other_partitions(one, ot
     late = Decision(one, CHANGED, lane=0)
     for lane in (1, 2, 3):
         Decision(other, lane=lane).commit()
-    late.commit()
+    version = one.version("visibility")
+    assert late.commit() == version + 1
     assert recorded(other, 0) == [(0, 9, CHANGED.visible_at)] and len(recorded(other, 1)) == 1
+
+
+def test_a_commit_says_its_own_version_though_others_were_next(one, other, monkeypatch):
+    """It is a claim's fencing token."""
+    Decision(one, lane=0).commit()
+    late, version = Decision(one, CHANGED, lane=0), one.version("visibility")
+    create = DeltaTable.create_write_transaction
+
+    def then_another_one(*arguments, **keywords):
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", create)
+        create(*arguments, **keywords)
+        Decision(other, lane=1).commit()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", then_another_one)
+    assert late.commit() == version + 1 == one.version("visibility") - 1
+
+
+def test_new_lanes_do_not_disturb_each_other(one, other):
+    late = Decision(one, lane=0)
+    Decision(other, lane=1).commit()
+    late.commit()
+    assert len(recorded(other, 0)) == len(recorded(other, 1)) == 1
 
 
 def test_a_lane_that_came_and_went_again_is_not_as_it_was(one, other):

@@ -108,10 +108,9 @@ class DeltaRsEngine:
             raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
         with conflicts():
-            if not Rewriting(loaded, known, self._files[table].write).commit(snapshot.rows, where, edits, metadata):
-                merge_by_query(loaded, known, where, edits, metadata)
-        committed: int = loaded.version()
-        return committed
+            written_out = Rewriting(loaded, known, self._files[table].write)
+            version = written_out.commit(snapshot.rows, where, edits, metadata)
+            return version if version is not None else merge_by_query(loaded, known, where, edits, metadata)
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None

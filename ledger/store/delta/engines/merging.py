@@ -5,7 +5,7 @@ That is what a query's commit says, too. But delta-rs plans and runs a query for
 
 A commit is made for the version after the one that was read, or not at all. When other writers were first, it is made
 for the next one if they left the touched partitions as they were: the same files, whose names nobody uses twice. Where
-there is no file that says nothing: a queue may have been made, deleted and tidied up meanwhile.
+there is no file that says nothing (a queue may have been made, deleted and tidied up meanwhile): a query decides.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class Rewriting:
         # As delta-rs begins the URIs of files; its table_uri ends with a /.
         self._place = loaded.table_uri.removeprefix("file://")
 
-    def commit(self, read: pa.Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> bool:
+    def commit(self, read: pa.Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
         """Commits edits of the partitions whose rows were `read`, in the version that is loaded, when they suppose
-        them as they are (see `require_expected`). False: only a MERGE can do it, nothing has happened.
+        them as they are (see `require_expected`); returns the version committed. None: only a query can do it, the
+        table is loaded as it was, and nothing has happened.
 
         Raises Conflict when others have changed the partitions of `where`, and what delta-rs does.
         """
@@ -73,7 +74,7 @@ class Rewriting:
         before = self._files(touched)
         is_small = before is not None and rows.num_rows <= MOST_ROWS and _names_no_more(where, touched)
         if before is None or not is_small or not is_plain(self._loaded, self._table):
-            return False
+            return None
         now = int(time.time() * MILLISECONDS)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(path, True, now, None, _values(partition))
@@ -82,6 +83,7 @@ class Rewriting:
         ]
         actions += [add for partition in touched for add in self._added(partition, _of(rows, [partition]), now)]
         for _ in range(REBASES):
+            version = self._loaded.version() + 1
             try:
                 self._loaded.create_write_transaction(
                     actions,
@@ -93,12 +95,14 @@ class Rewriting:
             except CommitFailedError as lost:
                 if not str(lost).startswith(TAKEN):
                     raise
+                if not all(before):
+                    return None
                 without_gaps(self._loaded.update_incremental)
-                if self._files(touched) != before or not all(before) or not is_plain(self._loaded, self._table):
+                if self._files(touched) != before or not is_plain(self._loaded, self._table):
                     raise Conflict(str(lost)) from lost
             else:
                 without_gaps(self._loaded.update_incremental)
-                return True
+                return version
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
     def _files(self, partitions: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
@@ -125,10 +129,8 @@ class Rewriting:
         return [AddAction(path, len(data), _values(partition), now, True, said)]
 
 
-def merge_by_query(
-    loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]
-) -> None:
-    """One MERGE of edits into the partitions of `where`. Raises what delta-rs does."""
+def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    """One MERGE of edits into the partitions of `where`; returns the version committed. Raises what delta-rs does."""
     matches = [f"t.{column} = s.{column}" for column in (*table.partitions, *table.key)]
     columns = {column: f"s.{column}" for column in table.schema.names}
     changeable = {column: value for column, value in columns.items() if column not in table.partitions}
@@ -145,6 +147,8 @@ def merge_by_query(
         .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
     )
     merger.execute()
+    committed: int = loaded.version()
+    return committed
 
 
 def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
