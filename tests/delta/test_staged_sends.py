@@ -76,11 +76,11 @@ def test_what_is_staged_is_in_the_queue_once_it_is_published_and_stays_when_it_i
     assert not staged.folders.has_files(staged.folder)
 
 
-def test_upkeep_removes_what_is_long_abandoned_and_nothing_younger(ledger, queue, staged, clock, open_ledger, engine):
+def test_upkeep_removes_what_is_long_abandoned_and_nothing_younger(ledger, queue, staged, clock, open_ledger):
     clock.advance(staging.ABANDONED)
     published = Staged(ledger, queue, clock)
     assert published.publish()
-    upkeep = open_ledger(engine).upkeep
+    upkeep = open_ledger().upkeep
     upkeep()
     assert staged.is_there
     clock.advance(1)
@@ -99,6 +99,12 @@ def test_upkeep_removes_what_is_long_abandoned_and_nothing_younger(ledger, queue
     DeltaTable(ledger.store.engine.place("messages")).vacuum(0, dry_run=False, enforce_retention_duration=False)
     upkeep()
     assert not published.is_there
+
+
+def test_upkeep_through_spark_gives_them_up_too(staged, clock, open_ledger):
+    clock.advance(staging.ABANDONED + 1)
+    open_ledger("spark").upkeep()
+    assert not staged.is_there and not staged.publish()
 
 
 @pytest.mark.parametrize("when", ["before it looks", "behind its look"])
