@@ -32,16 +32,14 @@ def conflicts() -> Iterator[None]:
         raise
 
 
-def committing(
-    metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
-) -> dict[str, Any]:
-    """How every commit to the ledger's own tables is made; `rebases`: 0 for the very next version or none.
+def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
+    """How commits to the ledger's own tables are made.
 
     Old entries of the log are removed by upkeep: a commit that looks for them lists the whole log, which takes longer
     than all the rest once the log has thousands.
     """
     return {
-        "commit_properties": properties(metadata, *transactions, rebases=rebases),
+        "commit_properties": properties(metadata, *transactions),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
     }
 
@@ -58,13 +56,11 @@ def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
         )
 
 
-def properties(
-    metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
-) -> CommitProperties:
+def properties(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> CommitProperties:
     """What a commit to any table says of itself, and the transactions that it carries."""
     carried = [Transaction(*one) for one in transactions if one is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
-        max_commit_retries=rebases,
+        max_commit_retries=REBASES,
         app_transactions=carried or None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -19,7 +20,7 @@ from ledger.rules.location import recorded
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
-from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import Rewriting, merge_by_query
 from ledger.store.delta.engines.protocol import (
@@ -37,7 +38,7 @@ from ledger.store.delta.engines.protocol import (
 )
 from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
-from ledger.store.delta.engines.table_files import Wanted, table_files
+from ledger.store.delta.engines.table_files import Wanted, log_file, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import INSTANT, TABLES
@@ -107,9 +108,11 @@ class DeltaRsEngine:
         if loaded.version() != snapshot.version:
             raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
+        version = None
+        # Who stood still meanwhile has the log listed: the next version may have come, and gone with old ones.
+        if time.monotonic() - snapshot.read_at <= LISTED_AFTER:
+            version = Rewriting(loaded, known, self._files[table]).commit(snapshot.rows, where, edits, metadata)
         with conflicts():
-            written_out = Rewriting(loaded, known, self._files[table].write)
-            version = written_out.commit(snapshot.rows, where, edits, metadata)
             return version if version is not None else merge_by_query(loaded, known, where, edits, metadata)
 
     def append(
@@ -262,7 +265,7 @@ class DeltaRsEngine:
         return self._loaded[table].using()
 
     def _has_version(self, table: str, version: int) -> bool:
-        return self._files[table].has(f"_delta_log/{version:020d}.json")
+        return self._files[table].has(log_file(version))
 
     def _open(self, location: str) -> DeltaTable:
         return DeltaTable(location, storage_options=self._storage_options)

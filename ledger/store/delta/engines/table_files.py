@@ -8,7 +8,9 @@ threads let go of its objects a moment after a read, and a process that ends in 
 from __future__ import annotations
 
 import io
+import os
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,8 +50,17 @@ class TableFiles(Protocol):
     def write(self, path: str, content: bytes) -> None:
         """Makes a file, of a name that is new."""
 
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
+        at once one is True. On an object store an answer that is lost may make it False, too."""
+
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
+
+
+def log_file(version: int) -> str:
+    """The file of a table's log that is a version."""
+    return f"_delta_log/{version:020d}.json"
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
@@ -76,6 +87,19 @@ class LocalFiles:
         file = self._place / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        file = self._place / path
+        # As delta-rs names and links it: what a process leaves behind that dies here is removed as its own.
+        written = file.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
+        written.write_bytes(content)
+        try:
+            os.link(written, file)
+        except FileExistsError:
+            return False
+        finally:
+            written.unlink()
+        return True
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
@@ -125,6 +149,9 @@ class StoredFiles:
     def write(self, path: str, content: bytes) -> None:
         self._store.put_new(path, content)
         self._keep(path, content)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        return self._store.put_new(path, content)
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.
