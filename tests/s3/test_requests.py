@@ -1,0 +1,43 @@
+"""How many requests a verb makes on an object store, where a request costs more than all that is computed."""
+
+import pytest
+
+from ledger import Ledger
+
+
+@pytest.fixture
+def queue(s3, place):
+    queue = Ledger.open(place, storage_options=s3.options, engine="delta-rs").create_queue("jobs", {"Lanes": 1})
+    for _ in range(3):
+        queue.send(["a", "b", "c", "d"])
+        queue.receive(1)
+    return queue
+
+
+@pytest.fixture
+def asked(s3):
+    """What a verb asked the server for."""
+
+    def of(verb):
+        since = len(s3.requests())
+        verb()
+        return s3.requests()[since:]
+
+    return of
+
+
+def test_verbs_of_a_claim_make_eight_at_most_and_a_receive_twelve(queue, asked):
+    claims = []
+    receive = asked(lambda: claims.append(queue.receive(2)))
+    (claim,) = claims
+    ended = [asked(lambda: claim.extend(60)), asked(claim.release), asked(queue.receive(2).delete)]
+    assert [len(claim) for claim in claims] == [2] and len(receive) <= 12
+    assert all(0 < len(requests) <= 8 for requests in ended)
+    listings = [one.query for requests in (receive, *ended) for one in requests if one.query]
+    assert all("start-after" in query for query in listings), "no listing is of a whole log"
+
+
+def test_a_receive_of_nothing_makes_four(queue, asked):
+    queue.receive(None).delete()
+    assert not queue.receive(10)
+    assert len(asked(lambda: queue.receive(10))) <= 4
