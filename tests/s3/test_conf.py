@@ -1,6 +1,8 @@
-"""conf/spark-s3.conf resolves to the jars that the code fetches, and Spark reads and writes S3 with it."""
+"""conf/spark-s3.conf resolves to the jars that the code fetches; with them Spark has S3, and without them it is said."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,26 @@ def test_spark_submit_with_the_conf_for_s3_has_its_jars_and_no_others_and_reads_
     count, jars = run.stdout.split()
     expected = {jar.name for packages in (delta_packages(), s3_packages()) for jar in jars_of(packages)}
     assert (count, {Path(jar).name.partition("_")[2] for jar in jars.split(",")}) == ("3", expected)
+
+
+@pytest.mark.soak
+def test_a_session_without_the_jars_of_s3_is_refused_with_the_fix(tmp_path):
+    delta = jars_of(delta_packages())[0].parent
+    (tmp_path / delta.name).symlink_to(delta)
+    script = (
+        "from ledger import Ledger\n"
+        "from ledger.errors import InvalidParameterValue\n"
+        "from ledger.runtime.session import spark_session\n"
+        "try:\n"
+        "    Ledger.open('s3://bucket/ledger', spark_session('bare', small=True))\n"
+        "except InvalidParameterValue as error:\n"
+        "    print(error)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "LEDGER_CACHE": str(tmp_path)},
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+    )
+    assert "spark_session(s3=True)" in run.stdout and "conf/spark-s3.conf" in run.stdout, run.stderr
