@@ -1,4 +1,4 @@
-"""conf/spark-s3.conf resolves to the jars that the code fetches; with them Spark has S3, and without them it is said."""
+"""conf/spark-s3.conf resolves to the jars that the code fetches: with them Spark has S3, and without it is refused."""
 
 import os
 import subprocess
