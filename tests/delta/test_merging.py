@@ -1,5 +1,6 @@
 """Commits of few rows without a query: the same rows as a MERGE leaves, only where nobody was first, else a MERGE."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
+from ledger.errors import StorageFailed
 from ledger.store.delta.engines import merging
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
 from ledger.store.delta.engines.table_files import LocalFiles
 from ledger.store.delta.model.tables import VISIBILITY
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded
+from tests.delta.test_failures import full_disk
 
 
 @pytest.fixture
@@ -187,6 +190,43 @@ def test_old_commits_are_summed_up_in_checkpoints(one, root):
     for last in range(60):
         Decision(one, last=last).commit()
     assert Path(root, "visibility", "_delta_log", "_last_checkpoint").exists()
+
+
+@pytest.mark.parametrize("how", ["made anew", "cut"])
+def test_a_commit_to_a_log_that_is_gone_is_taken_back_and_decided_anew(one, other, root, empty_ledger, how):
+    Decision(one).commit()
+    late = Decision(one, CHANGED)
+    log = Path(root, "visibility", "_delta_log")
+    if how == "made anew":
+        shutil.rmtree(Path(root, "visibility"))
+        shutil.copytree(empty_ledger / "visibility", Path(root, "visibility"))
+    else:
+        for last in (10, 11):
+            Decision(other, last=last).commit()
+        DeltaTable(f"{root}/visibility").create_checkpoint()
+        for version in range(3):
+            (log / f"{version:020}.json").unlink()
+    known = sorted(log.iterdir())
+    with pytest.raises(Conflict, match="lost version"):
+        late.commit()
+    assert sorted(log.iterdir()) == known
+    found = recorded(one)
+    Decision(one, CHANGED, 20, 29).commit()
+    assert found == recorded(other)[:-1], "what is loaded next is of the log that there is"
+
+
+def test_what_has_changed_can_be_read_from_the_log(one, root):
+    for last in (1, 2, 3):
+        Decision(one, last=last).commit()
+    changes = pa.table(table_of(root).load_cdf(starting_version=1).read_all())
+    assert changes.num_rows > 3 and operation(root) == "written out"
+
+
+def test_nothing_is_left_of_a_commit_that_finds_no_room(one, root):
+    late = Decision(one)
+    with full_disk(), pytest.raises(StorageFailed):
+        late.commit()
+    assert not [file.name for file in Path(root, "visibility", "_delta_log").iterdir() if file.name.endswith(".tmp")]
 
 
 ROWS = st.lists(

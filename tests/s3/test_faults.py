@@ -94,6 +94,14 @@ def test_a_receive_and_the_end_of_its_claim(ledger, queue, s3, fault):
     assert seen(ledger, s3, queue) == (1, 0), "a verb that failed is tried again, and does its work once"
 
 
+@pytest.mark.parametrize("how", ["409", "412"])
+def test_a_file_of_rows_that_is_refused_is_not_committed(ledger, queue, s3, how):
+    s3.fail("PUT", r"/visibility/queue.*parquet", how)
+    done = tried(lambda: queue.receive(1))
+    s3.fail("PUT", "nothing", "500", 0)
+    assert seen(ledger, s3, queue) == ((1, 1) if done else (2, 0))
+
+
 def test_a_change_of_a_queue(ledger, queue, s3, fault):
     fault("queues")
     done = tried(lambda: queue.set_attributes({"VisibilityTimeout": 7}))

@@ -53,7 +53,7 @@ def require_conditional_puts(files: ObjectStore) -> None:
     """
     path = f"{PROBES}/put-{secrets.token_hex(8)}"
     try:
-        files.put_new(path, b"first")
+        files.put(path, b"first")
         if files.put_new(path, b"second"):
             raise UnsafeStorage(
                 f"The storage at {files.place} writes over a file that a put with If-None-Match must leave alone: two "

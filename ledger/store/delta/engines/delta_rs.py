@@ -22,7 +22,7 @@ from ledger.store.delta.engines.committing import commit_nothing, committing, co
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.merging import Rewriting, merge_by_query
+from ledger.store.delta.engines.merging import LogMoved, Rewriting, merge_by_query
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
@@ -111,7 +111,11 @@ class DeltaRsEngine:
         version = None
         # Who stood still meanwhile has the log listed: the next version may have come, and gone with old ones.
         if time.monotonic() - snapshot.read_at <= LISTED_AFTER:
-            version = Rewriting(loaded, known, self._files[table]).commit(snapshot.rows, where, edits, metadata)
+            try:
+                version = Rewriting(loaded, known, self._files[table]).commit(snapshot.rows, where, edits, metadata)
+            except LogMoved:
+                self._loaded[table].forget()
+                raise
         with conflicts():
             return version if version is not None else merge_by_query(loaded, known, where, edits, metadata)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -52,6 +53,8 @@ class LoadedTables:
         self._open, self._has_version, self._passing = open_table, has_version, passing
         #: What was used last lies on top, and has least to catch up on.
         self._idle: deque[Opened] = deque(maxlen=KEPT)
+        #: What was listed by then is not used again.
+        self._forgotten_at = -math.inf
 
     def lend(self) -> Lent:
         """The table as of the newest version."""
@@ -68,12 +71,18 @@ class LoadedTables:
         yield opened.table
         self._idle.append(opened)
 
+    def forget(self) -> None:
+        """Opens the table anew for whoever comes next: what is loaded, and what is lent, is of another log."""
+        self._forgotten_at = self._passing()
+
     def _newest(self) -> Opened:
         try:
             opened = self._idle.pop()
         except IndexError:
             return self._anew()
         now = self._passing()
+        if opened.listed_at <= self._forgotten_at:
+            return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._has_version(opened.table.version() + 1):
             return opened
         opened.table.update_incremental()

@@ -62,13 +62,15 @@ def is_plain(loaded: DeltaTable, table: Table) -> bool:
     )
 
 
+class LogMoved(Conflict):
+    """The log that a table was loaded from is not the table's any more."""
+
+
 class Rewriting:
     """Commits of edits to a loaded table, whose files are `files`."""
 
     def __init__(self, loaded: DeltaTable, table: Table, files: TableFiles) -> None:
         self._loaded, self._table, self._stored = loaded, table, files
-        # As delta-rs begins the URIs of files; its table_uri ends with a /.
-        self._place = loaded.table_uri.removeprefix("file://")
 
     def commit(self, read: pa.Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
         """Commits edits of the partitions whose rows were `read`, in the version that is loaded, when they suppose
@@ -85,14 +87,18 @@ class Rewriting:
         if before is None or not is_small or not is_plain(self._loaded, self._table):
             return None
         now = int(time.time() * MILLISECONDS)
+        files = {partition_path(one): _parquet(_of(rows, [one]), partitions) for one in touched}
+        written = {path: content for path, (content, count) in files.items() if count}
         actions: list[dict[str, Any]] = [_said(metadata, now)]
-        for partition, paths in zip(touched, before):
-            actions += [_removed(path, partition, now) for path in paths]
-            actions += self._added(partition, _of(rows, [partition]), now)
+        for partition, there, (path, (content, count)) in zip(touched, before, files.items()):
+            actions += [_removed(old, size, partition, now) for old, size in there.items()]
+            actions += [_added(path, len(content), count, partition, now)] if count else []
         entry = "\n".join(map(json.dumps, actions)).encode()
+        self._stored.write(written)
         for _ in range(REBASES):
             version = self._loaded.version() + 1
             if self._stored.put_new(log_file(version), entry):
+                self._require_joined(version)
                 self._sum_up(version)
                 return version
             if not all(before):
@@ -102,32 +108,28 @@ class Rewriting:
                 raise Conflict(f"version {version} of {self._table.name} was committed by others")
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def _files(self, partitions: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
-        """The files of each partition, as the log names them; None where their names in the log may be other ones."""
+    def _files(self, partitions: Sequence[Mapping[str, Any]]) -> list[dict[str, int]] | None:
+        """The files of each partition with their sizes, as the log names them; None where a name may be another one on
+        the storage."""
+        actions = pa.table(self._loaded.get_add_actions(flatten=True))
         files = []
         for partition in partitions:
-            wanted = [(name, "=", str(value)) for name, value in partition.items()]
-            uris = sorted(self._loaded.file_uris(file_pruning_predicate=wanted or None))
-            if not all(uri.startswith(self._place) and _PLAIN.fullmatch(uri, len(self._place)) for uri in uris):
-                return None
-            files.append([uri.removeprefix(self._place) for uri in uris])
-        return files
+            mine = actions
+            for name, value in partition.items() if actions.num_rows else ():
+                mine = mine.filter(pc.equal(mine[f"partition.{name}"], value))
+            files.append(dict(zip(mine["path"].to_pylist(), mine["size_bytes"].to_pylist())))
+        return files if all(map(_PLAIN.fullmatch, (path for paths in files for path in paths))) else None
 
-    def _added(self, partition: Mapping[str, Any], rows: pa.Table, now: int) -> list[dict[str, Any]]:
-        """The file of a partition's rows; none when there are none."""
-        if not rows.num_rows:
-            return []
-        folder = "".join(f"{name}={value}/" for name, value in partition.items())
-        path, sink = f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet", pa.BufferOutputStream()
-        pq.write_table(rows.drop_columns(list(partition)), sink, store_schema=False)
-        data = sink.getvalue().to_pybytes()
-        self._stored.write(path, data)
-        known = {"path": path, "partitionValues": _values(partition), "size": len(data), "modificationTime": now}
-        return [{"add": {**known, "dataChange": True, "stats": json.dumps({"numRecords": rows.num_rows})}}]
+    def _require_joined(self, version: int) -> None:
+        """Raises LogMoved where the version before a commit is gone: the table was removed, or made anew, or its log
+        was cut below what others committed meanwhile. Nobody reads such a commit; it is removed."""
+        if not self._stored.has(log_file(version - 1)):
+            self._stored.remove(log_file(version))
+            raise LogMoved(f"the log of {self._table.name} has lost version {version - 1}, which was read")
 
     def _sum_up(self, version: int) -> None:
         """Makes a checkpoint where the table's properties want one. The commit has landed, whatever comes of it."""
-        if version % int(self._table.properties[CHECKPOINTS]):
+        if version % int(self._loaded.metadata().configuration.get(CHECKPOINTS, self._table.properties[CHECKPOINTS])):
             return
         try:
             without_gaps(self._loaded.update_incremental)
@@ -187,9 +189,27 @@ def _said(metadata: Mapping[str, Any], now: int) -> dict[str, Any]:
     return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
 
 
-def _removed(path: str, partition: Mapping[str, Any], now: int) -> dict[str, Any]:
-    known = {"path": path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": False}
-    return {"remove": {**known, "partitionValues": _values(partition)}}
+def _removed(path: str, size: int, partition: Mapping[str, Any], now: int) -> dict[str, Any]:
+    known = {"path": path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+    return {"remove": {**known, "partitionValues": _values(partition), "size": size}}
+
+
+def _added(path: str, size: int, count: int, partition: Mapping[str, Any], now: int) -> dict[str, Any]:
+    known = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
+    return {"add": {**known, "dataChange": True, "stats": json.dumps({"numRecords": count})}}
+
+
+def partition_path(partition: Mapping[str, Any]) -> str:
+    """The path of a new file of a partition."""
+    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
+
+
+def _parquet(rows: pa.Table, partitions: Sequence[str]) -> tuple[bytes, int]:
+    """Rows as a file, without the columns of their partition; and how many they are."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.drop_columns(list(partitions)), sink, store_schema=False)
+    return sink.getvalue().to_pybytes(), rows.num_rows
 
 
 def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:

@@ -92,6 +92,11 @@ class ObjectStore:
         with self._naming():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
+    def put(self, path: str, content: bytes) -> None:
+        """Writes a file, over whatever is there."""
+        with self._naming():
+            obstore.put(self._store, path, content)
+
     def put_new(self, path: str, content: bytes) -> bool:
         """Writes a file where there is none; False, and nothing, where there is one. Of two at once one is True.
 

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 SMALL = 1 << 20
 #: So many bytes of them.
 KEPT = 64 << 20
+#: So many files are written at the same time.
+AT_ONCE = 8
 
 
 class Wanted(NamedTuple):
@@ -47,12 +50,15 @@ class TableFiles(Protocol):
     def has(self, path: str) -> bool:
         """Whether there is a file."""
 
-    def write(self, path: str, content: bytes) -> None:
-        """Makes a file, of a name that is new."""
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Makes files, of names that nobody uses twice."""
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
         at once one is True. On an object store an answer that is lost may make it False, too."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file, if it is there."""
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
@@ -83,23 +89,27 @@ class LocalFiles:
     def has(self, path: str) -> bool:
         return (self._place / path).exists()
 
-    def write(self, path: str, content: bytes) -> None:
-        file = self._place / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+    def write(self, files: Mapping[str, bytes]) -> None:
+        for path, content in files.items():
+            file = self._place / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
 
     def put_new(self, path: str, content: bytes) -> bool:
         file = self._place / path
-        # As delta-rs names and links it: what a process leaves behind that dies here is removed as its own.
+        # Named as delta-rs names what it links.
         written = file.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
-        written.write_bytes(content)
         try:
+            written.write_bytes(content)
             os.link(written, file)
         except FileExistsError:
             return False
         finally:
-            written.unlink()
+            written.unlink(missing_ok=True)
         return True
+
+    def remove(self, path: str) -> None:
+        (self._place / path).unlink(missing_ok=True)
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
@@ -146,12 +156,21 @@ class StoredFiles:
     def has(self, path: str) -> bool:
         return self._store.exists(path)
 
-    def write(self, path: str, content: bytes) -> None:
-        self._store.put_new(path, content)
-        self._keep(path, content)
+    def write(self, files: Mapping[str, bytes]) -> None:
+        # A put with a condition may be refused for nothing, and say so of a file that is not there.
+        if len(files) == 1:
+            self._store.put(*next(iter(files.items())))
+        else:
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                list(threads.map(self._store.put, files, files.values()))
+        for path, content in files.items():
+            self._keep(path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._store.put_new(path, content)
+
+    def remove(self, path: str) -> None:
+        self._store.delete(path)
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.
