@@ -46,12 +46,14 @@ def write_output(
     outputs, record = access.store.outputs, access.record()
     writer = _SparkWriter(rows, table) if is_spark(rows) else _ArrowWriter(outputs, rows, table)
     if writer.place is not None:
-        outputs.require_foreign(writer.place.text)
+        # Before anything is made.
+        outputs.require_allowed(writer.place.text)
     with writer.evaluated():
         runs = messages_of(record, grant, writer, messages)
         if runs.num_rows:
             location = writer.make().text
-            outputs.require_foreign(location)
+            # A table that the catalog had not: only now it has a place.
+            outputs.require_allowed(location)
             with not_written(table):
                 table_id = outputs.table_id(location)
             with ending(runs):

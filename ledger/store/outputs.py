@@ -34,14 +34,15 @@ class OutputWrites(Protocol):
     def owner(self) -> str:
         """Who writes."""
 
-    def require_foreign(self, location: str) -> None:
-        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+    def require_allowed(self, location: str) -> None:
+        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables, UnsafeStorage
+        where several drivers could lose each other's commits."""
 
     def without_spark(self) -> ArrowOutputs:
         """What writes Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames alone."""
 
     def table_id(self, location: str) -> str:
-        """The id of a table that is about to be written to. Raises UnsafeStorage, OutputUnreadable."""
+        """The id of a table that is about to be written to. Raises OutputUnreadable."""
 
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock

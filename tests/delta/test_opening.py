@@ -17,6 +17,7 @@ from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNe
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.commit.storage_safety import require_safe_output
+from ledger.store.delta.dataframes.output_target import place_of
 from ledger.store.delta.model.tables import TABLES
 
 WITHOUT_SPARK = """
@@ -180,14 +181,17 @@ UNSAFE = {
 }
 
 
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
 @pytest.mark.parametrize("case", UNSAFE)
-def test_an_output_table_on_s3_needs_a_lock_of_sparks_or_a_single_driver(case):
-    with pytest.raises(
-        UnsafeStorage, match=r"spark\.delta\.logStore\.s3a\.impl.*S3DynamoDBLogStore.*single_driver=True"
-    ):
-        require_safe_output("s3a", UNSAFE[case], Settings())
-    require_safe_output("s3a", UNSAFE[case], Settings(single_driver=True))
-    require_safe_output("s3a", Session(s3a=DYNAMO), Settings())
+def test_an_output_table_on_s3_needs_the_lock_of_what_spark_writes_through_or_a_single_driver(case, scheme):
+    """Whatever the user calls S3, Spark writes there through s3a:."""
+    place, session = place_of(f"{scheme}://bucket/done", None).text, UNSAFE[case]
+    advice = "" if session is None else r"spark\.delta\.logStore\.s3a\.impl.*S3DynamoDBLogStore.*"
+    with pytest.raises(UnsafeStorage, match=f"{advice}single_driver=True") as refused:
+        require_safe_output(place, session, Settings())
+    assert session is not None or "spark." not in str(refused.value), "without Spark there is nothing to set there"
+    require_safe_output(place, session, Settings(single_driver=True))
+    require_safe_output(place, Session(s3a=DYNAMO), Settings())
 
 
 @pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, SparkIsNeeded, UnsafeStorage
 from tests.output.conftest import rows_of
 
 
@@ -59,7 +59,7 @@ def test_another_storage_than_delta_rs_knows_is_no_local_folder(place, tmp_path,
     claim = place.queue.receive()
     for table, error, why in (
         ("dbfs:/mnt/x", SparkIsNeeded, "Only Spark writes to dbfs:"), ("hdfs://name/x", SparkIsNeeded, "hdfs:"),
-        ("s3a://bucket/x", OutputNotWritten, "s3a://bucket/x"),
+        ("s3a://bucket/x", UnsafeStorage, "single_driver=True"),
         ("foo://bucket/x", InvalidParameterValue, "foo: is no storage that is known here.*Known are paths and abfs"),
     ):  # fmt: skip
         with pytest.raises(error, match=why):

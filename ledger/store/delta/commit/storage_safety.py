@@ -7,7 +7,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ledger.errors import StorageFailed, UnsafeStorage
-from ledger.rules.storage import S3, log_store_setting, orders_commits
+from ledger.rules.location import recorded
+from ledger.rules.storage import S3, for_spark, log_store_setting, orders_commits
 from ledger.settings import Settings
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import COMMITS
@@ -31,19 +32,21 @@ def require_safe(scheme: str, engine: str) -> None:
         )
 
 
-def require_safe_output(scheme: str, spark: SparkSession | None, settings: Settings) -> None:
+def require_safe_output(location: str, spark: SparkSession | None, settings: Settings) -> None:
     """Raises UnsafeStorage for an output table on S3 without a log store that several drivers can share: DataFrames are
-    committed to output tables by Spark."""
+    committed to output tables by Spark, which goes by its own name of the place."""
+    scheme = recorded(for_spark(location)).scheme
     if scheme not in S3 or settings.single_driver:
         return
-    setting = log_store_setting(scheme)
-    log_store = None if spark is None else spark.conf.get(setting, "")
-    if not orders_commits(log_store or ""):
-        raise UnsafeStorage(
-            f"On {scheme}: two drivers that write to one output table can silently lose each other's commits. Set "
-            f"{setting} to io.delta.storage.S3DynamoDBLogStore in all of them, or say that only one driver ever "
-            "writes: Settings(single_driver=True)"
-        )
+    setting, fix = log_store_setting(scheme), "Say"
+    if spark is not None:
+        if orders_commits(spark.conf.get(setting, "") or ""):
+            return
+        fix = f"Set {setting} to io.delta.storage.S3DynamoDBLogStore in all of them, or say"
+    raise UnsafeStorage(
+        f"On S3 two drivers that write to one output table can silently lose each other's commits. {fix} that only one "
+        "driver ever writes: Settings(single_driver=True)"
+    )
 
 
 def require_conditional_puts(files: ObjectStore) -> None:

@@ -38,9 +38,12 @@ class OutputTables:
         self._session = None if by_spark is None else by_spark.session
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
 
+    def require_safe(self, table: str) -> None:
+        """Raises UnsafeStorage for a place where several drivers could lose each other's commits."""
+        require_safe_output(table, self._session, self._settings)
+
     def table_id(self, table: str) -> str:
-        """The id of a table that is about to be written to. Raises UnsafeStorage, OutputUnreadable."""
-        require_safe_output(recorded(table).scheme, self._session, self._settings)
+        """The id of a table that is about to be written to. Raises OutputUnreadable."""
         return self._first(table, lambda engine: engine.output_log(table, "").table_id)
 
     def committed(self, table: str, write_id: str) -> int | None:

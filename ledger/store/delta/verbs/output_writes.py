@@ -44,13 +44,14 @@ class Outputs:
         """Who writes."""
         return self._transactions.owner
 
-    def require_foreign(self, location: str) -> None:
-        """See OutputWrites.require_foreign."""
+    def require_allowed(self, location: str) -> None:
+        """See OutputWrites.require_allowed."""
         for table in TABLES:
             if f"{location}/".startswith(f"{self._opened.tables.place(table)}/"):
                 raise InvalidParameterValue(
                     "table", location, "It is a table of the ledger's own", "Name another place."
                 )
+        self.tables.require_safe(location)
 
     def without_spark(self) -> ArrowOutputs:
         """See OutputWrites.without_spark."""
