@@ -51,7 +51,7 @@ class Ledger:
         owner: str | None = None,
         sender_id: str | None = None,
         clock: Clock = system_clock,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str | bool | float] | None = None,
         storage_clock: Clock | None = None,
     ) -> Ledger:
         """Opens the ledger at `root`, making its tables if there are none; with `create=False` that is an error, so

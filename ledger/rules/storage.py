@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.errors import InvalidParameterValue
 from ledger.rules.location import FILE
 
 #: delta-rs commits there by a put that fails where the file exists (If-None-Match). Spark puts without a condition,
@@ -79,6 +80,22 @@ def for_delta_rs(place: str) -> str:
 def for_spark(place: str) -> str:
     """What Spark calls a place: s3: has no file system in Hadoop."""
     return "s3a" + place[2:] if place.startswith("s3:") else place
+
+
+def as_text(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as delta-rs takes them, all text; raises InvalidParameterValue for what has no text of its own."""
+    found = {}
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
+            # Not the value itself: it may be a secret.
+            raise InvalidParameterValue(
+                "storage_options",
+                f"{name}: {type(value).__name__}",
+                "Names and values must be text",
+                "Write the option as text, or leave it out.",
+            )
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
 
 
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:

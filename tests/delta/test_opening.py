@@ -168,6 +168,22 @@ def test_on_s3_spark_does_not_commit_whatever_lock_it_has(scheme, one_driver, se
         Ledger.open(f"{scheme}://bucket/ledger", session, "spark", settings=Settings(single_driver=one_driver))
 
 
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_on_s3_without_a_session_spark_is_refused_and_no_session_is_asked_for(scheme):
+    """It would be refused with one."""
+    with pytest.raises(UnsafeStorage, match=r'delta-rs\. Leave out engine="spark"'):
+        Ledger.open(f"{scheme}://bucket/ledger", engine="spark")
+
+
+@pytest.mark.parametrize("value", [None, b"secret", ["secret"]])
+def test_an_option_of_the_storage_that_is_no_text_is_refused_by_its_name_and_not_shown(tmp_path, value):
+    for root in (str(tmp_path / "ledger"), "s3://bucket/ledger"):
+        with pytest.raises(InvalidParameterValue, match=r"aws_session_token.*storage_options.*leave it out") as refused:
+            Ledger.open(root, storage_options={"aws_session_token": value})
+        assert "secret" not in str(refused.value)
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_name_of_s3_that_is_gone_is_refused_with_the_one_that_is_there():
     with pytest.raises(InvalidParameterValue, match=r"s3n: has gone .* Write s3a://"):
         Ledger.open("s3n://bucket/ledger")

@@ -115,6 +115,10 @@ def test_hadoops_names_of_options_are_refused_with_those_of_delta_rs(opened):
         opened(options={"fs.s3a.endpoint": "localhost:9000"})
 
 
+def test_a_switch_may_be_given_as_true(opened):
+    assert opened(options={"aws_allow_http": True}).create_queue("jobs").send("a")
+
+
 def test_options_for_delta_rs_are_the_users_where_they_give_them(opened):
     assert opened().store.storage_options["retry_timeout"] == "30s"
     for name in ("retry_timeout", "RETRY_TIMEOUT", "aws_retry_timeout"):

@@ -21,6 +21,7 @@ from ledger.rules.storage import (
     OBJECT_STORES,
     S3,
     SAFE_FOR_SPARK,
+    as_text,
     for_delta_rs,
     for_spark,
     of_hadoop,
@@ -64,7 +65,7 @@ def open_tables(
     engine: str,
     settings: Settings,
     owner: str | None,
-    storage_options: Mapping[str, str],
+    storage_options: Mapping[str, object],
     clock: Clock = system_clock,
     storage_clock: Clock | None = None,
     create: bool = True,
@@ -73,22 +74,23 @@ def open_tables(
     """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
-    if engine == "spark" and spark is None:
-        raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
+    given = as_text(storage_options)
     locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
     of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
     require_safe(scheme, engine)
+    if engine == "spark" and spark is None:
+        raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
     if spark is not None and scheme in S3:
         from ledger.store.delta.engines.hadoop_settings import require_s3a, storage_options_of
 
         require_s3a(spark)
-        storage_options = storage_options or storage_options_of(spark, place.text.split("/")[2])
-    options = _options(storage_options)
+        given = given or storage_options_of(spark, place.text.split("/")[2])
+    options = _options(given)
     chosen = _engine(root, engine, scheme, locations, spark, options)
     by_delta_rs = chosen.name == "delta-rs"
-    files = _files(place, storage_options) if by_delta_rs else None
+    files = _files(place, given) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and not create:
