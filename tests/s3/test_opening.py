@@ -5,6 +5,8 @@ import time
 
 import pytest
 from deltalake import DeltaTable
+from obstore.exceptions import UnknownConfigurationKeyError
+from obstore.store import S3Store
 
 from ledger import Ledger
 from ledger.clock import system_clock
@@ -19,7 +21,7 @@ from ledger.errors import (
 from ledger.settings import Settings
 from ledger.store.delta.commit.storage_clock import probe_of
 from ledger.store.delta.engines.delta_rs import DeltaRsEngine
-from ledger.store.delta.engines.object_store import ObjectStore
+from ledger.store.delta.engines.object_store import OF_DELTA_RS, ObjectStore, unknown_options
 from ledger.store.delta.model import formats
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
@@ -113,6 +115,23 @@ def test_wrong_keys_are_said_by_the_storage_and_in_plain_text(place):
 def test_hadoops_names_of_options_are_refused_with_those_of_delta_rs(opened):
     with pytest.raises(InvalidParameterValue, match=r"fs\.s3a\.endpoint.*delta-rs's is aws_endpoint"):
         opened(options={"fs.s3a.endpoint": "localhost:9000"})
+
+
+def test_an_option_that_nobody_knows_is_named_once_by_a_warning_and_refuses_nothing(opened, caplog):
+    mistyped = {"aws_alow_http": "true", "AWS_ENDPIONT": "http://127.0.0.1:9"}
+    opened(options={**mistyped, "max_retries": "2", "AWS_S3_LOCKING_PROVIDER": "", "aws_bucket_name": "bucket"})
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "ledger.opening"]
+    assert "knows aws_alow_http, AWS_ENDPIONT, which" in said
+    caplog.clear()
+    opened()
+    assert not [record for record in caplog.records if record.name == "ledger.opening"]
+
+
+@pytest.mark.parametrize("name", OF_DELTA_RS)
+def test_what_is_called_delta_rss_own_is_nothing_that_obstore_knows(name):
+    with pytest.raises(UnknownConfigurationKeyError):
+        S3Store.from_url("s3://bucket", config={name: "x"})
+    assert unknown_options("s3://bucket/x", {name: "x", f"AWS_{name.upper()}": "x"}) == []
 
 
 def test_a_switch_may_be_given_as_true(opened):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.frames import Frames
     from ledger.store.delta.engines.object_store import ObjectStore
     from ledger.store.delta.engines.spark import SparkEngine
+
+log = logging.getLogger("ledger.opening")
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,16 @@ def _files(place: Location, given: Mapping[str, str]) -> ObjectStore | None:
     cannot be reached, which delta-rs would try for much longer."""
     if place.scheme not in OBJECT_STORES:
         return None
-    from ledger.store.delta.engines.object_store import reached
+    from ledger.store.delta.engines.object_store import reached, unknown_options
 
+    unknown_names = unknown_options(place.text, given) if place.scheme in S3 else []
+    if unknown_names:
+        log.warning(
+            "Of the storage_options neither delta-rs nor the ledger knows %s, which may be mistyped: %s is read and "
+            "written without",
+            ", ".join(unknown_names),
+            place.text.rpartition("/")[0],
+        )
     return reached(place.text.rpartition("/")[0], _options(given), given)
 
 

@@ -42,6 +42,17 @@ CLIENT = (
 )
 #: Two names of one option, of which obstore takes one at a time.
 ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+#: Options on S3 of delta-rs's own, of which obstore knows nothing.
+OF_DELTA_RS = (
+    *("access_key_id_dynamodb", "ec2_metadata_disabled", "ec2_metadata_timeout", "endpoint_url_dynamodb"),
+    *("force_credential_load", "iam_role_arn", "iam_role_session_name", "profile", "region_dynamodb"),
+    *("s3_addressing_style", "s3_allow_unsafe_rename", "s3_assume_role_arn", "s3_get_internal_server_error_retries"),
+    *("s3_locking_provider", "s3_pool_idle_timeout_seconds", "s3_role_session_name", "secret_access_key_dynamodb"),
+    *("session_token_dynamodb", "sts_pool_idle_timeout_seconds"),
+    *("delta_dynamo_billing_mode", "delta_dynamo_max_elapsed_request_time", "delta_dynamo_table_name"),
+    *("concurrency_limit", "max_concurrency", "object_store_concurrency_limit", "ssl_cert_file", "certificate_path"),
+    *("allow_unsafe_rename", "mount_allow_unsafe_rename"),
+)
 #: How the storages say that the bucket or container is missing, where obstore says that the file is.
 NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
 #: In durations, in seconds.
@@ -171,6 +182,25 @@ def reached(location: str, options: Mapping[str, str], given: Mapping[str, str])
     except StorageFailed as error:
         raise StorageFailed(location, f"{error.cause}. {reaching(recorded(location).scheme)}", "opening") from error
     return ObjectStore(location, options)
+
+
+def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
+    """Those of some options on S3 that neither obstore nor delta-rs looks at: most likely mistyped."""
+    return [name for name, value in options.items() if _is_unknown(place, name, value)]
+
+
+def _is_unknown(place: str, name: str, value: str) -> bool:
+    config: Any = parted({name: value})[0]
+    if not config or not config.keys().isdisjoint(OF_DELTA_RS):
+        return False
+    try:
+        S3Store.from_url(place, config=config)
+    except UnknownConfigurationKeyError:
+        return True
+    except BaseError:
+        # It is known, and alone not enough, or its value is wrong: who uses it says so.
+        return False
+    return False
 
 
 def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
