@@ -12,6 +12,7 @@ import pytest
 
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
+from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
 from ledger.settings import MAY_BE_0, MOST, TABLE, TEXTS, tomllib
 from ledger.store.delta.dataframes import bulk_send
 
@@ -59,6 +60,19 @@ def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(na
         assert TEXTS[name][1].removeprefix("Must be ") in comment
     else:
         assert all(word in comment for word in ('"auto"', '"spark"', '"delta-rs"'))
+
+
+def test_the_file_says_of_the_engine_and_of_clocks_which_storages_the_code_means():
+    """Both comments stayed behind when S3 became delta-rs's."""
+    said = {}
+    for name in ("engine", "maximum_clock_skew"):
+        (comment,) = re.findall(rf"((?:^#.*\n)+){name} = ", FILE.read_text(), re.MULTILINE)
+        said[name] = " ".join(line.lstrip("# ") for line in comment.splitlines())
+    (listed,) = re.findall(r"auto takes delta-rs.*?\(local paths, (.*?)\)", said["engine"])
+    named = {scheme.rstrip(":") for scheme in listed.split(", ")}
+    assert named <= set(OBJECT_STORES)
+    assert all(named & set(kind) for kind in (S3, AZURE, GCS)), "each kind by one of its names"
+    assert "on an object store where delta-rs commits" in said["maximum_clock_skew"]
 
 
 def test_every_number_has_a_bound_and_keeps_it():
