@@ -49,16 +49,6 @@ def unknown(scheme: str) -> tuple[str, str]:
     return f"{scheme}: is no storage that is known here", fix
 
 
-def log_store_setting(scheme: str) -> str:
-    """Spark's setting for the log store of a scheme."""
-    return f"spark.delta.logStore.{scheme}.impl"
-
-
-def orders_commits(log_store: str) -> bool:
-    """Whether a log store of S3 keeps the commits of several drivers apart that commit through Spark."""
-    return log_store.endswith("DynamoDBLogStore")
-
-
 def reaching(scheme: str) -> str:
     """What to look at where an object store is not reached."""
     options = "the bucket, and google_service_account or the environment"

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import StorageFailed, UnsafeStorage
 from ledger.rules.location import recorded
-from ledger.rules.storage import S3, for_spark, log_store_setting, orders_commits
+from ledger.rules.storage import S3
 from ledger.settings import Settings
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import COMMITS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ledger.store.delta.engines.object_store import ObjectStore
 
 #: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
@@ -32,21 +30,17 @@ def require_safe(scheme: str, engine: str) -> None:
         )
 
 
-def require_safe_output(location: str, spark: SparkSession | None, settings: Settings) -> None:
-    """Raises UnsafeStorage for an output table on S3 without a log store that several drivers can share: DataFrames are
-    committed to output tables by Spark, which goes by its own name of the place."""
-    scheme = recorded(for_spark(location)).scheme
-    if scheme not in S3 or settings.single_driver:
-        return
-    setting, fix = log_store_setting(scheme), "Say"
-    if spark is not None:
-        if orders_commits(spark.conf.get(setting, "") or ""):
-            return
-        fix = f"Set {setting} to io.delta.storage.S3DynamoDBLogStore in all of them, or say"
-    raise UnsafeStorage(
-        f"On S3 two drivers that write to one output table can silently lose each other's commits. {fix} that only one "
-        "driver ever writes: Settings(single_driver=True)"
-    )
+def require_safe_output(location: str, settings: Settings) -> None:
+    """Raises UnsafeStorage for an output table on S3, unless one driver alone ever writes.
+
+    DataFrames are committed to output tables by Spark, whose puts have no condition, and what is in doubt is fenced off
+    by delta-rs, which keeps none of Spark's locks: either could write over the other's commit.
+    """
+    if recorded(location).scheme in S3 and not settings.single_driver:
+        raise UnsafeStorage(
+            "On S3 two drivers that write to one output table can silently lose each other's commits, whatever lock "
+            "Spark has. Say that only one driver ever writes, Settings(single_driver=True), or take an output elsewhere"
+        )
 
 
 def require_conditional_puts(files: ObjectStore) -> None:

@@ -35,12 +35,11 @@ class OutputTables:
 
     def __init__(self, engine: ForeignTables, by_spark: SparkEngine | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
-        self._session = None if by_spark is None else by_spark.session
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
 
     def require_safe(self, table: str) -> None:
         """Raises UnsafeStorage for a place where several drivers could lose each other's commits."""
-        require_safe_output(table, self._session, self._settings)
+        require_safe_output(table, self._settings)
 
     def table_id(self, table: str) -> str:
         """The id of a table that is about to be written to. Raises OutputUnreadable."""
