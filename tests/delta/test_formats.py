@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import tarfile
+import shutil
 import threading
 from pathlib import Path
 
@@ -57,8 +57,7 @@ def versions(root):
 @pytest.fixture(params=ARCHIVES, ids=lambda archive: archive.name.split(".")[0])
 def old(request, tmp_path):
     """The root of a ledger that an earlier release wrote."""
-    with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(request.param, tmp_path)
     return str(tmp_path / "ledger")
 
 
