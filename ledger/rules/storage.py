@@ -20,6 +20,8 @@ SAFE_FOR_SPARK = ("hdfs", "viewfs", "wasb", "wasbs", "dbfs")
 #: Where delta-rs commits, if nobody asks for another engine.
 DELTA_RS_COMMITS = (FILE, *OBJECT_STORES)
 
+#: What delta-rs lets stand before the name of an option, or leaves out.
+PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 #: Of delta-rs's storage_options, where the user gives none. It would try for 180 seconds, and cannot be interrupted.
 DEFAULT_OPTIONS = {"retry_timeout": "30s"}
 #: And for the first request of all: what is wrong then is a name or a key, and no hiccup.
@@ -88,9 +90,15 @@ def as_text(options: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
+def bare(option: str) -> str:
+    """The name of an option without what delta-rs lets stand before it, or leaves out."""
+    name = option.lower()
+    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+
+
 def with_defaults(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
     """Options, and those of `defaults` that are not among them in any spelling."""
-    spelled = {name.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_") for name in given}
+    spelled = set(map(bare, given))
     return {**{name: value for name, value in defaults.items() if name not in spelled}, **given}
 
 

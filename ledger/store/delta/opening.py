@@ -93,7 +93,7 @@ def open_tables(
     options = _options(given)
     chosen = _engine(root, engine, scheme, locations, spark, options)
     by_delta_rs = chosen.name == "delta-rs"
-    files = _files(place, given) if by_delta_rs else None
+    files = _files(place, given, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and not create:
@@ -178,22 +178,25 @@ def _options(given: Mapping[str, str]) -> dict[str, str]:
     return with_defaults(given, DEFAULT_OPTIONS)
 
 
-def _files(place: Location, given: Mapping[str, str]) -> ObjectStore | None:
-    """What lies beside the tables on an object store; None elsewhere. Raises StorageFailed, within seconds, where it
-    cannot be reached, which delta-rs would try for much longer."""
+def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]) -> ObjectStore | None:
+    """What lies beside the tables on an object store, by the `options` that come of those `given`; None elsewhere.
+
+    Raises StorageFailed, within seconds, where it cannot be reached, which delta-rs would try for much longer.
+    """
     if place.scheme not in OBJECT_STORES:
         return None
     from ledger.store.delta.engines.object_store import reached, unknown_options
 
+    root = place.text.rpartition("/")[0]
     unknown_names = unknown_options(place.text, given) if place.scheme in S3 else []
     if unknown_names:
         log.warning(
             "Of the storage_options neither delta-rs nor the ledger knows %s, which may be mistyped: %s is read and "
             "written without",
             ", ".join(unknown_names),
-            place.text.rpartition("/")[0],
+            root,
         )
-    return reached(place.text.rpartition("/")[0], _options(given), given)
+    return reached(root, options, given)
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:

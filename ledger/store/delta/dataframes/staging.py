@@ -20,6 +20,7 @@ from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
 from ledger.store.delta.engines.protocol import Publishing, StagedFile
+from ledger.store.delta.engines.table_files import log_file
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Staging:
 
     def _require_written(self, folder: str, files: list[StagedFile]) -> None:
         """Raises StorageFailed where no file may mean that this process does not see what Spark wrote."""
-        if not files and self._folders.read(f"{folder}/_delta_log/{0:020d}.json") is None:
+        if not files and self._folders.read(f"{folder}/{log_file(0)}") is None:
             place = f"{self._engine.place('messages')}/{staging.FOLDER}/{folder}"
             raise StorageFailed(
                 place, "what Spark wrote there is not seen here (does a path mean another place?)", "send"
@@ -114,7 +115,7 @@ def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFi
     Raises InvalidParameterValue when it does not tell enough, StorageFailed.
     """
     # Without any row Delta commits nothing.
-    log = folders.read(f"{folder}/_delta_log/{1:020d}.json") or ""
+    log = folders.read(f"{folder}/{log_file(1)}") or ""
     added = [entry["add"] for entry in map(json.loads, log.splitlines()) if "add" in entry]
     return [_file(placed, f"{staging.FOLDER}/{folder}", add) for add in added]
 

@@ -32,6 +32,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.engines.publishing import demands_of
 from ledger.store.delta.engines.table_files import TableFiles, log_file
 from ledger.store.delta.model.tables import Table
 
@@ -56,8 +57,8 @@ def is_plain(loaded: DeltaTable, table: Table) -> bool:
     return (
         (known.min_reader_version, known.min_writer_version) == PROTOCOL
         and [field.name for field in fields] == table.schema.names
-        and all(field.nullable and not field.metadata for field in fields)
-        and not any(name.startswith("delta.constraints.") for name in properties)
+        and not any(field.metadata for field in fields)
+        and not demands_of(loaded)
         and properties.get("delta.appendOnly", "false") == "false"
     )
 
@@ -81,18 +82,20 @@ class Rewriting:
         """
         partitions = list(self._table.partitions)
         touched = edits.group_by(partitions, use_threads=False).aggregate([]).to_pylist() if partitions else [{}]
-        rows = rows_after(_of(read, touched), self._table, edits)
-        before = self._files(touched)
-        is_small = before is not None and rows.num_rows <= MOST_ROWS and _names_no_more(where, touched)
-        if before is None or not is_small or not is_plain(self._loaded, self._table):
+        if not _names_no_more(where, touched) or not is_plain(self._loaded, self._table):
             return None
-        now = int(time.time() * MILLISECONDS)
-        files = {partition_path(one): _parquet(_of(rows, [one]), partitions) for one in touched}
-        written = {path: content for path, (content, count) in files.items() if count}
-        actions: list[dict[str, Any]] = [_said(metadata, now)]
-        for partition, there, (path, (content, count)) in zip(touched, before, files.items()):
-            actions += [_removed(old, size, partition, now) for old, size in there.items()]
-            actions += [_added(path, len(content), count, partition, now)] if count else []
+        rows, before = rows_after(_of(read, touched), self._table, edits), self._files(touched)
+        if before is None or rows.num_rows > MOST_ROWS:
+            return None
+        now, written = int(time.time() * MILLISECONDS), {}
+        actions = [_said(metadata, now)]
+        for partition, there in zip(touched, before):
+            actions += [_removed(path, size, partition, now) for path, size in there.items()]
+            left = _of(rows, [partition])
+            if left.num_rows:
+                path = _new_path(partition)
+                written[path] = _parquet(left, partitions)
+                actions.append(_added(path, len(written[path]), left.num_rows, partition, now))
         entry = "\n".join(map(json.dumps, actions)).encode()
         self._stored.write(written)
         for _ in range(REBASES):
@@ -114,9 +117,8 @@ class Rewriting:
         actions = pa.table(self._loaded.get_add_actions(flatten=True))
         files = []
         for partition in partitions:
-            mine = actions
-            for name, value in partition.items() if actions.num_rows else ():
-                mine = mine.filter(pc.equal(mine[f"partition.{name}"], value))
+            # Of no files there are no columns of partitions.
+            mine = _of(actions, [partition], "partition.") if actions.num_rows else actions
             files.append(dict(zip(mine["path"].to_pylist(), mine["size_bytes"].to_pylist())))
         return files if all(map(_PLAIN.fullmatch, (path for paths in files for path in paths))) else None
 
@@ -170,9 +172,13 @@ def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
     return pa.concat_tables([one.select(table.schema.names).cast(table.schema) for one in (left, written)])
 
 
-def _of(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows of some partitions."""
-    mine = [reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one]
+def _of(rows: pa.Table, partitions: Sequence[Mapping[str, Any]], prefix: str = "") -> pa.Table:
+    """The rows of some partitions; `prefix`: what stands before the names of their columns."""
+    mine = [
+        reduce(pc.and_, [pc.equal(rows[f"{prefix}{name}"], value) for name, value in one.items()])
+        for one in partitions
+        if one
+    ]
     return rows.filter(reduce(pc.or_, mine)) if mine else rows
 
 
@@ -199,17 +205,18 @@ def _added(path: str, size: int, count: int, partition: Mapping[str, Any], now: 
     return {"add": {**known, "dataChange": True, "stats": json.dumps({"numRecords": count})}}
 
 
-def partition_path(partition: Mapping[str, Any]) -> str:
+def _new_path(partition: Mapping[str, Any]) -> str:
     """The path of a new file of a partition."""
     folder = "".join(f"{name}={value}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
 
-def _parquet(rows: pa.Table, partitions: Sequence[str]) -> tuple[bytes, int]:
-    """Rows as a file, without the columns of their partition; and how many they are."""
+def _parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
+    """Rows as a file, without the columns of their partition."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows.drop_columns(list(partitions)), sink, store_schema=False)
-    return sink.getvalue().to_pybytes(), rows.num_rows
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:

@@ -21,7 +21,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
-from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, S3, reaching, with_defaults
+from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
 from ledger.store.delta.engines.aws_credentials import credential_provider
 from ledger.store.delta.model.failures import naming
 
@@ -31,8 +31,6 @@ STORES: dict[str, Any] = {
     **dict.fromkeys(AZURE, AzureStore),
     **dict.fromkeys(GCS, GCSStore),
 }
-#: What delta-rs lets stand before the name of an option, or leaves out.
-PREFIXES = ("aws_", "azure_storage_", "azure_", "google_")
 #: Options about HTTP, which obstore takes apart from the others.
 CLIENT = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
@@ -207,8 +205,7 @@ def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], 
     """delta-rs's storage_options as obstore takes them: those of the storage, those of HTTP, and those of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
     for given, value in options.items():
-        name = given.lower()
-        name = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+        name = bare(given)
         if name in CLIENT:
             client[name] = value
         elif name == "max_retries":

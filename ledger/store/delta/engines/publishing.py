@@ -43,12 +43,19 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
     loaded.create_write_transaction(actions, "append", loaded.schema(), list(partitions), **commit)
 
 
-def require_plain(loaded: DeltaTable) -> None:
-    """Raises StorageFailed for a table with constraints, or with columns that may not be null or are made by Delta."""
+def demands_of(loaded: DeltaTable) -> list[str]:
+    """What a table asks of its rows beyond their columns: its constraints, columns that may not be null or are made by
+    Delta, by their names."""
     asked = [name for name in loaded.metadata().configuration if name.startswith("delta.constraints.")]
     for field in loaded.schema().fields:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
             asked.append(field.name)
+    return asked
+
+
+def require_plain(loaded: DeltaTable) -> None:
+    """Raises StorageFailed for a table with constraints, or with columns that may not be null or are made by Delta."""
+    asked = demands_of(loaded)
     if asked:
         raise StorageFailed(
             loaded.table_uri, f"it was changed, and a bulk send cannot keep to {', '.join(asked)}", "send"
