@@ -17,7 +17,7 @@ def turns():
 
 def waiting(turns, key, log, name):
     """A thread that awaits its turn; answers once it stands in the line."""
-    before = len(turns._queues.get(key, ()))
+    before = turns.waiting(key)
 
     def take():
         with turns.of(key):
@@ -25,7 +25,7 @@ def waiting(turns, key, log, name):
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    while len(turns._queues.get(key, ())) == before:
+    while turns.waiting(key) == before:
         thread.join(0.001)
         assert thread.is_alive()
     return thread

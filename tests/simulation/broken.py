@@ -17,7 +17,7 @@ from ledger.errors import OutputUnreadable
 from ledger.rules import output_doubts, redrive
 from ledger.rules.attributes import limits_of
 from ledger.store.delta.state import fifo_groups
-from ledger.store.delta.verbs import moving, output_tables, queues, receiving, store, upkeep
+from ledger.store.delta.verbs import moving, output_tables, queues, receiving, sharing, store, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
 from tests.simulation import engine
 
@@ -168,6 +168,21 @@ def unseen_is_absent(stack: contextlib.ExitStack) -> None:
     _patch(stack, output_tables.OutputTables, "written_or_fenced_by_others", broken)
 
 
+def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
+    """What shares a commit was decided on what is committed, and not on what was decided before it."""
+
+    def broken(verb: Any, loaded: Any, losses: int) -> Any:
+        before = loaded.taken()
+        for lanes in (loaded.lanes, *loaded.others.values()):
+            lanes.runs = lanes.recorded
+        decision = verb.decide(loaded, losses)
+        loaded.take_back(before)
+        loaded.take(decision)
+        return decision
+
+    _patch(stack, sharing, "_decided", broken)
+
+
 #: What a repair is for: how it is taken out, and what the judge then says.
 REPAIRS: dict[str, tuple[Patches, str]] = {
     "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes"),
@@ -180,6 +195,7 @@ REPAIRS: dict[str, tuple[Patches, str]] = {
     "upkeep drops what is final": (drops_what_looks_finished, "can restore it"),
     "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off"),
     "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times"),
+    "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave"),
 }
 
 

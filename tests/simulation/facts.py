@@ -143,7 +143,7 @@ def apply(
         return old, new, problems
     if table == "visibility":
         ignored: list[str] = []
-        old, new = _recorded(facts, removed, ignored, -1), _recorded(facts, added, problems, 1)
+        old, new = recorded_in(facts, removed, ignored, -1), recorded_in(facts, added, problems, 1)
         for queue, key in old:
             facts.records[queue].pop(key, None)
         for (queue, key), recorded in new.items():
@@ -176,9 +176,10 @@ def _messages(files: Iterable[tuple[Partition, File]], problems: list[str]) -> d
     return found
 
 
-def _recorded(
+def recorded_in(
     facts: Facts, files: Iterable[tuple[Partition, File]], problems: list[str], step: int
 ) -> dict[tuple[str, Key], Recorded]:
+    """What files of `visibility` say about each message; `step`: 1 or -1, for the heads that the facts count."""
     found: dict[tuple[str, Key], Recorded] = {}
     for (queue, lane), file in files:
         for segment, first, last, *values in _tuples(file, ("segment", "first_seq", "last_seq", *RECORD_COLUMNS)):

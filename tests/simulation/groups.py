@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ledger.rules.state import GONE, Status
-from tests.simulation.facts import Facts, Key, Recorded
+from tests.simulation.facts import Facts, Key, Recorded, recorded_in
 from tests.simulation.log import Change
 from tests.simulation.patching import QUOTA
 
@@ -36,11 +36,9 @@ def judge_order(facts: Facts, change: Change) -> list[str]:
 
 def _granted(facts: Facts, change: Change) -> dict[str, set[Key]]:
     """The messages that a receive's commit gives to its receipt, or moves away, by queue."""
-    from tests.simulation.facts import _recorded
-
     found: dict[str, set[Key]] = defaultdict(set)
     heads = dict(facts.heads)
-    for (queue, key), recorded in _recorded(facts, change.added, [], 1).items():
+    for (queue, key), recorded in recorded_in(facts, change.added, [], 1).items():
         before = facts.records[queue].get(key)
         if before is None or before.record != recorded.record:
             record = recorded.record

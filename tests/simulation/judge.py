@@ -15,6 +15,7 @@ from tests.simulation.log import Change
 from tests.simulation.outputs import OutputJudge
 from tests.simulation.records import ACTIONS, judge_messages, judge_queues, judge_records
 from tests.simulation.run import Run
+from tests.simulation.shared import differences, parts
 
 #: Verbs that decide by the clock.
 TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
@@ -28,8 +29,12 @@ def violations(run: Run) -> list[str]:
     outputs = OutputJudge(run.before)
     changed: dict[int, list[Any]] = {}
     for table, change in later(run.before, run.storage):
-        for problem in _judge(facts, outputs, table, change, changed):
-            problems.append(f"{table} at version {change.version} ({_who(change)}): {problem}")
+        shared = parts(change) if table == "visibility" else [change]
+        for part in shared:
+            for problem in _judge(facts, outputs, table, part, changed):
+                problems.append(f"{table} at version {change.version} ({_who(part)}): {problem}")
+        if len(shared) > 1:
+            problems += [f"{table} at version {change.version}: {problem}" for problem in differences(facts, change)]
     problems += outputs.end(facts)
     problems += judge_answers(run, changed)
     return problems + run.problems

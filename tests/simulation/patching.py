@@ -21,6 +21,7 @@ from typing import Any
 from ledger.rules import limits
 from ledger.store.delta.commit.retrying import Attempts
 from tests.simulation.scheduler import Scheduler
+from tests.simulation.shared import noting
 
 #: A quota that a handful of messages meets.
 QUOTA = 3
@@ -159,7 +160,8 @@ def installed() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with noting(lambda: None if _now[0] is None else _now[0].current):
+            yield
     finally:
         logger.setLevel(level)
         limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO = bounds

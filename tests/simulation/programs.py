@@ -40,21 +40,23 @@ def generate(seed: str) -> Schedule:
     dice = random.Random(f"{seed}/program")
     world = dice.choice(list(WORLDS))
     world = seed.partition("@")[2] or world
-    clients = dice.choice((2, 3, 3, 4))
+    # Verbs share a commit where two threads wait while a third one commits: that takes a crowd.
+    crowd = dice.random() < 0.25
+    clients = 6 if crowd else dice.choice((2, 3, 3, 4))
     processes: list[list[int]] = []
     for client in range(clients):
-        if processes and dice.random() < 0.5:
+        if processes and dice.random() < (0.9 if crowd else 0.5):
             dice.choice(processes).append(client)
         else:
             processes.append([client])
-    length = dice.choice((8, 12, 16))
+    length = dice.choice((16, 24) if crowd else (8, 12, 16))
     kinds, weights = zip(*WORLDS[world].verbs.items())
     programs: list[list[Step]] = [[] for _ in range(clients)]
     for _ in range(length):
         step = Step(dice.choices(kinds, weights)[0], dice.randrange(1 << 16), dice.randrange(1 << 16), 0)
         dice.choice(programs).append(step._replace(dice=dice.randrange(1 << 16)))
     rates = Rates(
-        switch=dice.choice((0.05, 0.15, 0.4)),
+        switch=0.6 if crowd else dice.choice((0.05, 0.15, 0.4)),
         stall=dice.choice((0.0, 0.01, 0.04)),
         skew=dice.choice((0.0, 0.0, 0.005)),
         kill=dice.choice((0.0, 0.003, 0.012)),
@@ -70,6 +72,6 @@ def generate(seed: str) -> Schedule:
         tuple(dice.choice((0, 0, -8_000, 8_000, 3_000)) for _ in processes),
         tuple(map(tuple, programs)),
         rates,
-        turns=dice.random() < 0.5,
+        turns=crowd or dice.random() < 0.5,
         drained=dice.random() < 0.5,
     )

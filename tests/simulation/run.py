@@ -38,12 +38,13 @@ class Call:
 @dataclass(frozen=True)
 class Actor:
     """Who made a commit, for the judge: the call, the point it was made at, and the clock of its process, then and when
-    this try of the verb had its turn."""
+    this try of the verb had its turn. `steps`: the decisions that it holds, where verbs may share it."""
 
     call: Call | None
     at_point: int
     clock: int
     since: int
+    steps: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -158,4 +159,4 @@ class Run:
             return Actor(None, self.scheduler.steps, self.scheduler.now, 0)
         clock = self.scheduler.now + client.process.skew
         since = client.since + client.process.least_skew
-        return Actor(client.doing, self.scheduler.steps, clock, since)
+        return Actor(client.doing, self.scheduler.steps, clock, since, tuple(client.steps))

@@ -45,6 +45,8 @@ class Client:
         self.since = 0
         #: What it is doing, for the judge.
         self.doing: Any = None
+        #: The decisions that its next commit holds, of its own and of others that wait for it.
+        self.steps: list[Any] = []
         self.error: BaseException | None = None
         self.go = threading.Lock()
         self.go.acquire()

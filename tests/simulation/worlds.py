@@ -51,6 +51,11 @@ class NoTurns:
         """Everybody's turn."""
         return contextlib.nullcontext()
 
+    @staticmethod
+    def together(key: object, wish: Any, most: int) -> contextlib.AbstractContextManager[list[Any]]:
+        """Everybody's turn, for nobody else."""
+        return contextlib.nullcontext([wish])
+
 
 @dataclass(frozen=True)
 class World:

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,13 +17,15 @@ from ledger.errors import StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.turns import Turns
+from ledger.store.delta.commit.turns import Turns, Wish
 from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables, Where
 from ledger.store.delta.model.tables import TABLES
 
 #: Covariant: a plan that returns None is one of those that return a text or None.
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
+#: With one wish go at most so many others.
+MOST_TOGETHER = 31
 
 
 @dataclass(frozen=True)
@@ -65,26 +67,28 @@ class Transactions:
 
         Raises ContentionOutlastedRetries and StorageFailed.
         """
-        operation, attempts = secrets.token_hex(8), self.attempts(verb)
+        attempts = self.attempts(verb)
         for losses in attempts:
             with self.turn(table, queue, losses):
                 plan = decide(losses)
-                if not plan.edits.num_rows:
-                    return plan.answer(plan.snapshot.version)
-                self.step("chosen")
-                metadata = {**self.metadata(operation, verb, queue, plan.at, plan.events), "read": dict(plan.read)}
-                version = self.commit(
-                    table,
-                    metadata,
-                    plan.snapshot.version,
-                    partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata),
-                    attempts,
-                    plan.snapshot.read_at,
-                )
+                version = self.merge(verb, table, queue, plan, attempts)
                 if version is not None:
-                    self.step("committed")
                     return plan.answer(version)
         raise attempts.outlasted()
+
+    def merge(self, verb: str, table: str, queue: str, plan: Plan[Any], attempts: Attempts) -> int | None:
+        """The version that holds what was planned: of one MERGE, or where there is nothing to edit, that which it was
+        decided on. None when another writer was first. Raises StorageFailed."""
+        if not plan.edits.num_rows:
+            return plan.snapshot.version
+        self.step("chosen")
+        said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
+        metadata = {**said, "read": dict(plan.read)}
+        merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
+        version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
+        if version is not None:
+            self.step("committed")
+        return version
 
     def attempts(self, verb: str) -> Attempts:
         """As many tries as the setting maximum_attempts says."""
@@ -162,14 +166,31 @@ class Transactions:
         table without partitions all of them do, as they all conflict."""
         one = nullcontext() if queue is None else self._turns.of((table, queue if TABLES[table].partitions else ""))
         # First the threads' turn, then the files' lock: whoever holds that never waits for a thread.
-        with one:
-            self.before_turn()
-            lock = self.locks[table]
-            with lock.exclusive() if self._alone or self._waits(losses) else lock.shared():
-                yield
+        with one, self._safe(table, losses):
+            yield
 
-    def _waits(self, losses: int) -> bool:
-        return losses >= self._settings.losses_before_waiting
+    @contextmanager
+    def turn_for_all(self, table: str, queue: str, losses: int, wish: Wish[Any]) -> Iterator[list[Any]]:
+        """As `turn`, for a wish and those of the threads that wait meanwhile and go with it, which are yielded: fewer
+        with each loss, as a commit to more lanes meets more others. None when the wish went with another thread's."""
+        with self.together(table, queue, wish, losses) as wishes:
+            if not wishes:
+                yield wishes
+                return
+            with self._safe(table, losses):
+                yield wishes
+
+    def together(self, table: str, queue: str, wish: Wish[Any], losses: int = 0) -> AbstractContextManager[list[Any]]:
+        """As `turn_for_all`, without what makes a commit safe."""
+        return self._turns.together((table, queue), wish, MOST_TOGETHER >> losses)
+
+    @contextmanager
+    def _safe(self, table: str, losses: int) -> Iterator[None]:
+        self.before_turn()
+        lock = self.locks[table]
+        waits = losses >= self._settings.losses_before_waiting
+        with lock.exclusive() if self._alone or waits else lock.shared():
+            yield
 
     def spark_turn(self, table: str) -> Any:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""

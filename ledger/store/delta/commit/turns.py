@@ -1,7 +1,8 @@
 """Turns between the threads of one process: one verb at a time on one queue, in the order in which they came.
 
 Verbs of one queue mostly conflict, and what loses has read and decided for nothing. So threads wait here, and race only
-with other processes. Nothing relies on it for being right.
+with other processes. And while they wait, whoever has the turn may take what they want along with its own: one commit
+for all of them. Nothing relies on turns for being right.
 """
 
 from __future__ import annotations
@@ -10,6 +11,42 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator
+from typing import Any, Generic, TypeVar, cast
+
+Result = TypeVar("Result")
+
+
+class Wish(Generic[Result]):
+    """What a thread waits for its turn to do, if another one may do it along with its own: those of one `kind` go
+    together. What came of it is said once, by whoever did it."""
+
+    def __init__(self, kind: object) -> None:
+        self.kind = kind
+        self.done = False
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+
+    def granted(self, result: Result) -> None:
+        """This came of it."""
+        self._result, self.done = result, True
+
+    def refused(self, error: BaseException) -> None:
+        """This went wrong."""
+        self._error, self.done = error, True
+
+    def result(self) -> Result:
+        """What came of it; raises what went wrong."""
+        if self._error is not None:
+            raise self._error
+        return cast(Result, self._result)
+
+
+class _Place:
+    """One thread's place in a line: a lock that is let go when its turn comes, or when its wish was taken along."""
+
+    def __init__(self, wish: Wish[Any] | None) -> None:
+        self.wish, self.taken, self.lock = wish, False, threading.Lock()
+        self.lock.acquire()
 
 
 class Turns:
@@ -17,34 +54,71 @@ class Turns:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        #: By key, who holds it and behind it who waits: each has a lock of its own, let go when its turn comes.
-        self._queues: dict[Hashable, deque[threading.Lock]] = {}
+        #: By key, who holds it and behind it who waits.
+        self._queues: dict[Hashable, deque[_Place]] = {}
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def of(self, key: Hashable) -> Iterator[None]:
         """A thread's turn at a key. Who has a turn already waits for no other: so nobody waits in a circle."""
-        if getattr(self._mine, "has", False):
+        with self._turn(key, None, 0):
             yield
+
+    @contextlib.contextmanager
+    def together(self, key: Hashable, wish: Wish[Any], most: int) -> Iterator[list[Any]]:
+        """As `of`, for this wish and up to `most` others that wait at the key and go with it: they are no more in the
+        line, and wait until this turn ends. No wishes: it was this one that another thread's turn took along, which is
+        over. What came of a wish the wishes know; what is not done may wait again."""
+        with self._turn(key, wish, most) as wishes:
+            yield wishes
+
+    def waiting(self, key: Hashable) -> int:
+        """How many threads await their turn at a key, beside the one that has it."""
+        with self._guard:
+            return max(0, len(self._queues.get(key, ())) - 1)
+
+    @contextlib.contextmanager
+    def _turn(self, key: Hashable, wish: Wish[Any] | None, most: int) -> Iterator[list[Any]]:
+        if getattr(self._mine, "has", False):
+            yield [wish]
             return
-        me = threading.Lock()
-        me.acquire()
+        me = _Place(wish)
         with self._guard:
             line = self._queues.setdefault(key, deque())
             line.append(me)
             if line[0] is me:
-                me.release()
+                me.lock.release()
+        company: list[_Place] = []
         try:
             # An error that ends the wait (KeyboardInterrupt) leaves the line as one that has had its turn does.
-            me.acquire()
-            self._mine.has = True
-            yield
+            me.lock.acquire()
+            if not me.taken:
+                self._mine.has = True
+                company = self._take_along(line, me, most)
+            yield [] if me.taken else [wish, *(place.wish for place in company)]
         finally:
             self._mine.has = False
-            with self._guard:
-                had_turn = line[0] is me
-                line.remove(me)
-                if not line:
-                    del self._queues[key]
-                elif had_turn:
-                    line[0].release()
+            for place in company:
+                place.lock.release()
+            self._leave(key, line, me)
+
+    def _take_along(self, line: deque[_Place], me: _Place, most: int) -> list[_Place]:
+        if me.wish is None or not most:
+            return []
+        with self._guard:
+            waiting = [place for place in line if place is not me and place.wish and place.wish.kind == me.wish.kind]
+            for place in waiting[:most]:
+                line.remove(place)
+                place.taken = True
+        return waiting[:most]
+
+    def _leave(self, key: Hashable, line: deque[_Place], me: _Place) -> None:
+        with self._guard:
+            if me.taken:
+                return
+            had_turn = line[0] is me
+            line.remove(me)
+            if not line:
+                del self._queues[key]
+            elif had_turn:
+                line[0].lock.release()

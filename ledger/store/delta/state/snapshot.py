@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.errors import OutputUnreadable
 from ledger.rules import instants
 from ledger.rules.state import Status
 from ledger.settings import Settings
@@ -34,6 +35,22 @@ class Classified(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Decision(Generic[Answer]):
+    """What one verb lays on the queue's lanes, and on those of others (`arriving`, by queue); what it says that it did,
+    and its answer once that is a version.
+
+    `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
+    """
+
+    replacement: Runs
+    events: Events
+    answer: Callable[[int], Answer]
+    meeting: Sequence[int] = ()
+    arriving: Mapping[str, Runs] = field(default_factory=dict)
+    always: bool = False
+
+
+@dataclass(frozen=True)
 class Loaded:
     """Lanes of a queue, and of those that messages may move to, all as of one version. `now` is never before the last
     commit there."""
@@ -45,6 +62,10 @@ class Loaded:
     now: int
     #: The versions of the other tables that the decision looked at.
     read: dict[str, int] = field(default_factory=dict)
+    #: The queues that messages may move to.
+    targets: Sequence[QueueRecord] = ()
+    #: The output tables that were asked, and did not say what they have of a write.
+    silent: dict[str, OutputUnreadable] = field(default_factory=dict)
 
     def classify(self, listings: Listings) -> Classified:
         """Every message of the queue."""
@@ -65,25 +86,43 @@ class Loaded:
         arriving: dict[str, Runs] | None = None,
         always: bool = False,
     ) -> Plan[Answer]:
-        """The commit that lays `replacement` on the queue's lanes, and `arriving` on those of the others.
+        """The commit that does one verb: what a Decision of these says."""
+        decision = Decision(replacement, events, answer, meeting, arriving or {}, always)
+        self.take(decision)
+        return self.commit_of([decision], answer)
 
-        `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
-        """
-        edits = self.lanes.edits(replacement, self.now)
+    def take(self, decision: Decision[Any]) -> None:
+        """From now on all is taken to be recorded as a decision says."""
+        self.lanes.supersede(decision.replacement)
+        for queue, runs in decision.arriving.items():
+            # A message that moves to its own queue is in `replacement`.
+            if queue != self.queue.id:
+                self.others[queue].supersede(runs)
+
+    def taken(self) -> dict[str, Runs]:
+        """What is taken to be recorded, by queue: to `take_back` to."""
+        return {lanes.queue: lanes.runs for lanes in (self.lanes, *self.others.values())}
+
+    def take_back(self, before: Mapping[str, Runs]) -> None:
+        """Takes that to be recorded again which was `taken` before."""
+        for lanes in (self.lanes, *self.others.values()):
+            lanes.runs = before[lanes.queue]
+
+    def commit_of(self, decisions: Sequence[Decision[Any]], answer: Callable[[int], Answer]) -> Plan[Answer]:
+        """The one commit of decisions that were all taken."""
+        edits = self.lanes.edits(Runs.empty(), self.now)
         changed = set(edits["lane"].unique().to_pylist())
-        if changed or always:
-            extra = [lane for lane in meeting if lane not in changed]
-            edits = pa.concat_tables([self.lanes.heads(extra, self.now), edits])
-        where = Where(self.queue.id, tuple_of(changed.union(meeting)))
-        for queue, runs in (arriving or {}).items():
-            if queue == self.queue.id:
-                # A message that moves to its own queue is in `replacement`.
-                continue
-            there = self.others[queue].edits(runs, self.now)
+        meeting = {lane for decision in decisions for lane in decision.meeting}
+        if changed or any(decision.always for decision in decisions):
+            edits = pa.concat_tables([self.lanes.heads(sorted(meeting - changed), self.now), edits])
+        where = Where(self.queue.id, tuple_of(changed | meeting))
+        for queue, lanes in self.others.items():
+            there = lanes.edits(Runs.empty(), self.now)
             if there.num_rows:
                 edits = pa.concat_tables([edits, there])
                 where = Where(queue, tuple_of(there["lane"].unique().to_pylist()), also=where)
-        return Plan(self.snapshot, where, edits, events.entries, answer, self.now, self.read)
+        events = [entry for decision in decisions for entry in decision.events.entries]
+        return Plan(self.snapshot, where, edits, events, answer, self.now, self.read)
 
 
 def load(
@@ -100,16 +139,16 @@ def load(
     now. `clock` is None where the time is not asked for.
     """
     where = Where(queue.id, lanes)
-    others = [other for other in others if other.id != queue.id]
-    for other in others:
+    there = [other for other in others if other.id != queue.id]
+    for other in there:
         where = Where(other.id, also=where)
     snapshot = tables.load("visibility", where)
-    rows = {one.id: _rows_of(snapshot.rows, one.id) if others else snapshot.rows for one in (queue, *others)}
+    rows = {one.id: _rows_of(snapshot.rows, one.id) if there else snapshot.rows for one in (queue, *there)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
     at = latest if clock is None else instants.not_before(clock(), latest, settings.maximum_clock_skew)
     mine = by_queue.pop(queue.id)
-    return Loaded(snapshot, queue, mine, by_queue, at)
+    return Loaded(snapshot, queue, mine, by_queue, at, targets=others)
 
 
 def _rows_of(rows: pa.Table, queue: str) -> pa.Table:

@@ -77,8 +77,8 @@ def load_beside(
     queue: QueueRecord,
     clock: Clock,
     others: Callable[[], Sequence[QueueRecord]],
-) -> tuple[Loaded, Sequence[QueueRecord]]:
-    """The lanes of a queue and of those that its messages may move to, which `others` looks up; and these queues.
+) -> Loaded:
+    """The lanes of a queue and of those that its messages may move to, which `others` looks up: `Loaded.targets`.
 
     All of them were there once the lanes had been read: where one was deleted in between, they are looked up again. A
     message that moved to a queue that is gone would be in none. Raises QueueDoesNotExist for the queue itself.
@@ -88,7 +88,7 @@ def load_beside(
         loaded = opened.load(queue, clock, others=asked)
         loaded.read["queues"], there = queues.require(queue, asked)
         if there:
-            return loaded, asked
+            return loaded
 
 
 class Redriver:
@@ -109,7 +109,7 @@ class Redriver:
 
         def decide(losses: int) -> Plan[int]:
             others = partial(self._destinations, source, target)
-            loaded, known = load_beside(self._opened, self._queues, source, clock, others)
+            loaded = load_beside(self._opened, self._queues, source, clock, others)
             lanes, events = loaded.lanes, Events()
             self._outputs.fence_doubts(loaded, events)
             classified = loaded.classify(self._opened.listings)
@@ -124,7 +124,7 @@ class Redriver:
             def arrives(record: Record) -> Record:
                 return redrive.redriven(loaded.now, source.id)
 
-            for index, queue in enumerate(known):
+            for index, queue in enumerate(loaded.targets):
                 mine = runs.where(to == index)
                 if len(mine):
                     sides = move(loaded, classified.listing, queue, mine, arrives, events)

@@ -143,7 +143,7 @@ class Outputs:
         What a table cannot say stays in doubt, for nobody to receive (`Lanes.undecided`); then the error that says so
         is returned. `only`: about messages with this very record."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
-        silent: dict[str, OutputUnreadable] = {}
+        silent = loaded.silent
 
         def asked(record: Record) -> bool:
             attempt = record.attempt_id

@@ -17,7 +17,6 @@ from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord, Received, Request
-from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.engines.protocol import tuple_of
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order
@@ -27,54 +26,55 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
-from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
 from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused
-from ledger.store.delta.verbs.moving import Move, load_beside, move
+from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.sharing import SharedVerbs, Verb
 
 
 class Receiver:
     """The receive of a store."""
 
-    def __init__(self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs) -> None:
+    def __init__(
+        self, opened: OpenTables, groups: Groups, queues: Queues, outputs: Outputs, shared: SharedVerbs
+    ) -> None:
         self._opened, self._groups, self._queues, self._outputs = opened, groups, queues, outputs
+        self._shared = shared
 
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
-        """One MERGE over the chosen lanes. None for a request for which there was nothing, or others
+        """One MERGE over the chosen lanes, or part of one. None for a request for which there was nothing, or others
         took it meanwhile."""
         receipts = [new_receipt_id() for _ in requests]
         attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
         meeting = _meeting(queue, attempts)
 
-        def decide(losses: int) -> Plan[list[Received]]:
-            others = partial(self._targets, queue)
-            loaded, targets = load_beside(self._opened, self._queues, queue, clock, others)
+        def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
             events = Events()
             undecided = self._outputs.fence_doubts(loaded, events, attempts)
             again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
             known = {n: part for n, part in again.items() if part is not None}
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
-            found, buried = self._fresh(loaded, fresh, targets, undecided, losses, events)
+            found, buried = self._fresh(loaded, fresh, undecided, losses, events)
             parts = [(known | found)[n] for n in range(len(requests))]
             replacement = Runs.concatenated([*(part.runs for part in parts), buried.leaving]).in_order()
-            arriving = {target.id: buried.arriving for target in targets}
+            arriving = {target.id: buried.arriving for target in loaded.targets}
 
             def answer(version: int) -> list[Received]:
                 return [part.answer(version) for part in parts]
 
             # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
             always = any(len(part.runs) for part in known.values())
-            return loaded.plan(replacement, events, answer, meeting, arriving, always=always)
+            return Decision(replacement, events, answer, meeting, arriving, always=always)
 
-        return self._opened.transactions.run("receive", "visibility", queue.id, decide)
+        return self._shared.run(Verb("receive", queue, clock, decide, targets=partial(self._targets, queue)))
 
     def _fresh(
         self,
         loaded: Loaded,
         requests: Mapping[int, tuple[Request, str]],
-        targets: Sequence[QueueRecord],
         undecided: OutputUnreadable | None,
         losses: int,
         events: Events,
@@ -91,10 +91,10 @@ class Receiver:
             most = admit(sum(asked) if len(asked) == len(requests) else None, in_flight, limits, fifo=fifo)
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
-        policy = redrive.policy_of(loaded.queue.attributes) if targets else None
+        policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
         runs = receivable(loaded, classified, self._groups)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
-        buried = self._bury(loaded, classified.listing, targets, runs.where(dead).in_order(), events)
+        buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
         deal = Deal(alive.where(some), TURN_SHIFT if fifo else None)
@@ -119,12 +119,10 @@ class Receiver:
         named = [record for record in self._queues.all() if record.name == policy.target] if policy else []
         return [record for record in named if redrive.broken_bound(queue, record) is None]
 
-    def _bury(
-        self, loaded: Loaded, listing: Listing, targets: Sequence[QueueRecord], dead: Runs, events: Events
-    ) -> Move:
-        if not targets or not len(dead):
+    def _bury(self, loaded: Loaded, listing: Listing, dead: Runs, events: Events) -> Move:
+        if not loaded.targets or not len(dead):
             return Move(Runs.empty(), Runs.empty())
-        source, target = loaded.queue, targets[0]
+        source, target = loaded.queue, loaded.targets[0]
         fifo = is_fifo(source.attributes)
 
         def arrives(record: Record) -> Record:

@@ -15,7 +15,7 @@ from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
 from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, apply_action
 from ledger.store.delta.commit.transactions import Plan, Transactions
@@ -26,7 +26,7 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -37,6 +37,7 @@ from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.sending import Sender
+from ledger.store.delta.verbs.sharing import SharedSends, SharedVerbs, Verb
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
@@ -70,12 +71,13 @@ class DeltaStore:
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         self.require_queue = queues.require
-        self.send = Sender(opened, sender_id).send
+        self.send = SharedSends(opened, Sender(opened, sender_id)).send
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(opened, engine, by_spark)
-        self.receive = Receiver(opened, groups, queues, self.outputs).receive
+        self._shared = SharedVerbs(opened, queues)
+        self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings)
         self.read = self._reader.messages
@@ -83,17 +85,16 @@ class DeltaStore:
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
     ) -> list[pa.Table]:
-        """One MERGE over the lanes that the actions name."""
+        """One MERGE over the lanes that the actions name, or part of one."""
         named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
         if not named:
             return [OUTCOME_RUNS.empty_table() for _ in actions]
         # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
         # free: under a quota the two have to meet.
-        keeps = any(action.verb is Verb.CHANGE and action.timeout for action in actions)
-        counted = keeps and limits_of(queue.attributes).maximum_in_flight is not None
+        keeps = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
+        meeting = (0,) if keeps and limits_of(queue.attributes).maximum_in_flight is not None else ()
 
-        def decide(losses: int) -> Plan[list[pa.Table]]:
-            loaded = self._opened.load(queue, clock, tuple_of((*named, 0)) if counted else named)
+        def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
             lanes, events = loaded.lanes, Events()
             wishes = []
             for action in actions:
@@ -110,11 +111,11 @@ class DeltaStore:
                 refused, done = change.parted(contradicted)
                 answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
                 events.applied(action, lanes, done)
-            return loaded.plan(replacement, events, lambda version: answers, (0,) if counted else ())
+            return Decision(replacement, events, lambda version: answers, meeting)
 
         names = {action.name for action in actions}
         verb = names.pop() if len(names) == 1 else "settle"
-        return self.transactions.run(verb, "visibility", queue.id, decide)
+        return self._shared.run(Verb(verb, queue, clock, decide, tuple_of((*named, *meeting))))
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""

@@ -1,0 +1,162 @@
+"""Shared commits: what threads of a process want of a queue while one of them commits, the next commit does for all.
+
+Verbs on messages are decided one after the other, each on what the one before it has made of the lanes, and all become
+one MERGE: as if they had been committed one by one, and nobody had looked in between. Small sends become one append.
+Each has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import Any, Generic, TypeVar
+
+from ledger.clock import Clock
+from ledger.errors import LedgerError, StorageFailed
+from ledger.rules.message import Entry
+from ledger.store import QueueRecord, Sent
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.turns import Wish
+from ledger.store.delta.engines.protocol import tuple_of
+from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.verbs.moving import load_beside
+from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.sending import Sender
+
+Result = TypeVar("Result")
+#: A send goes with others up to so many messages, and characters of their bodies: it would not be much slower alone.
+MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
+
+
+class Verb(Wish[Result], Generic[Result]):
+    """A verb on a queue's messages, as a decision that may be one of several in a commit.
+
+    It is about `lanes` (None: all of the queue's); `targets` looks up the queues that messages may move to. `decide` is
+    given the lanes, and how often the commit has lost; an error that it raises is this verb's alone. Verbs go together
+    that know the queue as the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        queue: QueueRecord,
+        clock: Clock,
+        decide: Callable[[Loaded, int], Decision[Result]],
+        lanes: tuple[int, ...] | None = None,
+        targets: Callable[[], Sequence[QueueRecord]] | None = None,
+    ) -> None:
+        super().__init__(queue)
+        self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
+        self.targets = targets
+
+
+class SharedVerbs:
+    """Runs verbs, those of threads that wait for each other in one commit."""
+
+    def __init__(self, opened: OpenTables, queues: Queues) -> None:
+        self._opened, self._transactions, self._queues = opened, opened.transactions, queues
+
+    def run(self, verb: Verb[Result]) -> Result:
+        """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed."""
+        attempts = self._transactions.attempts(verb.name)
+        for losses in attempts:
+            with self._transactions.turn_for_all("visibility", verb.queue.id, losses, verb) as verbs:
+                if verbs:
+                    self._commit(verbs, losses, attempts)
+            if verb.done:
+                return verb.result()
+        raise attempts.outlasted()
+
+    def _commit(self, verbs: Sequence[Verb[Any]], losses: int, attempts: Attempts) -> None:
+        """Tries all of them in one commit. Those that are not done then have lost to another writer."""
+        first = verbs[0]
+        with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
+            loaded = self._load(verbs)
+            decided = [(verb, one) for verb in verbs if (one := _decided(verb, loaded, losses)) is not None]
+            if not decided:
+                return
+            names = {verb.name for verb, _ in decided}
+            name = names.pop() if len(names) == 1 else "several"
+            plan = loaded.commit_of([one for _, one in decided], lambda version: None)
+            version = self._transactions.merge(name, "visibility", first.queue.id, plan, attempts)
+            if version is not None:
+                for verb, one in decided:
+                    verb.granted(one.answer(version))
+
+    def _load(self, verbs: Sequence[Verb[Any]]) -> Loaded:
+        """The lanes that the verbs are about."""
+        queue, clock = verbs[0].queue, verbs[0].clock
+        targets = next((verb.targets for verb in verbs if verb.targets is not None), None)
+        if targets is not None:
+            return load_beside(self._opened, self._queues, queue, clock, targets)
+        named = [verb.lanes for verb in verbs]
+        lanes = None if None in named else tuple_of(lane for some in named for lane in some or ())
+        return self._opened.load(queue, clock, lanes)
+
+
+class _Send(Wish[list[Sent]]):
+    def __init__(self, queue: QueueRecord, entries: Sequence[Entry]) -> None:
+        super().__init__(queue)
+        self.entries = entries
+
+
+class SharedSends:
+    """Sends, the small ones of threads that wait for each other in one append."""
+
+    def __init__(self, opened: OpenTables, sender: Sender) -> None:
+        self._opened, self._transactions, self._sender = opened, opened.transactions, sender
+
+    def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
+        """See Sender.send. An attempt is one append, which has its id."""
+        if attempt_id is not None or not _is_small(entries):
+            return self._sender.send(queue, entries, clock, attempt_id)
+        send = _Send(queue, entries)
+        while not send.done:
+            with self._transactions.together("messages", queue.id, send) as sends:
+                if sends:
+                    self._append(queue, sends, clock)
+        return send.result()
+
+    def _append(self, queue: QueueRecord, sends: Sequence[_Send], clock: Clock) -> None:
+        with _failing_together(sends, "send", self._opened.tables.place("messages")):
+            entries = [entry for send in sends for entry in send.entries]
+            sent = self._sender.send(queue, entries, clock, None)
+            ends = accumulate((len(send.entries) for send in sends), initial=0)
+            for send, (first, end) in zip(sends, pairwise(ends)):
+                send.granted(sent[first:end])
+
+
+def _is_small(entries: Sequence[Entry]) -> bool:
+    return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
+
+
+def _decided(verb: Verb[Result], loaded: Loaded, losses: int) -> Decision[Result] | None:
+    """The decision, which `loaded` has taken; None for a verb that was refused, of which nothing is left."""
+    before = loaded.taken()
+    try:
+        decision = verb.decide(loaded, losses)
+    except Exception as error:
+        loaded.take_back(before)
+        verb.refused(error)
+        return None
+    loaded.take(decision)
+    return decision
+
+
+@contextmanager
+def _failing_together(wishes: Sequence[Wish[Any]], verb: str, place: str) -> Iterator[None]:
+    """What goes wrong in here is raised to whoever has the turn; the others, each of which waits in a thread of its
+    own, meet it too. Of one that was only ended (KeyboardInterrupt) nobody knows how far it came."""
+    try:
+        yield
+    except BaseException as error:
+        for wish in (one for one in wishes[1:] if not one.done):
+            if isinstance(error, LedgerError):
+                wish.refused(copy.copy(error))
+            else:
+                cause = f"the thread that committed for this one, too, ended in {type(error).__name__}: {error}"
+                wish.refused(StorageFailed(place, cause, verb, unknown=True))
+        raise
