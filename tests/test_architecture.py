@@ -111,6 +111,7 @@ INSIDES = {
     "tests.test_architecture": {"_HOMES"},
     "tests.benchmarks.neighbours": {"_edits"},
     "tests.delta.test_fifo_order": {"_read"},
+    "tests.delta.test_followed": {"_seen"},
     "tests.delta.test_groups": {"_own", "_kept"},
     "tests.delta.test_open_segments": {"_next", "_open"},
     "tests.delta.test_transaction": {"_turn"},

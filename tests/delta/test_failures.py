@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from ledger.errors import StorageFailed
 from ledger.store.delta.commit.storage_clock import probe
-from ledger.store.delta.engines import loaded_tables, merging
+from ledger.store.delta.engines import followed, loaded_tables, merging
 from ledger.store.delta.engines.protocol import Conflict
 from tests.delta.test_engines import Decision
 
@@ -128,7 +128,8 @@ def missing(file, seconds):
 def test_a_version_that_a_listing_misses_is_looked_for_again(queue, open_ledger, log_of, engine, monkeypatch):
     """What a folder holds is listed entry by entry while others commit: the newest versions may be seen, and not the
     one before. Upkeep said StorageFailed."""
-    monkeypatch.setattr(loaded_tables, "LISTED_AFTER", -1)
+    for module in (loaded_tables, followed):
+        monkeypatch.setattr(module, "LISTED_AFTER", -1)
     follower = open_ledger(engine).queue("jobs")
     assert follower.counts().visible == 3
     for _ in range(3):

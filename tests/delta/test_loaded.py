@@ -1,6 +1,7 @@
 """Loaded tables are shared between threads: none moves another's snapshot, none is kept for a thread that is gone."""
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,6 @@ def test_threads_that_come_and_go_open_one_table(loaded, opened):
     def look():
         with loaded.using() as table:
             table.version()
-        loaded.lend()
 
     for _ in range(100):
         thread = threading.Thread(target=look)
@@ -53,22 +53,15 @@ def test_threads_that_come_and_go_open_one_table(loaded, opened):
 
 
 def test_tables_in_use_at_the_same_time_are_several_and_few_are_kept(loaded, opened):
-    lent = [loaded.lend() for _ in range(2 * KEPT)]
-    assert len({id(one.table) for one in lent}) == len(opened) == 2 * KEPT
-    lent.clear()
-    again = [loaded.lend() for _ in range(KEPT)]
-    assert len(opened) == 2 * KEPT, "what is waiting is used again"
-    again.append(loaded.lend())
-    assert len(opened) == 2 * KEPT + 1
-
-
-def test_what_is_lent_stays_at_its_version(loaded, engine_of):
-    lent = loaded.lend()
-    version = lent.table.version()
-    engine_of("delta-rs").append("messages", rows(0, ["a"]), {}, None)
-    with loaded.using() as table:
-        assert table.version() == version + 1
-    assert lent.table.version() == version
+    with ExitStack() as used:
+        tables = [used.enter_context(loaded.using()) for _ in range(2 * KEPT)]
+        assert len({id(table) for table in tables}) == len(opened) == 2 * KEPT
+    with ExitStack() as used:
+        for _ in range(KEPT):
+            used.enter_context(loaded.using())
+        assert len(opened) == 2 * KEPT, "what is waiting is used again"
+        used.enter_context(loaded.using())
+        assert len(opened) == 2 * KEPT + 1
 
 
 def test_after_an_error_a_table_is_not_used_again(loaded, opened):

@@ -125,17 +125,16 @@ def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, mon
 def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
     monkeypatch.setattr(merging, "REBASES", 2)
     Decision(one, lane=0).commit()
-    update, lanes = DeltaTable.update_incremental, iter((2, 3))
+    put_new, lanes = LocalFiles.put_new, iter((1, 2))
     late = Decision(one, CHANGED, lane=0)
-    Decision(other, lane=1).commit()
 
-    def commit_once_more(table):
-        update(table)
-        monkeypatch.setattr(DeltaTable, "update_incremental", update)
+    def another_one_is_first(*arguments):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
         Decision(other, lane=next(lanes)).commit()
-        monkeypatch.setattr(DeltaTable, "update_incremental", commit_once_more)
+        monkeypatch.setattr(LocalFiles, "put_new", another_one_is_first)
+        return put_new(*arguments)
 
-    monkeypatch.setattr(DeltaTable, "update_incremental", commit_once_more)
+    monkeypatch.setattr(LocalFiles, "put_new", another_one_is_first)
     with pytest.raises(Conflict, match="2 times"):
         late.commit()
     monkeypatch.undo()

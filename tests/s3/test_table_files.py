@@ -64,4 +64,4 @@ def test_looking_for_nothing_new_takes_one_request_a_table(queue, s3):
     since = len(s3.requests())
     queue.counts()
     asked = s3.requests()[since:]
-    assert len(asked) <= 4 and {one.method for one in asked} == {"HEAD"}
+    assert len(asked) <= 4 and {one.method for one in asked} <= {"HEAD", "GET"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -20,9 +19,9 @@ from ledger.rules.location import recorded
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
-from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.merging import LogMoved, Rewriting, merge_by_query
+from ledger.store.delta.engines.merging import SmallCommits, merge_by_query
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
@@ -57,6 +56,9 @@ class DeltaRsEngine:
         self._loaded = {
             table: LoadedTables(partial(self._open, location), partial(self._has_version, table))
             for table, location in locations.items()
+        }
+        self._small = {
+            name: SmallCommits(TABLES[name], loaded, self._files[name]) for name, loaded in self._loaded.items()
         }
 
     def place(self, table: str) -> str:
@@ -99,25 +101,20 @@ class DeltaRsEngine:
             return loaded.version()
 
     def load(self, table: str, where: Where) -> Snapshot:
-        lent = self._loaded[table].lend()
-        rows = self._files[table].rows(lent.table, filters(where))
-        return Snapshot(lent.table.version(), where, rows, lent)
+        snapshot = self._small[table].load(where)
+        if snapshot is not None:
+            return snapshot
+        with self._using(table) as loaded:
+            return Snapshot(loaded.version(), where, self._files[table].rows(loaded, filters(where)))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        known, loaded = TABLES[table], snapshot.loaded.table
-        if loaded.version() != snapshot.version:
-            raise Conflict(f"from version {snapshot.version} of {table} was committed before")
         require_expected(snapshot, table, edits)
-        version = None
-        # Who stood still meanwhile has the log listed: the next version may have come, and gone with old ones.
-        if time.monotonic() - snapshot.read_at <= LISTED_AFTER:
-            try:
-                version = Rewriting(loaded, known, self._files[table]).commit(snapshot.rows, where, edits, metadata)
-            except LogMoved:
-                self._loaded[table].forget()
-                raise
+        version = self._small[table].commit(snapshot, where, edits, metadata)
+        if version is not None:
+            return version
         with conflicts():
-            return version if version is not None else merge_by_query(loaded, known, where, edits, metadata)
+            loaded = without_gaps(partial(self._open, self._locations[table], snapshot.version))
+            return merge_by_query(loaded, TABLES[table], where, edits, metadata)
 
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
@@ -271,8 +268,8 @@ class DeltaRsEngine:
     def _has_version(self, table: str, version: int) -> bool:
         return self._files[table].has(log_file(version))
 
-    def _open(self, location: str) -> DeltaTable:
-        return DeltaTable(location, storage_options=self._storage_options)
+    def _open(self, location: str, version: int | None = None) -> DeltaTable:
+        return DeltaTable(location, version, storage_options=self._storage_options)
 
 
 def _require_uncommitted(loaded: DeltaTable, application: str) -> None:

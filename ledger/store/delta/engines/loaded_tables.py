@@ -1,10 +1,9 @@
-"""Tables that delta-rs has loaded, shared between threads: each is lent to one at a time, and comes back by itself."""
+"""Tables that delta-rs has loaded, shared between threads: each is one thread's at a time."""
 
 from __future__ import annotations
 
 import math
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,16 +32,9 @@ class Opened(NamedTuple):
     listed_at: float
 
 
-class Lent:
-    """A loaded table as of one version, until this object is let go of. Nobody else moves it meanwhile."""
-
-    def __init__(self, table: DeltaTable) -> None:
-        self.table = table
-
-
 class LoadedTables:
     """The loaded tables of one location. Their number is bounded by how many are in use at once, whatever threads come
-    and go; what is lent lives as long as the decision that is made on it."""
+    and go."""
 
     def __init__(
         self,
@@ -56,14 +48,6 @@ class LoadedTables:
         #: What was listed by then is not used again.
         self._forgotten_at = -math.inf
 
-    def lend(self) -> Lent:
-        """The table as of the newest version."""
-        opened = without_gaps(self._newest)
-        lent = Lent(opened.table)
-        # Also when an error ends the decision; a deque takes it from whatever thread that happens in.
-        weakref.finalize(lent, self._idle.append, opened).atexit = False
-        return lent
-
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """The table as of the newest version, for one call. After an error it is not used again."""
@@ -72,7 +56,7 @@ class LoadedTables:
         self._idle.append(opened)
 
     def forget(self) -> None:
-        """Opens the table anew for whoever comes next: what is loaded, and what is lent, is of another log."""
+        """Opens the table anew for whoever comes next: what is loaded may be of another log."""
         self._forgotten_at = self._passing()
 
     def _newest(self) -> Opened:

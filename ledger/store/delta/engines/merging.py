@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -30,62 +29,57 @@ from deltalake.exceptions import DeltaError
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
-from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
-from ledger.store.delta.engines.publishing import demands_of
-from ledger.store.delta.engines.table_files import TableFiles, log_file
+from ledger.store.delta.engines.followed import Files, Followed
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
+from ledger.store.delta.engines.table_files import FileRows, TableFiles, log_file
 from ledger.store.delta.model.tables import Table
 
 log = logging.getLogger("ledger.commits")
 
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
 MOST_ROWS = 100_000
-#: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
-PROTOCOL = (1, 2)
-#: Names that are the same in a log as on a storage, where others are escaped.
-_PLAIN = re.compile(r"[A-Za-z0-9_.=/-]+")
 _PLACE = "place"
-#: The property that says after how many commits there is a checkpoint.
-CHECKPOINTS = "delta.checkpointInterval"
 #: Who made a commit, in the table's history.
 ENGINE = "ledger"
 
 
-def is_plain(loaded: DeltaTable, table: Table) -> bool:
-    """Whether rows need nothing but their columns to be in a table."""
-    known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
-    return (
-        (known.min_reader_version, known.min_writer_version) == PROTOCOL
-        and [field.name for field in fields] == table.schema.names
-        and not any(field.metadata for field in fields)
-        and not demands_of(loaded)
-        and properties.get("delta.appendOnly", "false") == "false"
-    )
+class SmallCommits:
+    """Reads of a table whose log is followed, and commits of few edits to it."""
 
+    def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles) -> None:
+        self._table, self._loaded, self._stored = table, loaded, stored
+        self._followed, self._rows = Followed(table, loaded, stored), FileRows(table.schema, table.partitions, stored)
 
-class LogMoved(Conflict):
-    """The log that a table was loaded from is not the table's any more."""
-
-
-class Rewriting:
-    """Commits of edits to a loaded table, whose files are `files`."""
-
-    def __init__(self, loaded: DeltaTable, table: Table, files: TableFiles) -> None:
-        self._loaded, self._table, self._stored = loaded, table, files
-
-    def commit(self, read: pa.Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
-        """Commits edits of the partitions whose rows were `read`, in the version that is loaded, when they suppose
-        them as they are (see `require_expected`); returns the version committed. None: only a query can do it, the
-        table is loaded as it was, and nothing has happened.
-
-        Raises Conflict when others have changed the partitions of `where`, and what delta-rs does.
-        """
-        partitions = list(self._table.partitions)
-        touched = edits.group_by(partitions, use_threads=False).aggregate([]).to_pylist() if partitions else [{}]
-        if not _names_no_more(where, touched) or not is_plain(self._loaded, self._table):
+    def load(self, where: Where) -> Snapshot | None:
+        """The rows of the partitions that are named; None where the table is not as the ledger makes it."""
+        known = self._followed.newest()
+        if known is None:
             return None
-        rows, before = rows_after(_of(read, touched), self._table, edits), self._files(touched)
-        if before is None or rows.num_rows > MOST_ROWS:
+        rows = [self._rows.of(partition, path) for partition, path in known.named(where)]
+        return Snapshot(known.version, where, pa.concat_tables([self._table.schema.empty_table(), *rows]), known)
+
+    def commit(self, snapshot: Snapshot, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
+        """Commits edits that suppose the snapshot's rows as they are (see `require_expected`); returns the version
+        committed. None: only a query can do it, and nothing has happened.
+
+        Raises Conflict when others have changed the partitions of `where`, and what the storage does.
+        """
+        if snapshot.loaded is None:
+            return None
+        version = self._rewrite(snapshot, where, edits, metadata)
+        if version is not None and version % snapshot.loaded.checkpoints == 0:
+            self._sum_up(version)
+        return version
+
+    def _rewrite(self, snapshot: Snapshot, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
+        columns = list(self._table.partitions)
+        touched = edits.group_by(columns, use_threads=False).aggregate([]).to_pylist() if columns else [{}]
+        if not _names_no_more(where, touched):
+            return None
+        rows = rows_after(_of(snapshot.rows, touched), self._table, edits)
+        before = [snapshot.loaded.of(_values(one)) for one in touched]
+        if rows.num_rows > MOST_ROWS:
             return None
         now, written = int(time.time() * MILLISECONDS), {}
         actions = [_said(metadata, now)]
@@ -94,48 +88,47 @@ class Rewriting:
             left = _of(rows, [partition])
             if left.num_rows:
                 path = _new_path(partition)
-                written[path] = _parquet(left, partitions)
+                written[path] = _parquet(left, columns)
                 actions.append(_added(path, len(written[path]), left.num_rows, partition, now))
+                self._rows.keep(path, left)
         entry = "\n".join(map(json.dumps, actions)).encode()
         self._stored.write(written)
+        # Who stood still meanwhile lists the log: the next version may have come, and gone with old ones.
+        stood_still = time.monotonic() - snapshot.read_at > LISTED_AFTER
+        latest = self._newest(listing=True) if stood_still else snapshot.loaded
         for _ in range(REBASES):
-            version = self._loaded.version() + 1
+            if latest.version > snapshot.version:
+                if not all(before):
+                    return None
+                if [latest.of(_values(one)) for one in touched] != before:
+                    raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
+            version = latest.version + 1
             if self._stored.put_new(log_file(version), entry):
                 self._require_joined(version)
-                self._sum_up(version)
+                self._followed.committed(latest, actions)
                 return version
-            if not all(before):
-                return None
-            without_gaps(self._loaded.update_incremental)
-            if self._files(touched) != before or not is_plain(self._loaded, self._table):
-                raise Conflict(f"version {version} of {self._table.name} was committed by others")
+            latest = self._newest()
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def _files(self, partitions: Sequence[Mapping[str, Any]]) -> list[dict[str, int]] | None:
-        """The files of each partition with their sizes, as the log names them; None where a name may be another one on
-        the storage."""
-        actions = pa.table(self._loaded.get_add_actions(flatten=True))
-        files = []
-        for partition in partitions:
-            # Of no files there are no columns of partitions.
-            mine = _of(actions, [partition], "partition.") if actions.num_rows else actions
-            files.append(dict(zip(mine["path"].to_pylist(), mine["size_bytes"].to_pylist())))
-        return files if all(map(_PLAIN.fullmatch, (path for paths in files for path in paths))) else None
+    def _newest(self, *, listing: bool = False) -> Files:
+        files = self._followed.newest(listing=listing)
+        if files is None:
+            raise Conflict(f"{self._table.name} was altered since it was read")
+        return files
 
     def _require_joined(self, version: int) -> None:
-        """Raises LogMoved where the version before a commit is gone: the table was removed, or made anew, or its log
+        """Raises Conflict where the version before a commit is gone: the table was removed, or made anew, or its log
         was cut below what others committed meanwhile. Nobody reads such a commit; it is removed."""
         if not self._stored.has(log_file(version - 1)):
             self._stored.remove(log_file(version))
-            raise LogMoved(f"the log of {self._table.name} has lost version {version - 1}, which was read")
+            self._followed.forget()
+            raise Conflict(f"the log of {self._table.name} has lost version {version - 1}, which was read")
 
     def _sum_up(self, version: int) -> None:
-        """Makes a checkpoint where the table's properties want one. The commit has landed, whatever comes of it."""
-        if version % int(self._loaded.metadata().configuration.get(CHECKPOINTS, self._table.properties[CHECKPOINTS])):
-            return
+        """Makes a checkpoint. The commit has landed, whatever comes of it."""
         try:
-            without_gaps(self._loaded.update_incremental)
-            self._loaded.create_checkpoint()
+            with self._loaded.using() as loaded:
+                loaded.create_checkpoint()
         except (DeltaError, OSError) as error:
             log.warning("No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
@@ -172,13 +165,9 @@ def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
     return pa.concat_tables([one.select(table.schema.names).cast(table.schema) for one in (left, written)])
 
 
-def _of(rows: pa.Table, partitions: Sequence[Mapping[str, Any]], prefix: str = "") -> pa.Table:
-    """The rows of some partitions; `prefix`: what stands before the names of their columns."""
-    mine = [
-        reduce(pc.and_, [pc.equal(rows[f"{prefix}{name}"], value) for name, value in one.items()])
-        for one in partitions
-        if one
-    ]
+def _of(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows of some partitions."""
+    mine = [reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one]
     return rows.filter(reduce(pc.or_, mine)) if mine else rows
 
 
@@ -197,11 +186,11 @@ def _said(metadata: Mapping[str, Any], now: int) -> dict[str, Any]:
 
 def _removed(path: str, size: int, partition: Mapping[str, Any], now: int) -> dict[str, Any]:
     known = {"path": path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
-    return {"remove": {**known, "partitionValues": _values(partition), "size": size}}
+    return {"remove": {**known, "partitionValues": _texts(partition), "size": size}}
 
 
 def _added(path: str, size: int, count: int, partition: Mapping[str, Any], now: int) -> dict[str, Any]:
-    known = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
+    known = {"path": path, "partitionValues": _texts(partition), "size": size, "modificationTime": now}
     return {"add": {**known, "dataChange": True, "stats": json.dumps({"numRecords": count})}}
 
 
@@ -219,5 +208,9 @@ def _parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     return content
 
 
-def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:
+def _values(partition: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, partition.values()))
+
+
+def _texts(partition: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in partition.items()}

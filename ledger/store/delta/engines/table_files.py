@@ -50,6 +50,12 @@ class TableFiles(Protocol):
     def has(self, path: str) -> bool:
         """Whether there is a file."""
 
+    def read(self, path: str) -> bytes | None:
+        """What is in a file; None: there is none."""
+
+    def open(self, path: str) -> pq.ParquetFile:
+        """A file of rows that is there."""
+
     def write(self, files: Mapping[str, bytes]) -> None:
         """Makes files, of names that nobody uses twice."""
 
@@ -89,6 +95,15 @@ class LocalFiles:
     def has(self, path: str) -> bool:
         return (self._place / path).exists()
 
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self._place / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(self._place / path, pre_buffer=False)
+
     def write(self, files: Mapping[str, bytes]) -> None:
         for path, content in files.items():
             file = self._place / path
@@ -115,6 +130,48 @@ class LocalFiles:
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
         dataset = loaded.to_pyarrow_dataset(filesystem=self._files, file_pruning_predicate=only)
         return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
+
+
+class FileRows:
+    """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
+    what was read is kept, and what was written."""
+
+    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: TableFiles) -> None:
+        self._schema, self._partitions, self._stored = schema, partitions, stored
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def of(self, partition: Sequence[str | None], path: str) -> pa.Table:
+        """The rows of a file of a partition."""
+        with self._lock:
+            kept = self._kept.get(path)
+        return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
+
+    def keep(self, path: str, rows: pa.Table) -> None:
+        """What is in a file, for the next reads."""
+        if rows.nbytes > KEPT // 4:
+            return
+        with self._lock:
+            self._size += rows.nbytes - (self._kept.pop(path).nbytes if path in self._kept else 0)
+            self._kept[path] = rows
+            while self._size > KEPT:
+                self._size -= self._kept.popitem(last=False)[1].nbytes
+
+    def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
+        file = self._stored.open(path)
+        there = [name for name in self._schema.names if name in file.schema_arrow.names]
+        rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+        columns = [
+            rows[one.name].cast(one.type)
+            if one.name in there
+            # What stands in no file of before is nothing in each of its rows.
+            else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
+            for one in self._schema
+        ]
+        found = pa.table(columns, schema=self._schema)
+        self.keep(path, found)
+        return found
 
 
 class Parts(io.RawIOBase):
@@ -156,6 +213,9 @@ class StoredFiles:
     def has(self, path: str) -> bool:
         return self._store.exists(path)
 
+    def read(self, path: str) -> bytes | None:
+        return self._store.get(path)
+
     def write(self, files: Mapping[str, bytes]) -> None:
         # A put with a condition may be refused for nothing, and say so of a file that is not there.
         if len(files) == 1:
@@ -163,8 +223,6 @@ class StoredFiles:
         else:
             with ThreadPoolExecutor(AT_ONCE) as threads:
                 list(threads.map(self._store.put, files, files.values()))
-        for path, content in files.items():
-            self._keep(path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._store.put_new(path, content)
@@ -184,7 +242,7 @@ class StoredFiles:
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
         """The rows of one file, with the columns of its partition."""
         partition = pads.get_partition_keys(fragment.partition_expression)
-        file = self._opened(fragment.path)
+        file = self.open(fragment.path)
         rows = file.read([name for name in schema.names if name in file.schema_arrow.names], use_threads=False)
         columns = [
             rows[field.name].cast(field.type)
@@ -195,7 +253,7 @@ class StoredFiles:
         whole = pa.table(columns, schema=schema)
         return whole if where is None else whole.filter(where)
 
-    def _opened(self, path: str) -> pq.ParquetFile:
+    def open(self, path: str) -> pq.ParquetFile:
         with self._lock:
             kept = self._kept.get(path)
         if kept is None:

@@ -1,0 +1,183 @@
+"""The files of a table, by partition, as its log tells them: what small commits are read from and made on.
+
+A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays all
+of it and checks it, 5 ms and more; and it costs the same however many commits and files there are. delta-rs says how
+things stand at first, once a minute, and whenever a commit says more than which files come and go.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.publishing import demands_of
+from ledger.store.delta.engines.table_files import TableFiles, log_file
+from ledger.store.delta.model.tables import Table
+
+#: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
+PROTOCOL = (1, 2)
+#: Names that are the same in a log as on a storage, where others are escaped.
+_PLAIN = re.compile(r"[A-Za-z0-9_.=/-]+")
+#: What a commit may say that only tells which files there are, and who made it.
+_KNOWN = {"add", "remove", "commitInfo", "txn"}
+
+#: The values of a partition's columns, as text.
+Partition = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
+    table wants one."""
+
+    version: int
+    by_partition: Mapping[Partition, Mapping[str, int]]
+    checkpoints: int
+
+    def of(self, partition: Partition) -> Mapping[str, int]:
+        """Those of one partition."""
+        return self.by_partition.get(partition, {})
+
+    def named(self, where: Where) -> Iterator[tuple[Partition, str]]:
+        """Those of the partitions (queue, lane) that are named, with their partition; of a table without any, all."""
+        for partition in self._partitions(where):
+            for path in self.of(partition):
+                yield partition, path
+
+    def _partitions(self, where: Where) -> Iterable[Partition]:
+        if where.queue is None or () in self.by_partition:
+            return self.by_partition
+        if all(part.queue is not None and part.lanes is not None for part in where.parts()):
+            return dict.fromkeys((part.queue, str(lane)) for part in where.parts() for lane in part.lanes or ())
+        return [known for known in self.by_partition if where.covers(known[0], int(known[1] or 0))]
+
+    def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Files:
+        """Those of the next version, whose commit says this. Raises KeyError for what is not known here."""
+        partitions = dict(self.by_partition)
+        touched: dict[Partition, dict[str, int]] = {}
+        for action in actions:
+            (kind, said), *more = action.items()
+            if more or kind not in _KNOWN or said.get("deletionVector"):
+                raise KeyError(kind)
+            if kind not in ("add", "remove"):
+                continue
+            if not _PLAIN.fullmatch(said["path"]):
+                raise KeyError(said["path"])
+            values = said["partitionValues"]
+            partition = tuple(values[name] for name in columns)
+            files = touched.setdefault(partition, dict(self.of(partition)))
+            if kind == "add":
+                files[said["path"]] = said["size"]
+            else:
+                del files[said["path"]]
+        partitions.update(touched)
+        return Files(self.version + 1, {key: files for key, files in partitions.items() if files}, self.checkpoints)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen last, and when the log was last listed for it. Without files: only delta-rs can tell them."""
+
+    files: Files | None = None
+    listed_at: float = -math.inf
+
+
+class Followed:
+    """The newest files of one table. Threads share it."""
+
+    def __init__(
+        self, table: Table, loaded: LoadedTables, stored: TableFiles, passing: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._table, self._loaded, self._stored, self._passing = table, loaded, stored, passing
+        self._seen = _Seen()
+        self._lock = threading.Lock()
+
+    def newest(self, *, listing: bool = False) -> Files | None:
+        """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
+        when that was LISTED_AFTER seconds ago, or at any rate."""
+        while True:
+            seen = self._seen
+            if listing or seen.files is None or self._passing() - seen.listed_at > LISTED_AFTER:
+                seen, listing = self._see(seen, self._listed()), False
+            # Not under the lock: other threads need not wait until the storage has answered this one.
+            content = None if seen.files is None else self._stored.read(log_file(seen.files.version + 1))
+            if content is None:
+                return seen.files
+            self._see(seen, self._followed(seen, content))
+
+    def committed(self, before: Files, actions: Iterable[Mapping[str, Any]]) -> None:
+        """A commit that this process made, in the version after `before`."""
+        seen = self._seen
+        if seen.files is before:
+            self._see(seen, replace(seen, files=before.after(actions, self._table.partitions)))
+
+    def forget(self) -> None:
+        """Lists the log for whoever comes next: what is known is of another one."""
+        self._see(self._seen, _Seen())
+
+    def _see(self, before: _Seen, after: _Seen) -> _Seen:
+        """Takes what was made of `before` for what was seen last, unless another thread has seen something since."""
+        with self._lock:
+            if self._seen is before:
+                self._seen = after
+        return after
+
+    def _followed(self, seen: _Seen, content: bytes) -> _Seen:
+        """What is seen behind one more commit."""
+        try:
+            actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+            return replace(seen, files=seen.files and seen.files.after(actions, self._table.partitions))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # More than files that come and go, or nothing that can be read: delta-rs knows, or says what is wrong.
+            return self._listed()
+
+    def _listed(self) -> _Seen:
+        now = self._passing()
+        self._loaded.forget()
+        with self._loaded.using() as loaded:
+            return _Seen(files_of(loaded, self._table), now)
+
+
+def files_of(loaded: DeltaTable, table: Table) -> Files | None:
+    """The files of a loaded table; None where it is not as the ledger makes them, or a file's name may be another one
+    on the storage."""
+    if not is_plain(loaded, table):
+        return None
+    actions = pa.table(loaded.get_add_actions(flatten=True))
+    by_partition: dict[Partition, dict[str, int]] = {}
+    if actions.num_rows:
+        values = [actions[f"partition.{name}"].cast(pa.string()).to_pylist() for name in table.partitions]
+        partitions = zip(*values) if values else [()] * actions.num_rows
+        for partition, path, size in zip(partitions, actions["path"].to_pylist(), actions["size_bytes"].to_pylist()):
+            if not _PLAIN.fullmatch(path):
+                return None
+            by_partition.setdefault(partition, {})[path] = size
+    interval = loaded.metadata().configuration.get(CHECKPOINTS, table.properties[CHECKPOINTS])
+    return Files(loaded.version(), by_partition, int(interval))
+
+
+#: The property that says after how many commits there is a checkpoint.
+CHECKPOINTS = "delta.checkpointInterval"
+
+
+def is_plain(loaded: DeltaTable, table: Table) -> bool:
+    """Whether rows need nothing but their columns to be in a table."""
+    known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
+    return (
+        (known.min_reader_version, known.min_writer_version) == PROTOCOL
+        and [one.name for one in fields] == table.schema.names
+        and not any(one.metadata for one in fields)
+        and not demands_of(loaded)
+        and properties.get("delta.appendOnly", "false") == "false"
+    )

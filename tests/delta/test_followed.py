@@ -1,0 +1,158 @@
+"""The files of a table, followed commit by commit: the same as delta-rs tells, whoever commits and whatever it says."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger.store.delta.engines.followed import Followed, files_of
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.table_files import LocalFiles, log_file, table_files
+from ledger.store.delta.model.tables import TABLES
+from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
+
+
+@pytest.fixture
+def location(root):
+    return f"{root}/visibility"
+
+
+@pytest.fixture
+def now():
+    """Seconds that have passed."""
+    return [0.0]
+
+
+@pytest.fixture
+def opened():
+    """Tables that delta-rs had to load."""
+    return []
+
+
+@pytest.fixture
+def followed(location, now, opened):
+    stored = table_files(location, None)
+
+    def open_one():
+        opened.append(DeltaTable(location))
+        return opened[-1]
+
+    loaded = LoadedTables(open_one, lambda version: stored.has(log_file(version)), lambda: now[0])
+    return Followed(TABLES["visibility"], loaded, stored, lambda: now[0])
+
+
+def told(location):
+    """What delta-rs tells."""
+    return files_of(DeltaTable(location), TABLES["visibility"])
+
+
+def test_every_kind_of_commit_is_followed_without_loading_the_table_again(followed, engine_of, location, opened):
+    engine = engine_of("delta-rs")
+    assert followed.newest() == told(location)
+    for lane in (0, 1, 2):
+        Decision(engine, lane=lane).commit()
+    assert followed.newest() == told(location)
+    Decision(engine, CHANGED, lane=1).commit()
+    engine.delete("visibility", f"queue = '{QUEUE.id}' AND lane = 2", {})
+    engine.compact("visibility", Where(QUEUE.id))
+    assert followed.newest() == told(location)
+    assert len(opened) == 1
+
+
+def test_what_spark_commits_is_followed(followed, engine_of, location, opened):
+    spark = engine_of("spark")
+    followed.newest()
+    Decision(spark, lane=0).commit()
+    Decision(spark, CHANGED, lane=0).commit()
+    assert followed.newest() == told(location)
+    assert len(opened) == 1
+    assert recorded(engine_of("delta-rs")) == recorded(spark)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"metaData": {"id": "x"}},
+        {"add": {"path": "a%20b", "partitionValues": {"queue": "q", "lane": "0"}, "size": 1}},
+        {"add": {"path": "a", "partitionValues": {"queue": "q", "lane": "0"}, "size": 1, "deletionVector": {"a": 1}}},
+        {"remove": {"path": "nobody/knows/it", "partitionValues": {"queue": "q", "lane": "0"}, "size": 1}},
+        {"remove": {"path": "without/partition"}},
+        {"add": {}, "remove": {}},
+        [],
+    ],
+    ids=lambda said: json.dumps(said)[:60],
+)
+def test_of_a_commit_that_says_more_delta_rs_is_asked(followed, location, said, monkeypatch):
+    known, listed = followed.newest(), []
+    monkeypatch.setattr(Followed, "_listed", lambda self: listed.append(1) or self._seen)
+    entry = "\n".join(map(json.dumps, [{"commitInfo": {}}, said])).encode()
+    monkeypatch.setattr(LocalFiles, "read", lambda self, path: None if listed else entry)
+    assert followed.newest() == known and len(listed) == 1
+
+
+def test_a_commit_that_cannot_be_read_is_delta_rs_to_judge(followed, location, monkeypatch):
+    known, listed = followed.newest(), []
+    monkeypatch.setattr(Followed, "_listed", lambda self: listed.append(1) or self._seen)
+    monkeypatch.setattr(LocalFiles, "read", lambda self, path: None if listed else b'{"add": {"pa')
+    assert followed.newest() == known and len(listed) == 1
+
+
+def test_a_table_that_was_altered_is_not_followed_any_more(followed, location, engine_of):
+    assert followed.newest() is not None
+    DeltaTable(location).alter.add_constraint({"positive": "last_seq > -2"})
+    assert followed.newest() is None
+    Decision(engine_of("delta-rs"), lane=0).commit()
+    assert len(recorded(engine_of("delta-rs"))) == 1
+
+
+def test_who_stood_still_sees_what_is_newer_than_the_next_version_that_upkeep_removed(
+    followed, now, location, engine_of
+):
+    known = followed.newest()
+    for lane in range(3):
+        Decision(engine_of("delta-rs"), lane=lane).commit()
+    DeltaTable(location).create_checkpoint()
+    Path(location, log_file(known.version + 1)).unlink()
+    assert followed.newest() == known, "by its name there is no next one"
+    now[0] += LISTED_AFTER + 1
+    assert followed.newest() == told(location)
+
+
+def test_what_is_known_is_not_listed_for_nothing(followed, now, opened):
+    known = followed.newest()
+    now[0] += LISTED_AFTER + 1
+    assert followed.newest() == known and len(opened) == 2
+    now[0] += LISTED_AFTER / 2
+    assert followed.newest() == known and len(opened) == 2
+
+
+def test_a_snapshot_stays_what_it_is_while_others_commit(engine_of):
+    engine = engine_of("delta-rs")
+    Decision(engine, lane=0).commit()
+    snapshot = engine.load("visibility", Where(QUEUE.id))
+    before = snapshot.rows.to_pylist()
+    Decision(engine, CHANGED, lane=0).commit()
+    assert snapshot.rows.to_pylist() == before
+
+
+def test_threads_that_follow_one_log_agree(followed, engine_of, location):
+    engine, found = engine_of("delta-rs"), []
+
+    def look():
+        for _ in range(50):
+            found.append(followed.newest().version)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for last in range(10, 20):
+        Decision(engine, CHANGED, last=last).commit() if last == 10 else Decision(
+            engine, first=2 * last, last=2 * last
+        ).commit()
+    for thread in threads:
+        thread.join()
+    assert followed.newest() == told(location)
+    assert max(found) <= followed.newest().version
