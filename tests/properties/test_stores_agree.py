@@ -9,6 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ledger import Ledger
 from ledger.rules import limits
+from ledger.store.delta.model import run_sets
 from ledger.store.delta.verbs import upkeep
 from tests.properties.programs import Programs
 
@@ -30,10 +31,11 @@ def run(machine, examples, steps, random):
 
 @pytest.fixture(autouse=True)
 def small_numbers(monkeypatch):
-    """Quotas that a few messages reach, and files that upkeep finds worth joining."""
+    """Quotas that a few messages reach, files that upkeep finds worth joining, and sets of two runs."""
     monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT", 12)
     monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT_FIFO", 4)
     monkeypatch.setattr(upkeep, "FILES_WORTH_COMPACTING", 2)
+    monkeypatch.setattr(run_sets, "MOST_RUNS", 1)
 
 
 @pytest.fixture(scope="module")

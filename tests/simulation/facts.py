@@ -182,7 +182,8 @@ def recorded_in(
     """What files of `visibility` say about each message; `step`: 1 or -1, for the heads that the facts count."""
     found: dict[tuple[str, Key], Recorded] = {}
     for (queue, lane), file in files:
-        for segment, first, last, *values in _tuples(file, ("segment", "first_seq", "last_seq", *RECORD_COLUMNS)):
+        names = ("segment", "first_seq", "last_seq", "bits", *RECORD_COLUMNS)
+        for segment, first, last, bits, *values in _tuples(file, names):
             if segment == "":
                 facts.heads[queue, lane] = heads = facts.heads.get((queue, lane), 0) + step
                 if heads > 1:
@@ -190,6 +191,9 @@ def recorded_in(
                 continue
             record = Recorded(lane, Record(*values))
             for seq in range(first, last + 1):
+                # A word of bits is of 64 ordinals, from a multiple of 64 on.
+                if bits is not None and not bits[seq // 64 - first // 64] >> seq % 64 & 1:
+                    continue
                 if (queue, (segment, seq)) in found:
                     problems.append(f"message {(segment, seq)} is recorded twice in {queue}")
                 found[queue, (segment, seq)] = record

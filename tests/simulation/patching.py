@@ -20,6 +20,7 @@ from typing import Any
 
 from ledger.rules import limits
 from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.model import run_sets
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.shared import noting
 
@@ -138,7 +139,8 @@ _STANDS_FOR = {id(time): Time, id(random): Random(), id(secrets): Secrets, id(th
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """The product's modules find the scheduler's time, randomness and locks, and a small quota."""
+    """The product's modules find the scheduler's time, randomness and locks, and a small quota; and no run is too few
+    for a row about a set, which the few messages of a simulation would seldom come to else."""
     for name in _LOADED_LATE:
         importlib.import_module(name)
     undo = []
@@ -156,6 +158,7 @@ def installed() -> Iterator[None]:
                 setattr(module, attribute, other)
     bounds = limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO
     limits.MAXIMUM_IN_FLIGHT = limits.MAXIMUM_IN_FLIGHT_FIFO = QUOTA
+    most_runs, run_sets.MOST_RUNS = run_sets.MOST_RUNS, 0
     logger = logging.getLogger("ledger")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -165,5 +168,6 @@ def installed() -> Iterator[None]:
     finally:
         logger.setLevel(level)
         limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO = bounds
+        run_sets.MOST_RUNS = most_runs
         for module, attribute, value in undo:
             setattr(module, attribute, value)

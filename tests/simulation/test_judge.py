@@ -68,7 +68,7 @@ def overlapping(bad):
 def two_lanes(bad):
     def change(rows):
         row = next(row for row in rows if row["segment"] != HEAD)
-        return [*rows, {**row, "lane": row["lane"] + 1, "first_seq": 77, "last_seq": 77}]
+        return [*rows, {**row, "lane": row["lane"] + 1, "first_seq": 77, "last_seq": 77, "bits": None}]
 
     bad.visibility("redrive", change)
     return "is in lanes"

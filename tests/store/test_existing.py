@@ -57,7 +57,7 @@ def recorded(files):
                 code.append(lanes.code(record))
     sort = np.argsort(np.array(first, dtype=np.int64))
     first, code = np.array(first, dtype=np.int64)[sort], np.array(code, dtype=np.int64)[sort]
-    lanes.runs = lanes.recorded = Runs(first, first, code)
+    lanes.runs = Runs(first, first, code)
     return lanes
 
 

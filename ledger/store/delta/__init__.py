@@ -5,8 +5,9 @@ its small sends. A message is its place, `(segment, seq)`; so is its id. Every s
 queue, and every lane is a partition of the table `visibility`: the unit in which commits conflict. A *run* is
 `(segment, first_seq, last_seq)`, neighbouring messages of one segment, both ends included. What is *recorded* about a
 message is a `Record` of `rules.state`: receipt, count, deadlines, deleted or moved or not. A row of `visibility` is a
-run and the record that all its messages share; what no row covers was never received. Nothing says "in flight" or
-"visible": a message's state follows from its record, when it was sent, and the time.
+run, or a *set*, some of a run's messages, and the record that all these share; what no row is about was never
+received. Nothing says "in flight" or "visible": a message's state follows from its record, when it was sent, and the
+time.
 
 A lane's *head row* (the one whose segment is '') has no messages. It counts the lane's commits (`revision`) and knows
 the time of the last one. In memory a record is a *code*, a small number that equal records share. All segments of
@@ -61,4 +62,14 @@ is 2::
     work  3    s1         6    9  | B       1     12:01:10   -          -        | -
 
 What is deleted, moved or expired for good is dropped by upkeep, first from `messages`, then here.
+
+**Scatter.** Ten messages again, of a queue `wide`, all received at 12:00:00 under receipt A. At 12:00:10 every other
+one is deleted. Of one record there are more than a few runs in a block of 32,768 ordinals now. They are a set: one
+row, with a bit for each ordinal from its first message to its last (here and in `model/run_sets.py` only; in memory
+there are runs). It could be every other one of a million, at two rows a block::
+
+    queue lane segment first last | receipt count visible_at deleted_at moved_to | revision bits
+    wide  3    -         -1   -1  | -       -     -          -          -        | 2        -
+    wide  3    s1         0    8  | A       1     12:00:30   12:00:10   -        | -        101010101
+    wide  3    s1         1    9  | A       1     12:00:30   -          -        | -        101010101
 """

@@ -18,11 +18,12 @@ log = logging.getLogger("ledger.opening")
 
 
 def migrate(engine: Engine, transactions: Transactions, older: Sequence[str], clock: Clock) -> None:
-    """Gives the `older` tables the properties of this release's format, its number among them: one commit a table,
-    whoever else opens the ledger at the same time. What others commit meanwhile meets a conflict, and is tried again.
+    """Gives the `older` tables the columns and properties of this release's format, its number among them, and says
+    which releases may use it from now on: one commit a table, whoever else opens the ledger at the same time. What
+    others commit meanwhile meets a conflict, and is tried again.
 
-    A table that cannot be written to stays as it is, with a warning: this release works with every format so far. One
-    that adds a column has to add it in a commit before this one, which says that all is done.
+    A table that cannot be written to stays as it is, with a warning: this release works with every format so far. What
+    a row would say in a column that the table lacks is said in another way (`Lanes` writes no sets then).
     """
     for table in older:
         try:

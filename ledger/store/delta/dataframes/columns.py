@@ -8,6 +8,7 @@ from ledger.rules.message_attributes import SENDER
 from ledger.rules.message_fields import SHOWN
 from ledger.rules.message_id import ORDINAL_BOUND, SEQ_BOUND, segment
 from ledger.rules.receipt_handle import PATTERN
+from ledger.store.delta.model.run_sets import WORD_SHIFT
 from ledger.store.delta.model.tables import EXPIRED_BEFORE
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
 #: Messages and runs are joined by blocks of this many ordinals (two to the power of), so that each meets few others.
 BLOCK_SHIFT = 10
+#: The blocks that a row about a run or a set touches, as the column `block`; in the next step the number of the first
+#: word that the row has for its block, as `word`; and the row's words for the block alone.
+BLOCKS = f"explode(sequence(shiftright(first_seq, {BLOCK_SHIFT}), shiftright(last_seq, {BLOCK_SHIFT}))) AS block"
+WORD = f"greatest(block * {1 << BLOCK_SHIFT - WORD_SHIFT}, shiftright(first_seq, {WORD_SHIFT}))"
+BITS_OF_BLOCK = (
+    f"slice(bits, CAST({WORD} - shiftright(first_seq, {WORD_SHIFT}) + 1 AS INT), {1 << BLOCK_SHIFT - WORD_SHIFT})"
+)
 #: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
 BITMAP = 32_768
 
@@ -106,6 +114,14 @@ def segment_of_send(key: str, ordinal: Column) -> Column:
 def block(seq: str) -> str:
     """SQL: the block of an ordinal."""
     return f"shiftright({seq}, {BLOCK_SHIFT})"
+
+
+def is_member(seq: str, row: str = "") -> str:
+    """SQL: whether a row of `frame_runs.in_blocks`, or of `recorded` in the views, is about an ordinal of its block.
+    `row` comes before the names of its columns."""
+    word = f"CAST(shiftright({seq}, {WORD_SHIFT}) - {row}word AS INT)"
+    bit = f"getbit(get({row}bits, {word}), CAST({seq} & {(1 << WORD_SHIFT) - 1} AS INT))"
+    return f"({seq} BETWEEN {row}first_seq AND {row}last_seq AND ({row}bits IS NULL OR {bit} = 1))"
 
 
 def status(now: str) -> Column:

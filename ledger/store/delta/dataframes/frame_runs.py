@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.store import RUNS
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.model import run_algebra
+from ledger.store.delta.engines.spark_tables import arrow_frame
+from ledger.store.delta.model import run_algebra, run_sets
+from ledger.store.delta.model.distinct_rows import numbered
+from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.tables import BITS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def runs_of_bits(places: DataFrame) -> pa.Table:
@@ -35,10 +40,34 @@ def bitmaps(places: DataFrame, *keys: str) -> pa.Table:
     return places.groupBy(*keys, "lane", "segment", bucket).agg(bits).toArrow()
 
 
-def in_blocks(runs: DataFrame, *others: str) -> DataFrame:
-    """Runs spread over the blocks that they touch: segment, block, first_seq, last_seq and the other columns."""
-    first, last = columns.block("first_seq"), columns.block("last_seq")
-    return runs.selectExpr("segment", "first_seq", "last_seq", *others, f"explode(sequence({first}, {last})) AS block")
+def as_sets(runs: pa.Table) -> pa.Table:
+    """Runs (RUNS, in any order, and further columns) as fewer rows: those that are scattered and share all else are one
+    with the column `bits`, as in the table `visibility`."""
+    others = [name for name in runs.column_names if name not in ("segment", "first_seq", "last_seq")]
+    code, some_row = numbered([runs[name] for name in others], runs.num_rows)
+    names = runs["segment"].unique()
+    segment = pc.index_in(runs["segment"], names).to_numpy().astype(np.int64)
+    sets = run_sets.rows_of(Runs.from_arrow(runs, segment, code).in_order())
+    columns = runs.select(others).take(pa.array(some_row[sets.code]))
+    columns = columns.append_column("segment", names.take(pa.array(sets.segment)))
+    first = sets.first_seq
+    return (
+        columns.append_column("first_seq", pa.array(first))
+        .append_column("last_seq", pa.array(first + sets.lengths - 1))
+        .append_column(BITS, sets.bits())
+    )
+
+
+def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
+    """Runs as sets, spread over the blocks that they touch: segment, block, first_seq, last_seq, word and bits (see
+    `columns.is_member`), and further columns."""
+    from pyspark.sql import functions as F
+
+    touched = arrow_frame(spark, as_sets(runs)).selectExpr(
+        "segment", "first_seq", "last_seq", BITS, *others, columns.BLOCKS
+    )
+    word, bits = F.expr(columns.WORD), F.expr(columns.BITS_OF_BLOCK)
+    return touched.withColumns({"word": word, BITS: bits})
 
 
 def runs_table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:

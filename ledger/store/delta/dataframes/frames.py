@@ -13,7 +13,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
-from ledger.store import GRANTED_RUNS, Grant, QueueRecord
+from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
@@ -47,13 +47,14 @@ class Frames:
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
         messages = self._spark.read.format("delta").load(self._locations["messages"]).where(self._homes(runs).sql())
-        held = in_blocks(arrow_frame(self._spark, runs), "lane AS held_lane", "first_received_at", "receive_count")
+        runs = runs.select([*RUNS.names, "first_received_at", "receive_count"])
+        held = in_blocks(self._spark, runs, "lane AS held_lane", "first_received_at", "receive_count")
         receipt = F.lit(grant.receipt_id if grant else None).cast("string")
         handle = columns.receipt_handle(F.lit(queue.id), F.col("held_lane"), F.col("segment"), F.col("seq"), receipt)
         return (
             messages.withColumn("block", F.expr(columns.block("seq")))
             .join(F.broadcast(held), ["segment", "block"], "inner")
-            .where("seq BETWEEN first_seq AND last_seq")
+            .where(columns.is_member("seq"))
             .select(
                 columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"),
                 *(F.expr(column) for column in columns.SHOWN_COLUMNS),

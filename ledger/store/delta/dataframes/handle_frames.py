@@ -18,7 +18,6 @@ from ledger.shown import LONGEST_TEXT
 from ledger.store import RUNS, Action, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.frame_runs import bitmaps, in_blocks, runs_table
-from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.model import run_algebra
 
 if TYPE_CHECKING:
@@ -75,11 +74,11 @@ class HandleFrame:
             for action, answer in zip(self.actions, answers)
         ]
         known = pa.concat_tables(parts) if parts else _no_outcomes()
-        found = in_blocks(arrow_frame(spark, known), "outcome", "verb", "timeout", "receipt_id").alias("found")
+        found = in_blocks(spark, known, "outcome", "verb", "timeout", "receipt_id").alias("found")
         read = self.read.withColumn("block", F.expr(columns.block("seq"))).alias("read")
         same = [F.col(f"read.{c}").eqNullSafe(F.col(f"found.{c}")) for c in ("verb", "timeout")]
         same += [F.col(f"read.{c}") == F.col(f"found.{c}") for c in ("receipt_id", "segment", "block")]
-        inside = F.col("read.seq").between(F.col("found.first_seq"), F.col("found.last_seq"))
+        inside = F.expr(columns.is_member("read.seq", "found."))
         joined = read.join(F.broadcast(found), [*same, inside], "left")
         outcome = F.coalesce(
             F.when(F.col("read.refused"), F.lit(Outcome.BEYOND_CEILING.value)),

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue
 from ledger.store.delta.dataframes.columns import (
+    BITS_OF_BLOCK,
     BLOCK_SHIFT,
+    BLOCKS,
     EXPIRES_AT,
     SHOWN_COLUMNS,
     STATUS,
+    WORD,
     instant_literal,
+    is_member,
 )
 from ledger.store.delta.engines.protocol import Commit, Tables
-from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
+from ledger.store.delta.model.tables import BITS, COMMIT_DAYS, FILE_DAYS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +32,7 @@ def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
     if name not in VIEWS:
         raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
     rules = {"status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
+    rules |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "is_member": is_member("stored.seq", "recorded.")}
     rules["fields"] = ",\n    ".join(SHOWN_COLUMNS)
     known = {**tables, **rules, "now": now}
     if name == "queue_depth":
@@ -45,6 +50,7 @@ def open_view(
     """A view as a DataFrame: at `now`, or as it was at a version of the visibility table."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     if version is None:
+        tables["visibility"] = _with_bits(spark, tables["visibility"])
         return spark.sql(view_statement(name, tables, instant_literal(now)))
     commits = engine.history("visibility", -1)
     then = next((commit for commit in commits if commit.version == version and type(version) is int), None)
@@ -57,12 +63,19 @@ def open_view(
             f"Those of the last {FILE_DAYS} days can be read; of older ones upkeep may have removed files, and after "
             f"{COMMIT_DAYS} days they are forgotten.",
         )
-    tables["visibility"] += f" VERSION AS OF {version}"
+    tables["visibility"] = _with_bits(spark, f"{tables['visibility']} VERSION AS OF {version}")
     for table in ("messages", "queues"):
         tables[table] += f" VERSION AS OF {_version_then(engine, table, then, commits)}"
     # Filled later than the commits that it tells of: its own versions say nothing.
     tables["receipts"] = f"(SELECT * FROM {tables['receipts']} WHERE version <= {version})"
     return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
+
+
+def _with_bits(spark: SparkSession, visibility: str) -> str:
+    """The table `visibility` in SQL, with the column `bits` also where an earlier release has written it."""
+    if BITS in spark.sql(f"SELECT * FROM {visibility}").columns:
+        return visibility
+    return f"(SELECT *, CAST(NULL AS ARRAY<BIGINT>) AS {BITS} FROM {visibility})"
 
 
 def _version_then(engine: Tables, table: str, then: Commit, commits: Sequence[Commit]) -> int:

@@ -21,7 +21,7 @@ from ledger.store.delta.engines.committing import commit_nothing, committing, co
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.merging import SmallCommits, merge_by_query
+from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
@@ -90,7 +90,10 @@ class DeltaRsEngine:
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         with self._using(table) as loaded, conflicts():
             require_unset(table, properties, loaded.metadata().configuration)
-            loaded.alter.set_table_properties(dict(properties), raise_if_not_exists=False, **committing(metadata))
+            entry = layout_entry(loaded, TABLES[table], properties, metadata)
+            if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
+                raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
+            without_gaps(loaded.update_incremental)
             return loaded.version()
 
     def exists(self, table: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Where
 from ledger.store.delta.model.tables import TABLES
 
@@ -9,15 +11,14 @@ from ledger.store.delta.model.tables import TABLES
 CHANGED_MEANWHILE = "ledger: the lane changed after it was read"
 
 
-def merge_statement(table: str, path: str, source: str, where: Where) -> str:
-    """MERGE of the view `source` into the table at `path`, narrowed by literals on partition columns.
+def merge_statement(table: str, path: str, source: str, where: Where, columns: Sequence[str]) -> str:
+    """MERGE of `columns` of the view `source` into the table at `path`, narrowed by literals on partition columns.
 
     An edit that does not find the table as it supposes makes the whole statement fail with CHANGED_MEANWHILE: a head
     row with another revision, a row to insert that exists, a row to update or delete that does not.
     """
     known = TABLES[table]
     matches = " AND ".join(f"t.{column} = s.{column}" for column in (*known.partitions, *known.key))
-    columns = known.schema.names
     changes = ", ".join(f"{c} = s.{c}" for c in columns if c not in known.partitions)
     fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
     values = ", ".join(fail if c == "revision" else f"s.{c}" for c in columns)

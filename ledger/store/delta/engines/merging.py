@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from ledger.rules.limits import MILLISECONDS
@@ -136,7 +136,9 @@ class SmallCommits:
 def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
     """One MERGE of edits into the partitions of `where`; returns the version committed. Raises what delta-rs does."""
     matches = [f"t.{column} = s.{column}" for column in (*table.partitions, *table.key)]
-    columns = {column: f"s.{column}" for column in table.schema.names}
+    # A table that could not be migrated lacks columns, which nothing is written to then.
+    there = {field.name for field in loaded.schema().fields}
+    columns = {column: f"s.{column}" for column in table.schema.names if column in there}
     changeable = {column: value for column, value in columns.items() if column not in table.partitions}
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
@@ -153,6 +155,27 @@ def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Tab
     merger.execute()
     committed: int = loaded.version()
     return committed
+
+
+def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
+    """The commit that gives a loaded table further properties, the columns that it lacks and its description."""
+    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    columns = json.loads(loaded.schema().to_json())
+    there = {column["name"] for column in columns["fields"]}
+    wanted = json.loads(Schema.from_arrow(table.schema).to_json())
+    columns["fields"] += [column for column in wanted["fields"] if column["name"] not in there]
+    changed = {
+        "id": known.id,
+        "name": known.name,
+        "description": table.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(columns),
+        "partitionColumns": known.partition_columns,
+        "createdTime": known.created_time,
+        "configuration": {**known.configuration, **properties},
+    }
+    actions = [_said(metadata, now, "CHANGE LAYOUT"), {"metaData": changed}]
+    return "\n".join(map(json.dumps, actions)).encode()
 
 
 def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
@@ -178,9 +201,9 @@ def _names_no_more(where: Where, touched: Sequence[Mapping[str, Any]]) -> bool:
     return not known or known.issuperset(parts)
 
 
-def _said(metadata: Mapping[str, Any], now: int) -> dict[str, Any]:
+def _said(metadata: Mapping[str, Any], now: int, operation: str = "MERGE") -> dict[str, Any]:
     """What the commit says of itself."""
-    known = {"timestamp": now, "operation": "MERGE", "operationParameters": {}, "engineInfo": ENGINE}
+    known = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE}
     return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
 
 
@@ -203,7 +226,10 @@ def _new_path(partition: Mapping[str, Any]) -> str:
 def _parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
     """Rows as a file, without the columns of their partition."""
     sink = pa.BufferOutputStream()
-    pq.write_table(rows.drop_columns(list(partitions)), sink, store_schema=False)
+    rows = rows.drop_columns(list(partitions))
+    # Of bits there is neither a dictionary nor a smallest: nobody asks, and they are long.
+    asked = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    pq.write_table(rows, sink, store_schema=False, use_dictionary=asked, write_statistics=asked)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

@@ -26,12 +26,16 @@ from ledger.store.delta.engines.protocol import (
     OutputLog,
     Snapshot,
     Where,
-    literal,
     require_next,
     require_unset,
     unreadable,
 )
-from ledger.store.delta.engines.spark_committing import commit_nothing, committed_version, committing
+from ledger.store.delta.engines.spark_committing import (
+    commit_layout,
+    commit_nothing,
+    committed_version,
+    committing,
+)
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
@@ -88,11 +92,11 @@ class SparkEngine:
         return Layout(known.description(), dict(java.CollectionConverters.asJava(known.configuration())))
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         require_unset(table, properties, self.layout(table).properties)
         with self._committing(metadata) as session:
-            session.sql(f"ALTER TABLE {self._named(table)} SET TBLPROPERTIES ({pairs})")
-            return committed_version(session)
+            begun = self._begin(session, self._locations[table])
+            commit_layout(session, begun, TABLES[table], properties)
+            return int(self._state(table).version())
 
     def exists(self, table: str) -> bool:
         return self.version(table) >= 0
@@ -102,16 +106,16 @@ class SparkEngine:
 
     def load(self, table: str, where: Where) -> Snapshot:
         version = self.version(table)
-        names = TABLES[table].schema.names
-        rows = self._rows(f"SELECT {', '.join(names)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
-        return Snapshot(version, where, rows.cast(TABLES[table].schema))
+        columns = self._columns(table)
+        rows = self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
+        return Snapshot(version, where, rows.cast(pa.schema([TABLES[table].schema.field(name) for name in columns])))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
         require_expected(snapshot, table, edits)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
-            session.sql(merge_statement(table, self._locations[table], source, where))
+            session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
             return committed_version(session)
 
     def append(
@@ -259,6 +263,11 @@ class SparkEngine:
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         nothing = jvm.scala.Option.empty()
         return without_gaps(partial(log.update, False, nothing, nothing))
+
+    def _columns(self, table: str) -> list[str]:
+        """The columns that a table has of those it is to have: one that could not be migrated lacks some."""
+        there = set(self._state(table).schema().fieldNames())
+        return [name for name in TABLES[table].schema.names if name in there]
 
     def _rows(self, query: str) -> pa.Table:
         session = self._session()

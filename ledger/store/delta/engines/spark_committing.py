@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from delta import exceptions as delta_exceptions
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ledger.store.delta.engines.log_gaps import is_gap
 from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.spark_tables import jvm_of
+from ledger.store.delta.model.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +59,28 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
     jvm = jvm_of(session)
     delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
     marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
-    actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toSeq()
-    begun.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+    _commit(session, begun, marks)
+
+
+def commit_layout(session: SparkSession, begun: Any, table: Table, properties: Mapping[str, str]) -> None:
+    """Commits a transaction that gives its table further properties, the columns that it lacks and its description."""
+    known = begun.metadata()
+    columns = json.loads(known.schemaString())
+    there = {column["name"] for column in columns["fields"]}
+    wanted = json.loads(from_arrow_schema(table.schema).json())
+    columns["fields"] += [column for column in wanted["fields"] if column["name"] not in there]
+    configuration = known.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    kept = (known.format(), json.dumps(columns), known.partitionColumns(), configuration, known.createdTime())
+    begun.updateMetadata(known.copy(known.id(), known.name(), table.description, *kept), False)
+    _commit(session, begun, [])
+
+
+def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
+    jvm = jvm_of(session)
+    operation = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
+    begun.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
 
 
 def committed_version(session: SparkSession) -> int:

@@ -92,6 +92,8 @@ class Runs:
         if len(self) < 2:
             return self.coded(self.code)
         border = (self.last[:-1] + 1 != self.first[1:]) | (self.code[:-1] != self.code[1:])
+        if border.all():
+            return self.coded(self.code)
         starts = np.concatenate([[True], border])
         ends = np.concatenate([border, [True]])
         return Runs(self.first[starts], self.last[ends], self.code[starts])
@@ -109,36 +111,29 @@ class Runs:
         Why it holds: the runs are sorted and disjoint, so those that overlap a query are neighbours, `start` to `stop`,
         and their first and last positions both grow. Clipped to the query they are the covered pieces. What is left of
         the query is before each of them, from the end of the one before it (or of nothing: from the query's beginning),
-        and behind the last one; of these gaps the empty ones, whose first is beyond their last, are dropped. The
-        queries may overlap one another, and be in any order.
+        and behind the last one. So a query has a place for a gap, then for each covered piece one and one for the gap
+        behind it; of these gaps the empty ones, whose first is beyond their last, are dropped. The queries may overlap
+        one another, and be in any order.
         """
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
+        through = np.cumsum(overlaps)
         query = np.repeat(np.arange(len(first)), overlaps)
-        offset = np.arange(len(query)) - np.repeat(np.cumsum(overlaps) - overlaps, overlaps)
-        run = start[query] + offset
-        covered_first = np.maximum(first[query], self.first[run])
-        covered_last = np.minimum(last[query], self.last[run])
-        # Before each covered piece, and behind the last one of a query, there may be a gap.
-        everyone = np.arange(len(first))
-        gap_query = np.concatenate([query, everyone])
-        gap_last = np.concatenate([covered_first - 1, last])
-        follows = offset > 0
-        before = first[query]
-        before[follows] = covered_last[np.flatnonzero(follows) - 1] + 1
-        behind = first.copy()
-        ends = np.flatnonzero(overlaps)
-        behind[ends] = covered_last[np.cumsum(overlaps)[ends] - 1] + 1
-        gap_first = np.concatenate([before, behind])
-        real = gap_first <= gap_last
-        pieces = Pieces(
-            np.concatenate([covered_first, gap_first[real]]),
-            np.concatenate([covered_last, gap_last[real]]),
-            np.concatenate([self.code[run], np.full(int(real.sum()), ABSENT)]),
-            np.concatenate([query, gap_query[real]]),
-        )
-        return pieces.where(np.lexsort((pieces.first, pieces.query)))
+        run = np.arange(len(query)) + (start - through + overlaps)[query]
+        covered = 2 * np.arange(len(query)) + query + 1
+        begins = np.empty(2 * len(query) + len(first), dtype=np.int64)
+        ends, codes = np.empty_like(begins), np.full(len(begins), ABSENT)
+        begins[covered] = np.maximum(first[query], self.first[run])
+        ends[covered] = np.minimum(last[query], self.last[run])
+        codes[covered] = self.code[run]
+        begins[covered + 1] = ends[covered] + 1
+        ends[covered - 1] = begins[covered] - 1
+        behind = 2 * through + np.arange(len(first))
+        ends[behind] = last
+        begins[behind - 2 * overlaps] = first
+        real = begins <= ends
+        return Pieces(begins[real], ends[real], codes[real], np.repeat(np.arange(len(first)), 2 * overlaps + 1)[real])
 
     def paint(self, replacement: Runs) -> Runs:
         """These with `replacement` laid on top, neighbours of the same code joined.
@@ -147,9 +142,19 @@ class Runs:
         it. Those beside stay and those inside are replaced, so the result is disjoint again. It is also canonical: the
         same state is the same rows, whatever way led to it, as neighbours of one code are always one run.
         """
-        pieces = replacement.cut(self.first, self.last)
-        beside = pieces.coded(self.code[pieces.query]).where(pieces.code == ABSENT)
-        return Runs.concatenated([beside, replacement]).in_order()
+        mine = self.joined()
+        if not len(replacement):
+            return mine
+        # Those far from it stay as they are; a neighbour may become one with it.
+        begin = max(int(np.searchsorted(mine.last, replacement.first[0])) - 1, 0)
+        end = int(np.searchsorted(mine.first, replacement.last[-1], "right")) + 1
+        near = mine.where(slice(begin, end))
+        pieces = replacement.cut(near.first, near.last)
+        beside = pieces.coded(near.code[pieces.query]).where(pieces.code == ABSENT)
+        painted = Runs.concatenated([beside, replacement]).in_order()
+        if begin == 0 and end >= len(mine):
+            return painted
+        return Runs.concatenated([mine.where(slice(begin)), painted, mine.where(slice(end, None))])
 
     def parted(self, by: Runs) -> tuple[Runs, Runs]:
         """What of these is inside of `by`, and what is beside it."""

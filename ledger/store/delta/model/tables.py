@@ -52,13 +52,16 @@ MESSAGES = pa.schema(
     ]
 )
 
+#: The column of `visibility` that makes a row one about a set, and its type.
+BITS, WORDS = "bits", pa.list_(pa.field("element", pa.int64()))
 VISIBILITY = pa.schema(
     [
         ("queue", pa.string()),
         ("lane", pa.int32()),
         ("segment", pa.string()),  # '' on the lane's head row
-        ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included;
-        ("last_seq", pa.int64()),  # runs never overlap, and what no run covers was never received
+        ("first_seq", pa.int64()),  # a row is about a run of neighbouring messages, both ends included,
+        ("last_seq", pa.int64()),  # or about those of them that have one of the `bits` at the end;
+        # no two rows are about one message, and what no row is about was never received
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("receive_count", pa.int32()),
@@ -73,6 +76,7 @@ VISIBILITY = pa.schema(
         ("writing_to", pa.string()),  # the Delta table that their receiver began to write its output to,
         ("write_id", pa.string()),  # and the transaction it does that under: what decides whether they are done
         ("revision", pa.int64()),  # on the head row: how many commits the lane has had; what a decision relies on
+        (BITS, WORDS),  # null: all of the run; else a bit for each ordinal, see `model/run_sets.py`
     ]
 )
 
@@ -179,7 +183,16 @@ TABLES = {
             format=2,
             statistics=("seq", *(field.column for field in STORED if field.has_statistics)),
         ),
-        Table("visibility", VISIBILITY, ("queue", "lane"), ("segment", "first_seq")),
+        # Format 2: rows about sets, which earlier releases would take for runs; no statistics of bits.
+        Table(
+            "visibility",
+            VISIBILITY,
+            ("queue", "lane"),
+            ("segment", "first_seq"),
+            format=2,
+            needed=2,
+            statistics=("segment", "first_seq", "last_seq"),
+        ),
         Table("receipts", RECEIPTS, ("queue", "day")),
         Table("tasks", TASKS, (), ("task",)),
     )

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store import RUNS
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.model.distinct_rows import numbered
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
-from ledger.store.delta.model.tables import HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+from ledger.store.delta.model.run_sets import Rows, difference, stored
+from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 
 #: The number of a segment that was not met.
 UNKNOWN = -1
@@ -44,11 +46,14 @@ class Lanes:
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
-        runs = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), self._intern_rows(rows))
+        known = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), self._intern_rows(rows))
+        #: A table that could not be migrated has no such column, and gets no sets.
+        self._has_bits = BITS in rows.column_names
+        self._stored = stored(known, rows[BITS] if self._has_bits else None)
         #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
         self.undecided: set[int] = set()
-        #: The runs as they are recorded, and as they are taken to be: the same, until `supersede`.
-        self.recorded = self.runs = runs.where(np.argsort(runs.first, kind="stable"))
+        #: The runs as they are taken to be: those recorded, until `supersede`.
+        self.runs = self._stored.runs
 
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
         """The numbers of segments; those not met before get the next ones, in their `lanes`. Arrow columns or arrays of
@@ -124,28 +129,14 @@ class Lanes:
         return self.replacing(self.runs.paint(replacement), now)
 
     def replacing(self, new: Runs, now: int) -> pa.Table:
-        """The edits that turn the recorded runs into `new`.
-
-        Why it holds: a row's key is its segment and first_seq, which is one position, and of disjoint runs no two begin
-        at one position. So the two states are compared by where their runs begin: a beginning in both is an update, or
-        nothing when end and code are the same; one only in `new` an insert; one only in the old state a delete. No two
-        edits are about one key. An unchanged run costs no row, and a lane without edits is not counted up: a decision
-        that changes nothing in a lane disturbs nobody there.
-        """
-        old = self.recorded
-        at = np.searchsorted(old.first, new.first)
-        inside = at < len(old)
-        known = inside.copy()
-        known[inside] = old.first[at[inside]] == new.first[inside]
-        same = known.copy()
-        same[known] = (old.last[at[known]] == new.last[known]) & (old.code[at[known]] == new.code[known])
-        written = ~same
-        gone = ~np.isin(old.first, new.first, assume_unique=True)
-        if not written.any() and not gone.any():
+        """The edits that turn the recorded runs into `new`; see `run_sets.difference` for why they are no more than
+        those, and one for each key. A lane without edits is not counted up: a decision that changes nothing in a lane
+        disturbs nobody there."""
+        change = difference(self._stored, new, sets=self._has_bits)
+        if not len(change.written) and not len(change.gone):
             return EDITS.empty_table()
-        upserts = self._rows(new.where(written))
-        upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array(known[written].astype(np.int8))))
-        deletes = self._rows(old.where(gone))
+        upserts, deletes = self._rows(change.written), self._rows(change.gone)
+        upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array((~change.is_new).astype(np.int8))))
         deletes = deletes.append_column(OPERATION, pa.repeat("delete", deletes.num_rows))
         rows = pa.concat_tables([upserts, deletes])
         changed = np.unique(rows["lane"]).tolist()
@@ -169,31 +160,16 @@ class Lanes:
         return self._index[segment]
 
     def _intern_rows(self, rows: pa.Table) -> np.ndarray:
-        if not rows.num_rows:
-            return np.empty(0, dtype=np.int64)
-        combined = np.zeros(rows.num_rows, dtype=np.int64)
-        kinds = 1
-        for name in RECORD_COLUMNS:
-            if rows[name].null_count == rows.num_rows:
-                continue
-            encoded = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
-            if len(encoded.dictionary) > 1:
-                combined = combined * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-                kinds *= len(encoded.dictionary)
-            if kinds > rows.num_rows:
-                # Numbered anew, before the product leaves the 64 bits.
-                there, combined = np.unique(combined, return_inverse=True)
-                kinds = len(there)
-        _, some_row, combined = np.unique(combined, return_index=True, return_inverse=True)
+        number, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
         distinct = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
         columns = [
             _milliseconds(distinct[name]) if name in INSTANT_COLUMNS else distinct[name].to_pylist()
             for name in RECORD_COLUMNS
         ]
-        codes = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)
-        return codes[combined]
+        codes: np.ndarray = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)[number]
+        return codes
 
-    def _rows(self, runs: Runs) -> pa.Table:
+    def _rows(self, runs: Rows) -> pa.Table:
         used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
         records = [self.records[c] for c in used.tolist()]
@@ -205,7 +181,7 @@ class Lanes:
             column = instant_column(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
             nothing = column.null_count == len(column)
             columns[name] = pa.nulls(len(runs), kind) if nothing else column.take(inverse)
-        columns["revision"] = pa.nulls(len(runs), pa.int64())
+        columns |= {BITS: runs.bits(), "revision": pa.nulls(len(runs), pa.int64())}
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
 
 

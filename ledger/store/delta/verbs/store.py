@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.errors import MessageDoesNotExist
@@ -41,6 +42,8 @@ from ledger.store.delta.verbs.sharing import SharedSends, SharedVerbs, Verb
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
+
+OUTCOMES = list(Outcome)
 
 
 class DeltaStore:
@@ -99,7 +102,7 @@ class DeltaStore:
             wishes = []
             for action in actions:
                 pieces, outcome_of, new_code = lanes.cut(action.runs), {}, {}
-                for code in dict.fromkeys(pieces.code.tolist()):
+                for code in pc.unique(pa.array(pieces.code)).to_pylist():
                     record = lanes.record(code)
                     outcome_of[code], record = apply_action(queue, action, record, limits, receipts, loaded.now)
                     new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
@@ -209,20 +212,32 @@ class DeltaStore:
         """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
         parts = refused.cut(pieces.first, pieces.last)
         runs = parts.coded(pieces.code[parts.query])
-        outcome = np.array([outcome_of[code].value for code in runs.code.tolist()], dtype=object)
+        # A number for each, and a look-up: there may be as many runs as messages.
+        number = _looked_up(runs.code, {code: OUTCOMES.index(one) for code, one in outcome_of.items()})
         unknown = runs.code == ABSENT
         if unknown.any():
             # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
             exists = self.listings.newest().segments()
             dropped = np.array([name not in exists for name in lanes.segments])[runs.segment]
             gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
-            outcome[unknown & dropped] = gone.value
-        outcome[parts.code != ABSENT] = Outcome.CONTRADICTED.value
-        columns = [*lanes.to_arrow(runs), pa.array(outcome, pa.string())]
+            number[unknown & dropped] = OUTCOMES.index(gone)
+        number[parts.code != ABSENT] = OUTCOMES.index(Outcome.CONTRADICTED)
+        outcome = pa.array([one.value for one in OUTCOMES]).take(pa.array(number))
+        columns = [*lanes.to_arrow(runs), outcome]
         return pa.table(columns, schema=OUTCOME_RUNS)
 
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
     """The pieces whose code changes, with their new codes."""
-    changed = pieces.where(np.isin(pieces.code, list(new_code)))
-    return changed.coded(np.array([new_code[c] for c in changed.code.tolist()], dtype=np.int64))
+    code = _looked_up(pieces.code, new_code)
+    return pieces.coded(code).where(np.isin(pieces.code, list(new_code)))
+
+
+def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
+    """What is known of each code; 0 where nothing is."""
+    table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
+    for code, value in known.items():
+        if code - ABSENT < len(table):
+            table[code - ABSENT] = value
+    found: np.ndarray = table[codes - ABSENT]
+    return found

@@ -3,7 +3,10 @@ SELECT
     queues.name AS queue,
     recorded.receipt_id,
     recorded.attempt_id,
-    sum(recorded.last_seq - recorded.first_seq + 1) AS messages,
+    sum(coalesce(
+        aggregate(recorded.bits, 0L, (messages, word) -> messages + bit_count(word)),
+        recorded.last_seq - recorded.first_seq + 1
+    )) AS messages,
     min(recorded.received_at) AS received_at,
     min(recorded.visible_at) AS earliest_deadline,
     max(recorded.visible_at) AS latest_deadline,

@@ -4,24 +4,23 @@ WITH stored AS (
     SELECT *, shiftright(seq, {block_shift}) AS block FROM {messages}
 ),
 recorded AS (
-    SELECT *, explode(sequence(shiftright(first_seq, {block_shift}), shiftright(last_seq, {block_shift}))) AS block
-    FROM {visibility}
-    WHERE segment <> ''
+    SELECT * EXCEPT (bits), {word} AS word, {bits} AS bits
+    FROM (SELECT *, {blocks} FROM {visibility} WHERE segment <> '')
 ),
 placed AS (
     SELECT stored.queue AS queue_id, stored.lane AS lane_here, stored.* EXCEPT (queue, lane, block),
-        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq)
+        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq, word, bits)
     FROM stored
     LEFT JOIN recorded
         ON recorded.queue = stored.queue AND recorded.segment = stored.segment AND recorded.block = stored.block
-        AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
+        AND {is_member}
     UNION ALL
     SELECT recorded.queue, recorded.lane, stored.* EXCEPT (queue, lane, block),
-        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq)
+        recorded.* EXCEPT (queue, lane, segment, block, first_seq, last_seq, word, bits)
     FROM stored
     JOIN recorded
         ON recorded.queue <> stored.queue AND recorded.segment = stored.segment AND recorded.block = stored.block
-        AND stored.seq BETWEEN recorded.first_seq AND recorded.last_seq
+        AND {is_member}
 ),
 kept AS (
     SELECT placed.*, queues.name, {expires_at} AS expires_at
