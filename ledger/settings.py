@@ -42,7 +42,11 @@ MOST = {
     "maximum_clock_skew": YEAR,
     "purge_interval": YEAR,
     "deletion_interval": YEAR,
+    "log_retention": YEAR,
+    "deleted_file_retention": YEAR,
 }
+#: The smallest values of those that need more than to be greater than 0: what reads a version takes its time.
+LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: Those that may be 0, which turns off what they are about.
 MAY_BE_0 = ("purge_interval", "deletion_interval")
 
@@ -77,9 +81,13 @@ class Settings:
     region: str = arns.DEFAULT.region
     #: M3, queues with Limits=SQS: so long after a purge another one is PurgeQueueInProgress. 0: never.
     purge_interval: int = 60
-    #: M3, queues with Limits=SQS: so long after a deletion its name is QueueDeletedRecently. 0: never. At most as long
-    #: as the log of the table `queues` reaches back, 30 days.
+    #: M3, queues with Limits=SQS: so long after a deletion its name is QueueDeletedRecently. 0: never. Not longer than
+    #: log_retention.
     deletion_interval: int = 60
+    #: So long commits stay in the tables' logs, and so long files stay that nothing of now needs: which past versions
+    #: can be read. An upkeep makes them properties of the tables.
+    log_retention: int = 2_592_000
+    deleted_file_retention: int = 604_800
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -87,6 +95,11 @@ class Settings:
             bound = _broken_bound(field.name, value, type(field.default))
             if bound:
                 raise InvalidParameterValue(field.name, value, bound, f"Its default is {_toml(field.default)}.")
+        for name in ("deletion_interval", "deleted_file_retention"):
+            value, most = getattr(self, name), self.log_retention
+            if value > most:
+                bound = f"Must be at most log_retention, which is {most}: what is kept is found by the log"
+                raise InvalidParameterValue(name, value, bound, "Lower it, or raise log_retention.")
 
     @property
     def account(self) -> arns.Account:
@@ -117,11 +130,16 @@ def _broken_bound(name: str, value: object, kind: type) -> str | None:
         return None if isinstance(value, bool) else "Must be true or false"
     kinds = (int,) if kind is int else (int, float)
     # Not a number (NaN) is neither above nor below anything.
-    if isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST[name]:
+    if (
+        isinstance(value, kinds)
+        and not isinstance(value, bool)
+        and max(0, LEAST.get(name, 0) - 1) < value <= MOST[name]
+    ):
         return None
     if value == 0 and isinstance(value, int) and not isinstance(value, bool) and name in MAY_BE_0:
         return None
-    return f"Must be a {'whole ' * (kind is int)}number {'>=' if name in MAY_BE_0 else '>'} 0 and <= {MOST[name]}"
+    least = f">= {LEAST[name]}" if name in LEAST else ">= 0" if name in MAY_BE_0 else "> 0"
+    return f"Must be a {'whole ' * (kind is int)}number {least} and <= {MOST[name]}"
 
 
 def _tables(path: str | Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
 from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
-from ledger.settings import MAY_BE_0, MOST, TABLE, TEXTS, tomllib
+from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, YEAR, tomllib
 from ledger.store.delta.dataframes import bulk_send
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -52,7 +52,7 @@ def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(na
     assert len(re.findall(rf"^\W*{name}\s*=", FILE.read_text(), re.MULTILINE)) == 1, "not in a comment either"
     comment = " ".join(line.lstrip("# ") for line in stands[0].splitlines())
     if name in MOST:
-        assert re.search(rf"(1 to|at most) {MOST[name]:_}\b", comment), comment
+        assert re.search(rf"({LEAST.get(name, 1):_} to|at most) {MOST[name]:_}\b", comment), comment
         assert re.search(r"\b(Attempts|Messages|Seconds), ", comment), "it says the unit"
     elif isinstance(FIELDS[name], bool):
         assert "true or false" in comment
@@ -79,10 +79,13 @@ def test_every_number_has_a_bound_and_keeps_it():
     numbers = {name for name, default in FIELDS.items() if type(default) in (int, float)}
     assert set(MOST) == numbers
     for name, most in MOST.items():
-        assert getattr(Settings(**{name: most}), name) == most
-        for beyond in (most + 1, *(() if name in MAY_BE_0 else (0,)), -1):
-            with pytest.raises(InvalidParameterValue, match=rf"parameter {name} .*>=? 0 and <= {most}"):
+        assert getattr(Settings(**{"log_retention": YEAR, name: most}), name) == most
+        least = LEAST.get(name, 0)
+        for beyond in (most + 1, *(() if name in MAY_BE_0 else (least - 1 if least else 0,)), -1):
+            with pytest.raises(InvalidParameterValue, match=rf"parameter {name} .*>=? {least} and <= {most}"):
                 Settings(**{name: beyond})
+    for name, least in LEAST.items():
+        assert getattr(Settings(**{"deleted_file_retention": 3_600, name: least}), name) == least
     for name in MAY_BE_0:
         assert getattr(Settings(**{name: 0}), name) == 0
 

@@ -19,7 +19,7 @@ from ledger.store.delta.dataframes.columns import (
     is_member,
 )
 from ledger.store.delta.engines.protocol import Commit, Tables
-from ledger.store.delta.model.tables import BITS, COMMIT_DAYS, FILE_DAYS
+from ledger.store.delta.model.tables import BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +60,8 @@ def open_view(
             version,
             f"The visibility table has the versions from {commits[0].version if commits else 0} "
             f"to {engine.version('visibility')}",
-            f"Those of the last {FILE_DAYS} days can be read; of older ones upkeep may have removed files, and after "
-            f"{COMMIT_DAYS} days they are forgotten.",
+            "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention "
+            "of upkeep say.",
         )
     tables["visibility"] = _with_bits(spark, f"{tables['visibility']} VERSION AS OF {version}")
     for table in ("messages", "queues"):

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
 from ledger.store import ArrowOutputs
+from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
@@ -264,6 +265,9 @@ class DeltaRsEngine:
         with self._using(table) as loaded:
             without_gaps(partial(loaded.vacuum, dry_run=False))
             loaded.cleanup_metadata()
+        files = self._files[table]
+        for path in replaced(files.log()):
+            files.remove(path)
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()

@@ -28,6 +28,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from ledger.rules.limits import MILLISECONDS
+from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.committing import REBASES, committing
 from ledger.store.delta.engines.followed import Files, Followed
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
@@ -68,7 +69,7 @@ class SmallCommits:
         if snapshot.loaded is None:
             return None
         version = self._rewrite(snapshot, where, edits, metadata)
-        if version is not None and version % snapshot.loaded.checkpoints == 0:
+        if version is not None and version % snapshot.loaded.checkpoints == 0 and is_due(self._stored, version):
             self._sum_up(version)
         return version
 

@@ -126,9 +126,13 @@ class ObjectStore:
 
     def paths(self, folder: str = "") -> Iterator[str]:
         """The paths of all files in a folder, at any depth."""
+        return (path for path, _ in self.written(folder))
+
+    def written(self, folder: str = "") -> Iterator[tuple[str, float]]:
+        """The paths of all files in a folder, at any depth, and when each was written, in seconds since 1970."""
         with self._naming():
             for some in obstore.list(self._store, folder or None):
-                yield from (one["path"] for one in some)
+                yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
 
     def remove(self, folder: str) -> None:
         """Removes all files in a folder, at any depth."""

@@ -28,6 +28,8 @@ from ledger.rules.location import Location, recorded
 if TYPE_CHECKING:
     from ledger.store.delta.engines.object_store import ObjectStore
 
+#: The folder of a table's log.
+LOG = "_delta_log"
 #: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
 SMALL = 1 << 20
 #: So many bytes of them.
@@ -42,6 +44,13 @@ class Wanted(NamedTuple):
     columns: Sequence[str]
     where: Any = None
     asks: Sequence[str] = ()
+
+
+class Stored(NamedTuple):
+    """A file: its path, and when it was written, in seconds since 1970."""
+
+    path: str
+    at: float
 
 
 class TableFiles(Protocol):
@@ -66,13 +75,16 @@ class TableFiles(Protocol):
     def remove(self, path: str) -> None:
         """Removes a file, if it is there."""
 
+    def log(self) -> list[Stored]:
+        """All files of the table's log."""
+
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
 
 
 def log_file(version: int) -> str:
     """The file of a table's log that is a version."""
-    return f"_delta_log/{version:020d}.json"
+    return f"{LOG}/{version:020d}.json"
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
@@ -125,6 +137,10 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         (self._place / path).unlink(missing_ok=True)
+
+    def log(self) -> list[Stored]:
+        with os.scandir(self._place / LOG) as files:
+            return [Stored(f"{LOG}/{file.name}", file.stat().st_mtime) for file in files]
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
@@ -229,6 +245,9 @@ class StoredFiles:
 
     def remove(self, path: str) -> None:
         self._store.delete(path)
+
+    def log(self) -> list[Stored]:
+        return [Stored(path, at) for path, at in self._store.written(LOG)]
 
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.

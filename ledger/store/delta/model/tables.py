@@ -121,7 +121,7 @@ RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
-#: So long commits stay in the logs, and so long the files stay that nothing of now needs: past versions can be read.
+#: What is kept of a new table's past; the settings of an upkeep may say otherwise.
 COMMIT_DAYS, FILE_DAYS = 30, 7
 
 

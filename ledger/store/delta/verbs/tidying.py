@@ -165,7 +165,7 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
     return Lanes(queue.id, rows.filter(pc.equal(rows["queue"], queue.id)))
 
 
-def retried(transactions: Transactions, table: str, commit: Callable[[], None]) -> bool:
+def retried(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
     """Tries a commit of upkeep's that is no decision until no other writer is first. It is the one that gives way:
     False leaves it to the next round."""
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)

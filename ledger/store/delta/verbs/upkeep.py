@@ -20,6 +20,7 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
+from ledger.store.delta.verbs.retaining import retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
@@ -112,6 +113,7 @@ class Upkeep:
         if vacuum:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
+            retain(self._engine, self._store.transactions, settings, table, self._clock)
             with self._store.transactions.turn(table):
                 self._engine.vacuum(table)
         report = UpkeepReport(filled, sum(queue in lanes for queue in gone), dropped, joined, compacted)
