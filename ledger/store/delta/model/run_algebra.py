@@ -118,6 +118,14 @@ class Runs:
         start = np.searchsorted(self.last, first, "left")
         stop = np.maximum(np.searchsorted(self.first, last, "right"), start)
         overlaps = stop - start
+        if not len(self) or (overlaps <= 1).all():
+            # Most cuts cut nothing: each query lies in one run, or beside all of them.
+            met = overlaps > 0
+            run = start[met]
+            if (self.first[run] <= first[met]).all() and (last[met] <= self.last[run]).all():
+                code = np.full(len(first), ABSENT)
+                code[met] = self.code[run]
+                return Pieces(first, last, code, np.arange(len(first)))
         through = np.cumsum(overlaps)
         query = np.repeat(np.arange(len(first)), overlaps)
         run = np.arange(len(query)) + (start - through + overlaps)[query]

@@ -199,28 +199,39 @@ class _Groups:
     def __init__(self, *some: Runs) -> None:
         runs = Runs.concatenated([part.coded(part.code) for part in some])
         runs = runs.where(_is_inside(runs))
-        self._blocks = np.unique(runs.first >> BLOCK_SHIFT)
+        block = runs.first >> BLOCK_SHIFT
+        begins = np.ones(len(block), dtype=bool)
+        begins[1:] = block[1:] != block[:-1]
+        self._blocks = np.unique(block[begins])
         self._codes = int(runs.code.max()) + 1 if len(runs) else 0
-        self._keys = np.unique(self._key(runs))
+        keys = np.searchsorted(self._blocks, block) * self._codes + runs.code
+        #: The keys of the groups, sorted; or for each key whether there is such a group, where these are not too many.
+        self._keys, self._there = None, np.zeros(0, dtype=bool)
+        if len(self._blocks) * self._codes <= 8 * len(keys):
+            self._there = np.zeros(len(self._blocks) * self._codes, dtype=bool)
+            self._there[keys] = True
+        else:
+            self._keys = np.unique(keys)
 
     def members(self, runs: Runs, also: np.ndarray) -> np.ndarray:
         """The numbers of the runs (sorted by place) in these groups, and `also`, which are such numbers too; sorted."""
         start = np.searchsorted(runs.first, self._blocks << BLOCK_SHIFT)
         stop = np.searchsorted(runs.first, (self._blocks + 1) << BLOCK_SHIFT)
-        near = _ranges(start, stop)
+        near, block = _ranges(start, stop), np.repeat(np.arange(len(start)), stop - start)
         mine = runs.where(near)
         inside = _is_inside(mine) & (mine.code < self._codes)
-        keys = self._key(mine)
-        at = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
+        near, keys = near[inside], (block * self._codes + mine.code)[inside]
         chosen = np.zeros(len(runs), dtype=bool)
         chosen[also] = True
-        if len(self._keys):
-            chosen[near[inside & (self._keys[at] == keys)]] = True
+        chosen[near[self._are_there(keys)]] = True
         return np.flatnonzero(chosen)
 
-    def _key(self, runs: Runs) -> np.ndarray:
-        keys: np.ndarray = np.searchsorted(self._blocks, runs.first >> BLOCK_SHIFT) * self._codes + runs.code
-        return keys
+    def _are_there(self, keys: np.ndarray) -> np.ndarray:
+        if self._keys is None:
+            there: np.ndarray = self._there[keys]
+            return there
+        found: np.ndarray = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
+        return found
 
 
 def _is_inside(runs: Runs) -> np.ndarray:
@@ -233,7 +244,8 @@ def _differing(old: Runs, new: Runs) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the runs that are only in the one, or only in the other. Both are sorted by place."""
     begin, end = _alike(old, new)
     mine, theirs = old.where(slice(begin, len(old) - end)), new.where(slice(begin, len(new) - end))
-    at = np.searchsorted(mine.first, theirs.first)
+    alike = len(mine) == len(theirs) and bool((mine.first == theirs.first).all())
+    at = np.arange(len(mine)) if alike else np.searchsorted(mine.first, theirs.first)
     same = at < len(mine)
     found, there = mine.where(at[same]), theirs.where(same)
     same[same] = (found.first == there.first) & (found.last == there.last) & (found.code == there.code)

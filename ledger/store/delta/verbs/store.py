@@ -229,8 +229,8 @@ class DeltaStore:
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
     """The pieces whose code changes, with their new codes."""
-    code = _looked_up(pieces.code, new_code)
-    return pieces.coded(code).where(np.isin(pieces.code, list(new_code)))
+    changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
+    return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
 
 
 def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
