@@ -157,6 +157,21 @@ def test_a_failure_of_the_storage_is_everybodys(ledger, line, queue, monkeypatch
     assert (line.commits, queue.counts().in_flight) == (0, 3)
 
 
+def test_nobody_is_told_what_others_would_have_done_in_a_commit_that_failed(ledger, line, queue, monkeypatch):
+    """The second one's lease is over only because of the first one's delete."""
+    held = queue.receive(3)
+    again = queue.claim(held.receipt_id)
+
+    def fails(*arguments):
+        raise StorageFailed("there", "no space left")
+
+    monkeypatch.setattr(ledger.store.engine, "merge", fails)
+    found = line.run(held.delete, again.extend)
+    monkeypatch.undo()
+    assert [type(error) for error in found] == [StorageFailed] * 2
+    again.extend()
+
+
 class Ended(BaseException):
     """As KeyboardInterrupt, which would end the tests."""
 

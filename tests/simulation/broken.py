@@ -170,11 +170,14 @@ def unseen_is_absent(stack: contextlib.ExitStack) -> None:
 
 def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
     """What shares a commit was decided on what is committed, and not on what was decided before it."""
+    known: list[Any] = []
 
     def broken(verb: Any, loaded: Any, losses: int) -> Any:
         before = loaded.taken()
-        for lanes in (loaded.lanes, *loaded.others.values()):
-            lanes.runs = lanes.recorded
+        # The first decision of a commit is made on what is committed.
+        if not known or known[0] is not loaded:
+            known[:] = [loaded, before]
+        loaded.take_back(known[1])
         decision = verb.decide(loaded, losses)
         loaded.take_back(before)
         loaded.take(decision)

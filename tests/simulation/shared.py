@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.snapshot import Loaded
+from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs import sharing
 from tests.simulation.facts import Facts, recorded_in
 from tests.simulation.log import Change, File, Partition
@@ -41,7 +41,7 @@ def noting(running: Any) -> Iterator[None]:
     def decide(verb: Any, loaded: Loaded, losses: int) -> Any:
         before, client = _rows(loaded), running()
         decision = decided(verb, loaded, losses)
-        if client is not None and decision is not None:
+        if client is not None and isinstance(decision, Decision):
             client.steps.append(Step(verb.call, verb.name, before, _rows(loaded)))
         return decision
 

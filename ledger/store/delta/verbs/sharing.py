@@ -75,16 +75,20 @@ class SharedVerbs:
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
-            decided = [(verb, one) for verb in verbs if (one := _decided(verb, loaded, losses)) is not None]
-            if not decided:
-                return
-            names = {verb.name for verb, _ in decided}
+            outcomes = [(verb, _decided(verb, loaded, losses)) for verb in verbs]
+            taken = [(verb, one) for verb, one in outcomes if isinstance(one, Decision)]
+            names = {verb.name for verb, _ in taken}
             name = names.pop() if len(names) == 1 else "several"
-            plan = loaded.commit_of([one for _, one in decided], lambda version: None)
+            plan = loaded.commit_of([one for _, one in taken], lambda version: None)
             version = self._transactions.merge(name, "visibility", first.queue.id, plan, attempts)
-            if version is not None:
-                for verb, one in decided:
+            if version is None:
+                return
+            # Not before: who was refused was so for what others do in this very commit, perhaps.
+            for verb, one in outcomes:
+                if isinstance(one, Decision):
                     verb.granted(one.answer(version))
+                else:
+                    verb.refused(one)
 
     def _load(self, verbs: Sequence[Verb[Any]]) -> Loaded:
         """The lanes that the verbs are about."""
@@ -133,15 +137,14 @@ def _is_small(entries: Sequence[Entry]) -> bool:
     return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
 
 
-def _decided(verb: Verb[Result], loaded: Loaded, losses: int) -> Decision[Result] | None:
-    """The decision, which `loaded` has taken; None for a verb that was refused, of which nothing is left."""
+def _decided(verb: Verb[Result], loaded: Loaded, losses: int) -> Decision[Result] | Exception:
+    """The decision, which `loaded` has taken; the error of a verb that was refused, of which nothing is left."""
     before = loaded.taken()
     try:
         decision = verb.decide(loaded, losses)
     except Exception as error:
         loaded.take_back(before)
-        verb.refused(error)
-        return None
+        return error
     loaded.take(decision)
     return decision
 
