@@ -34,7 +34,7 @@ from ledger.store.delta.engines.followed import Files, Followed
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
 from ledger.store.delta.engines.table_files import FileRows, TableFiles, log_file
-from ledger.store.delta.model.tables import Table
+from ledger.store.delta.model.tables import FORMAT, Table
 
 log = logging.getLogger("ledger.commits")
 
@@ -159,16 +159,17 @@ def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Tab
 
 
 def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
-    """The commit that gives a loaded table further properties, the columns that it lacks and its description."""
-    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    """The commit that gives a loaded table further properties; with a format among them also the columns that it lacks
+    for it, and the description that says who may use it."""
+    now, known, migrates = int(time.time() * MILLISECONDS), loaded.metadata(), FORMAT in properties
     columns = json.loads(loaded.schema().to_json())
     there = {column["name"] for column in columns["fields"]}
     wanted = json.loads(Schema.from_arrow(table.schema).to_json())
-    columns["fields"] += [column for column in wanted["fields"] if column["name"] not in there]
+    columns["fields"] += [column for column in wanted["fields"] if migrates and column["name"] not in there]
     changed = {
         "id": known.id,
         "name": known.name,
-        "description": table.description,
+        "description": table.description if migrates else known.description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(columns),
         "partitionColumns": known.partition_columns,

@@ -244,8 +244,9 @@ class Engine(Tables, MessageFiles, ForeignTables, Protocol):
         """What the table says of itself."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Gives the table properties, the columns of this release that it lacks, and its description, in one commit;
-        returns its version. Raises Conflict when another writer has set the properties, or commits at the same time."""
+        """Sets properties of the table in one commit; with a format among them it also gets the columns of this release
+        that it lacks, and its description. Returns the version. Raises Conflict when another writer has set them, or
+        commits at the same time."""
 
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""

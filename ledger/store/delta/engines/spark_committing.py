@@ -14,7 +14,7 @@ from ledger.store.delta.engines.log_gaps import is_gap
 from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.spark_tables import jvm_of
-from ledger.store.delta.model.tables import Table
+from ledger.store.delta.model.tables import FORMAT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,17 +63,19 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
 
 
 def commit_layout(session: SparkSession, begun: Any, table: Table, properties: Mapping[str, str]) -> None:
-    """Commits a transaction that gives its table further properties, the columns that it lacks and its description."""
-    known = begun.metadata()
+    """Commits a transaction that gives its table further properties; with a format among them also the columns that it
+    lacks for it, and the description that says who may use it."""
+    known, migrates = begun.metadata(), FORMAT in properties
     columns = json.loads(known.schemaString())
     there = {column["name"] for column in columns["fields"]}
     wanted = json.loads(from_arrow_schema(table.schema).json())
-    columns["fields"] += [column for column in wanted["fields"] if column["name"] not in there]
+    columns["fields"] += [column for column in wanted["fields"] if migrates and column["name"] not in there]
     configuration = known.configuration()
     for name, value in properties.items():
         configuration = configuration.updated(name, value)
     kept = (known.format(), json.dumps(columns), known.partitionColumns(), configuration, known.createdTime())
-    begun.updateMetadata(known.copy(known.id(), known.name(), table.description, *kept), False)
+    description = table.description if migrates else known.description()
+    begun.updateMetadata(known.copy(known.id(), known.name(), description, *kept), False)
     _commit(session, begun, [])
 
 
