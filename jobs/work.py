@@ -8,9 +8,11 @@ message_deduplication_id, aws_trace_header, sequence_number, sent_at, sender_id,
 receipt_handle) and returns either
 - a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, messages without a row
   too, or
-- two of them, (done, failed): messages with rows in `done` are acknowledged; every other one stays in the queue, with
-  its `reason` from `failed` (message_id, reason) in the table --failed, a row per failed receive. Such a message is
-  released at once, until it was received --max-receives times; then it is parked: hidden for --park seconds.
+- the same with --reason COLUMN: where the column has a value, the message failed, and the row is not written, or
+- two of them, (done, failed), with the columns message_id and reason in `failed`: computed one after the other.
+In the last two, messages with rows to write are acknowledged; every other one stays in the queue, with its reason in
+the table --failed, a row per failed receive. Such a message is released at once, until it was received --max-receives
+times; then it is parked: hidden for --park seconds. The loop is that of Queue.work, for jobs of your own.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--failed", metavar="TABLE", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
+    )
+    arguments.add_argument(
+        "--reason", metavar="COLUMN", help="the column of the function's rows that says why a message failed"
     )
     arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
     arguments.add_argument(
@@ -80,19 +87,26 @@ def main(options: argparse.Namespace) -> None:
     function = load(options.function)
     for option, table in (("--output", options.output), ("--failed", options.failed)):
         require_table(option, table)
-    ledger = common.open_ledger(options, spark=True)
-    from jobs.claims import Worker
+    ledger, name = common.open_ledger(options, spark=True), options.owner or f"worker {os.getpid()}"
 
-    worker = Worker(ledger, ledger.queue(options.queue), function, options)
-    claims = 0
-    for attempt_id, most in worker.attempts():
-        claim = worker.receive(attempt_id, most)
-        if claim:
-            claims += 1
-            worker.work(claim)
-        if options.once or (not claim and not options.forever and not worker.may_get_more()):
-            break
-    worker.say(f"ends after {claims} claims")
+    def say(what: str) -> None:
+        print(f"{datetime.now():%H:%M:%S} {name} {what}", flush=True)
+
+    worked = ledger.queue(options.queue).work(
+        function,
+        options.output,
+        failures=options.failed or options.output.rstrip("/") + "_failed",
+        reason=options.reason,
+        max_messages=options.claim,
+        visibility_timeout=options.visibility_timeout,
+        attempt_id=options.attempt_id,
+        until="once" if options.once else "forever" if options.forever else "empty",
+        maximum_receives=options.max_receives,
+        park=options.park,
+        stamped=True,
+        report=say,
+    )
+    say(f"ends after {worked.claims} claims")
 
 
 def load(name: str) -> Callable[[Any], Any]:

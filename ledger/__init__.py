@@ -56,6 +56,7 @@ _HOMES = {
     "Claim": "ledger.claim",
     "Heartbeat": "ledger.heartbeat",
     "Settled": "ledger.results",
+    "Worked": "ledger.results",
     "Message": "ledger.message",
     "HandleOutcome": "ledger.results",
     "SendOutcome": "ledger.results",
@@ -142,6 +143,7 @@ __all__ = [
     "StorageFailed",
     "UnsafeStorage",
     "UpkeepReport",
+    "Worked",
 ]
 
 

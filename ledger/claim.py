@@ -17,7 +17,7 @@ from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
-from ledger.output import write_output
+from ledger.output import decided_by, write_output
 from ledger.results import Settled
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
@@ -44,7 +44,8 @@ class Claim(Settling):
     the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
     one. (Claims of one `receive_many`, which have no message in common, share it.)
     `error`: of a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
-    `grant` is what the store granted, None when empty, and `access` what its verbs act through: for tools and tests.
+    `grant` is what the store granted, None when empty, `access` what its verbs act through, and `endings` what was
+    ended through this object: for tools and tests.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
-        self._endings = OwnEndings(self.receipt_id)
+        self.endings = OwnEndings(self.receipt_id)
         if grant:
-            access.endings.add(self._endings)
+            access.endings.add(self.endings)
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -108,7 +109,7 @@ class Claim(Settling):
         what was not settled through this object: it ran out, or others received, released or deleted it."""
         if self.grant is None:
             return
-        left = self._endings.outside(self.grant.runs)
+        left = self.endings.outside(self.grant.runs)
         access = self.access
         if left and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
             raise self._lost(left)
@@ -132,6 +133,8 @@ class Claim(Settling):
         table: str | os.PathLike[str],
         *,
         messages: str | Handles | None = None,
+        failed: str | Handles | None = None,
+        visibility_timeout: int = 0,
     ) -> Settled:
         """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
 
@@ -147,17 +150,29 @@ class Claim(Settling):
         - a list of receipt handles or message ids, or a table with the column receipt_handle. When the rows carry a
           column message_id or receipt_handle, both must name the same messages. When they carry none, nobody can check
           that: a DataFrame is computed apart from the rows, and may have come to other results.
+        `failed`, in place of it, names the exceptions: all other messages are acknowledged, and in the same commit
+        these are released, or hidden for `visibility_timeout` seconds from now.
+        - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
+          (a reason, say) the message failed. Such rows are not written, nor is the column. One evaluation decides;
+        - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
+        Rows that carry ids have to be about just the others: neither a row about a failed message nor a message that
+        has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
+        acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
         Rows that carry ids of messages that are not of this claim are refused.
         Safe to retry: rows that an earlier call wrote for the same messages are not written again.
         Raises LeaseLost when not all of these messages are held any more, InvalidParameterValue for what it cannot do,
-        also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows; then
-        nothing was written. Raises OutputUnreadable when the table broke while it was written to: then nobody can tell,
-        and the messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
+        also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
+        cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit (see
+        the README), OutputUnreadable when the table broke while it was written to: then nobody can tell, and the
+        messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
         """
+        bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(self.access.record().attributes))
         if self.grant is None:
             return Settled(0, 0)
-        count = write_output(self.access, self.grant, rows, table, messages, self._endings.ending)
-        return Settled(count, 0)
+        decide = decided_by(self.grant, messages, failed, visibility_timeout)
+        column = failed if isinstance(failed, str) else None
+        done, changed = write_output(self.access, self.grant, rows, table, decide, self.endings.ending, column)
+        return Settled(done, 0, changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""
@@ -214,9 +229,9 @@ class Claim(Settling):
         if not action.ends:
             answer = apply(self.access, record, [action])[0]
             # Looked at afterwards: what the body ends meanwhile is its own.
-            return answer, self._endings.outside(_of(answer, Outcome.SETTLED))
-        before = self._endings.copy()
-        with self._endings.ending(action.runs) as ending:
+            return answer, self.endings.outside(_of(answer, Outcome.SETTLED))
+        before = self.endings.copy()
+        with self.endings.ending(action.runs) as ending:
             answer = apply(self.access, record, [action])[0]
             ending.answered(answer)
         return answer, before.outside(_of(answer, Outcome.SETTLED))

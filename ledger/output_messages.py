@@ -1,15 +1,23 @@
-"""Which messages a write acknowledges: those that its rows are about, and none that they are not."""
+"""Which messages a write acknowledges: those that its rows are about, or all but the exceptions, and none that nobody
+meant."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
 from ledger.store import RUNS, Grant, QueueRecord
-from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_values, of_claim
+from ledger.store.delta.dataframes.named_messages import (
+    Named,
+    named_by_array,
+    named_by_column,
+    named_by_values,
+    of_claim,
+    others_of_claim,
+)
 from ledger.tabular import arrow_table, is_spark, is_text, listed, require_column
 
 #: Columns by which rows say which message they are about, without being asked.
@@ -28,26 +36,86 @@ class Rows(Protocol):
     def named(self, column: str, queue: str) -> Named:
         """Which messages a column names."""
 
+    def named_failed(self, column: str, queue: str) -> Named:
+        """The same of the rows that say that their message failed, which are not written."""
+
+
+class Chosen(NamedTuple):
+    """The messages of a claim that are acknowledged, and those that are not, both as RUNS."""
+
+    done: pa.Table
+    failed: pa.Table
+
 
 def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> pa.Table:
-    """The messages, as RUNS. `messages` is as in Claim.write.
+    """The messages to acknowledge, as RUNS. `messages` is as in Claim.write.
 
     Raises InvalidParameterValue when the rows are about other messages than those that are to be acknowledged.
     """
     claimed = grant.runs.select(RUNS.names)
     if isinstance(messages, str):
-        return _in_claim(grant, claimed, _of_column(queue, rows, messages), f"column {messages} of rows")
+        return _in_claim(grant, claimed, _of_column(queue, rows, messages), "messages", f"column {messages} of rows")
     chosen, said = claimed, "the claim"
     if messages is not None:
-        chosen, said = _in_claim(grant, claimed, _given(queue, messages), "messages"), "messages"
-    for column in CARRIED:
-        if rows.columns.get(column) not in TEXT:
-            continue
-        named = rows.named(column, queue.id)
-        # A column of this name with none of the ledger's ids in it is somebody else's.
-        if named.messages.num_rows:
-            _require_agreement(grant, chosen, named, column, said, exactly=messages is not None)
+        chosen, said = (
+            _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
+            "messages",
+        )
+    for column, named in _carried(queue, rows):
+        _require_agreement(grant, chosen, named, column, said, exactly=messages is not None)
     return chosen
+
+
+def all_but(queue: QueueRecord, grant: Grant, rows: Rows, failed: Any) -> Chosen:
+    """All messages of a claim but those that `failed` names, as in Claim.write.
+
+    Raises InvalidParameterValue when the rows carry ids and are not about just the others: no message is acknowledged
+    that has neither a row nor is named.
+    """
+    claimed = grant.runs.select(RUNS.names)
+    if isinstance(failed, str):
+        named, what = rows.named_failed(id_column(rows), queue.id), f"rows with a value in {failed}"
+    else:
+        named, what = _given(queue, failed, "failed"), "failed"
+    exceptions = _in_claim(grant, claimed, named, "failed", what)
+    others = others_of_claim(claimed, exceptions).select(RUNS.names)
+    carried = _carried(queue, rows)
+    if not carried and is_spark(failed):
+        raise InvalidParameterValue(
+            "failed",
+            "a DataFrame",
+            "The rows carry no message ids, and are computed apart from it: nobody can tell whether both agree",
+            "Give the rows a column message_id, or name a column of theirs that says which failed.",
+        )
+    for column, about in carried:
+        _require_agreement(grant, others, about, column, "the claim without the failed ones", exactly=True)
+    return Chosen(others, exceptions)
+
+
+def id_column(rows: Rows) -> str:
+    """The column by which rows say which message they are about. Raises InvalidParameterValue without one."""
+    found = next((column for column in CARRIED if rows.columns.get(column) in TEXT), None)
+    if found is None:
+        raise InvalidParameterValue(
+            "rows", ", ".join(rows.columns), f"They say by no column {' or '.join(CARRIED)} what they are about"
+        )
+    return found
+
+
+def require_failed(failed: str | None, columns: Sequence[str]) -> None:
+    """Raises InvalidParameterValue where rows have no column that says which failed."""
+    if failed is not None and failed not in columns:
+        raise InvalidParameterValue(
+            "failed", failed, f"The rows have no such column; they have {', '.join(columns)}", "Name one of them."
+        )
+
+
+def _carried(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:
+    """The columns by which the rows say what they are about. One of such a name with none of the ledger's ids in it is
+    somebody else's."""
+    columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
+    named = [(column, rows.named(column, queue.id)) for column in columns]
+    return [(column, one) for column, one in named if one.messages.num_rows]
 
 
 def _of_column(queue: QueueRecord, rows: Rows, column: str) -> Named:
@@ -61,22 +129,28 @@ def _of_column(queue: QueueRecord, rows: Rows, column: str) -> Named:
     return rows.named(column, queue.id)
 
 
-def _given(queue: QueueRecord, messages: Any) -> Named:
+def _given(queue: QueueRecord, messages: Any, field: str) -> Named:
     if is_spark(messages):
         from ledger.store.delta.dataframes.frames import require_column as require_column_of_frame
 
-        require_column_of_frame(messages, HANDLES, "string")
-        return named_by_column(messages, HANDLES, queue.id)
-    table = arrow_table("messages", messages)
+        column = _naming(messages.columns)
+        require_column_of_frame(messages, column, "string")
+        return named_by_column(messages, column, queue.id)
+    table = arrow_table(field, messages)
     if table is None:
-        return named_by_values(listed("messages", messages), queue.id)
-    return named_by_values(require_column(table, HANDLES, is_text, "string").to_pylist(), queue.id)
+        return named_by_values(listed(field, messages), queue.id)
+    return named_by_array(require_column(table, _naming(table.column_names), is_text, "string"), queue.id)
 
 
-def _in_claim(grant: Grant, claimed: pa.Table, named: Named, what: str) -> pa.Table:
+def _naming(columns: Sequence[str]) -> str:
+    """The column of a table of messages that names them."""
+    return CARRIED[0] if CARRIED[0] in columns and HANDLES not in columns else HANDLES
+
+
+def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: str) -> pa.Table:
     if named.nulls or named.others:
         raise InvalidParameterValue(
-            "messages",
+            field,
             named.example,
             f"In {what}, {named.nulls + named.others:,} are neither a message id nor a receipt handle of the queue",
             "Leave out what is about no message.",
@@ -84,7 +158,7 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, what: str) -> pa.Ta
     runs, strangers, _ = of_claim(claimed, named.messages)
     if strangers or named.receipts - {grant.receipt_id}:
         raise InvalidParameterValue(
-            "messages",
+            field,
             what,
             f"Must be messages of the claim {grant.receipt_id}; "
             + (f"{strangers:,} are not" if strangers else "the handles are of another receipt"),

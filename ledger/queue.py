@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger import applying, dead_letters, queue_settings, receiving, sending
+from ledger import applying, dead_letters, queue_settings, receiving, sending, working
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.errors import LedgerError
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
-from ledger.results import Counts, HandleOutcome, SendOutcome
+from ledger.results import Counts, HandleOutcome, SendOutcome, Worked
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import move_task, policy
@@ -19,6 +20,7 @@ from ledger.rules.move_task import MoveTask
 from ledger.rules.receipt_handle import is_receipt
 from ledger.settling import Settling
 from ledger.tabular import ArrowTable
+from ledger.working import Work, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,6 +156,49 @@ class Queue(Settling):
         that two requests have. Safe to retry where every request has an attempt id.
         """
         return receiving.receive_many(self.access, requests)
+
+    def work(
+        self,
+        function: Callable[[DataFrame], DataFrame | tuple[DataFrame, DataFrame]],
+        output: str | os.PathLike[str],
+        *,
+        failures: str | os.PathLike[str] | None = None,
+        reason: str | None = None,
+        max_messages: int | None = None,
+        visibility_timeout: int | None = None,
+        attempt_id: str | None = None,
+        until: str = "empty",
+        maximum_receives: int = 3,
+        park: int = 3_600,
+        stamped: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> Worked:
+        """The loop of a worker: claims up to `max_messages`, runs `function` on their DataFrame, writes its rows to the
+        table `output`, acknowledges, and claims the next, all under a heartbeat. Needs Spark.
+
+        `function` gets `Claim.dataframe` and returns rows with a column message_id, which is written, too:
+        - one DataFrame: the whole claim is done, messages without a row too;
+        - one DataFrame, and `reason` is the name of a column of it: where that has a value the message failed. It is
+          computed once. Such rows are not written, nor is that column;
+        - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
+          is computed apart, only if something is left, and only tells why: a message without a row failed.
+        A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges
+        the others, until it was received `maximum_receives` times; then it is hidden for `park` seconds. It passes
+        through the driver, and so do its reasons: a row for each goes to the table `failures`, if there is one, with
+        message_id, reason, verdict, receive_count and receipt_handle. With `stamped`, rows of both tables also have
+        receipt_id, claim_version, worker and written_at.
+        `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
+        held is waited for); "once" after one receive; "forever" never.
+        `attempt_id` makes a retry get back what the failed run still holds, before new work.
+        Whatever goes wrong, SIGTERM in the main thread too (which ends as SystemExit then), the claim in hand is given
+        back; a claim that others took over is left to them. `report` gets a line of text for each step.
+        Returns what it did. Raises what `function` and `Claim.write` raise, but LeaseLost.
+        """
+        work = Work(
+            function, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
+            park, stamped, report or working.log.info,
+        )  # fmt: skip
+        return Worker(self.access, work).run()
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.

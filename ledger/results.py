@@ -119,8 +119,21 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Worked:
+    """What `Queue.work` did: how many claims it worked on, how many messages are done, and how many failed receives
+    there were."""
+
+    claims: int
+    messages: int
+    failed: int
+
+
+@dataclass(frozen=True)
 class Settled:
-    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now."""
+    """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now.
+
+    `failed`: how many a `write` gave back, or hid for longer, as the exceptions that it was told."""
 
     messages: int
     lost: int
+    failed: int = 0

@@ -65,8 +65,8 @@ class Settings:
     messages_per_segment: int = 1_000_000
     #: Most messages of one data file of a bulk send: a small receive reads one file.
     messages_per_file: int = 250_000
-    #: Says that only one driver writes: to output tables on S3 without a lock of Spark's, and to a ledger on S3 that an
-    #: earlier release made.
+    #: Says that only one driver writes: to output tables on S3 that Spark has to commit to, and to a ledger on S3 that
+    #: an earlier release made.
     single_driver: bool = False
     #: How long a waiting receive sleeps between looks at the tables' versions.
     poll_interval: float = 0.2

@@ -1,4 +1,5 @@
-"""The work of the flights job: a claim's messages in, delays out. Runs as `jobs/work.py --function` of this module."""
+"""The work of the flights job: a claim's messages in, delays out. Runs as `jobs/work.py --function`, with its column
+`reason`."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ REASON = """CASE
 END"""
 
 
-def process(messages: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """(flights that arrived with their delays, flights that cannot be worked on with the reason)."""
+def process(messages: DataFrame) -> DataFrame:
+    """Flights that arrived with their delays, and those that cannot be worked on, with the reason."""
     from pyspark.sql import functions as F
 
     flights = messages.select("message_id", F.from_json("body", FLIGHT).alias("flight")).select(
         "message_id", "flight.*"
     )
-    arrived = flights.where("arr_delay IS NOT NULL").select(
+    return flights.select(
         "message_id",
         "time_hour",
         "carrier",
@@ -44,9 +45,8 @@ def process(messages: DataFrame) -> tuple[DataFrame, DataFrame]:
         (F.col("arr_delay") < ON_TIME_MINUTES).alias("on_time"),
         (F.col("dep_delay") - F.col("arr_delay")).alias("minutes_made_up"),
         F.round(F.col("distance") / F.col("air_time") * 60).cast("int").alias("miles_per_hour"),
+        F.when(F.col("arr_delay").isNull(), F.expr(REASON)).alias("reason"),
     )
-    failed = flights.where("arr_delay IS NULL").select("message_id", F.expr(REASON).alias("reason"))
-    return arrived, failed
 
 
 def summarise(spark: SparkSession, delays: str, summary: str) -> None:

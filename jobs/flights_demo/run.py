@@ -57,6 +57,8 @@ class Run:
                 QUEUE,
                 "--function",
                 "jobs.flights_demo.delays:process",
+                "--reason",
+                "reason",
                 "--output",
                 str(self._delays),
                 "--failed",

@@ -136,6 +136,15 @@ class Counts:
     oldest_sent_at: int | None
 
 
+class Lease(NamedTuple):
+    """Messages in flight that share a receipt and a deadline, and how many they are."""
+
+    receipt_id: str
+    attempt_id: str | None
+    visible_at: int
+    messages: int
+
+
 class Sent(NamedTuple):
     """What is known of a message once it is sent; FIFO queues number theirs. Of a duplicate (F1): what the first is."""
 
@@ -213,6 +222,9 @@ class Store(Protocol):
 
     def peek(self, queue: QueueRecord, message_id: str) -> StoredMessage:
         """V11; raises MessageDoesNotExist."""
+
+    def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        """Who holds messages now, and until when: a Lease for each receipt and deadline, in that order."""
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """What is recorded under a receipt and neither deleted nor given back, or None; with a clock only what is in

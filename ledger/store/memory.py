@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -15,13 +16,14 @@ from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.state import GONE, Status, expires_at
+from ledger.rules.state import GONE, Status, deadline, expires_at
 from ledger.rules.visibility import Receipts
 from ledger.settings import Settings
 from ledger.store import (
     Action,
     Counts,
     Grant,
+    Lease,
     OutputWrites,
     QueueRecord,
     Sent,
@@ -127,6 +129,13 @@ class MemoryStore(MemoryReceives):
             stored, now = self._stored(queue), None if clock is None else clock()
             places = [place for place, m in stored.items() if visibility.is_held(m.record, receipt_id, now)]
             return self._grant(stored, as_found(queue, stored, places), self._version) if places else None
+
+    def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        with self._lock:
+            now, records = clock(), [message.record for message in self._stored(queue).values()]
+            held = [r for r in records if visibility.is_held(r, r.receipt_id or "", now)]
+            found = Counter((record.receipt_id or "", record.attempt_id, deadline(record)) for record in held)
+            return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -35,8 +35,21 @@ class OutputWrites(Protocol):
         """Who writes."""
 
     def require_allowed(self, location: str) -> None:
-        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables, UnsafeStorage
-        where several drivers could lose each other's commits."""
+        """Raises InvalidParameterValue for a place that is, or lies in, one of the ledger's own tables."""
+
+    def require_safe(self, location: str, why: str) -> None:
+        """Raises UnsafeStorage where Spark's commits could be written over, or write over others; `why`: what makes
+        Spark commit there."""
+
+    def publishing(self, location: str) -> Any:
+        """What publishes files at a place; None where Spark has to commit. Raises UnsafeStorage for a store that lets
+        one commit be put over another."""
+
+    def writes_arrow(self) -> bool:
+        """Whether Arrow tables are written without Spark."""
+
+    def is_new_here(self, location: str) -> bool:
+        """True once for each place."""
 
     def without_spark(self) -> ArrowOutputs:
         """What writes Arrow tables. Raises InvalidParameterValue when this ledger writes DataFrames alone."""
@@ -58,8 +71,11 @@ class OutputWrites(Protocol):
         """Whether a write is in. If not, this commits to the table: the write is fenced off, and never will be in.
         Waits for others that write to the table now, as long as it takes. Raises OutputUnreadable."""
 
-    def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
-        """Deletes what was written, unless whoever took the messages over has recorded that already."""
+    def finish(
+        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Any] = ()
+    ) -> int:
+        """Deletes what was written, unless whoever took the messages over has recorded that already, and applies the
+        actions `beside`, on other messages, in the same commit; returns of how many messages they changed something."""
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""

@@ -265,3 +265,18 @@ def test_a_release_that_lost_to_other_writers_ended_nothing(queue, world, monkey
     world.open_another().queue(queue.name).claim(claim.receipt_id).release()
     with pytest.raises(LeaseLost):
         claim.release()
+
+
+def test_leases_say_who_holds_how_many_messages_and_until_when(queue, clock):
+    queue.send([f"{n}" for n in range(9)])
+    first, second = queue.receive(4, 60, attempt_id="task/0"), queue.receive(3, 60)
+    ended = queue.receive(1, 60)
+    ended.release()
+    one, *_ = first.messages()
+    queue.change_visibility(one.receipt_handle, 100)
+    store, record = queue.access.store, queue.access.record()
+    held = [(first.receipt_id, "task/0", 60, 3), (first.receipt_id, "task/0", 100, 1), (second.receipt_id, None, 60, 3)]
+    found = [lease._replace(visible_at=(lease.visible_at - clock()) // 1_000) for lease in store.leases(record, clock)]
+    assert found == sorted(held, key=lambda lease: (lease[0], lease[2]))
+    clock.advance(60)
+    assert [lease.messages for lease in store.leases(record, clock)] == [1]

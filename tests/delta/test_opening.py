@@ -190,13 +190,13 @@ def test_the_name_of_s3_that_is_gone_is_refused_with_the_one_that_is_there():
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_an_output_table_on_s3_needs_a_single_driver(scheme):
+def test_an_output_table_on_s3_that_spark_commits_to_needs_a_single_driver(scheme):
     """Spark writes there without a condition, and delta-rs, which fences off what is in doubt, keeps no lock."""
     place = place_of(f"{scheme}://bucket/done", None).text
     with pytest.raises(UnsafeStorage, match="single_driver=True"):
-        require_safe_output(place, Settings())
-    require_safe_output(place, Settings(single_driver=True))
-    require_safe_output("/done", Settings())
+        require_safe_output(place, Settings(), "Spark has to commit")
+    require_safe_output(place, Settings(single_driver=True), "")
+    require_safe_output("/done", Settings(), "")
 
 
 @pytest.mark.parametrize("spark, engine", [(None, "auto"), (None, "delta-rs"), (Session(), "delta-rs")])

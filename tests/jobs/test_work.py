@@ -1,6 +1,5 @@
 """A worker that is tried again first has back what the failed run held, and waits for no lease of its own."""
 
-import argparse
 import os
 import re
 import signal
@@ -13,10 +12,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.claims import Worker
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
+from ledger.working import Work, Worker
 
 WORK = Path(__file__).resolve().parents[2] / "jobs" / "work.py"
 FUNCTION = """
@@ -32,13 +31,12 @@ def work(messages):
 """
 
 
-def options(**given):
-    defaults = {"owner": None, "visibility_timeout": 600, "output": "out", "failed": None, "claim": 5, "once": False}
-    return argparse.Namespace(**{**defaults, **given})
+def worker_of(queue, **given):
+    return Worker(queue.access, Work(print, "out", **{"visibility_timeout": 600, "max_messages": 5, **given}))
 
 
-def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_numbers_of_its_own(tmp_path, spark):
-    ledger = Ledger.open(str(tmp_path / "ledger"), spark, "delta-rs")
+def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_numbers_of_its_own(tmp_path):
+    ledger = Ledger.open(str(tmp_path / "ledger"))
     queue, other = ledger.create_queue("jobs"), ledger.create_queue("other")
     queue.send([str(n) for n in range(40)])
     other.send("x")
@@ -52,14 +50,14 @@ def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_
     ):
         queue.receive(most, timeout, attempt_id=attempt)
     other.receive(1, 600, attempt_id="task/30")
-    worker = Worker(ledger, queue, None, options(attempt_id="task"))
+    worker = worker_of(queue, attempt_id="task")
     asked = list(islice(worker.attempts(), 4))
     assert asked == [("task/2", 5), ("task/4", 7), ("task/5", 5), ("task/6", 5)]
     assert [worker.receive(*one).count for one in asked] == [2, 7, 5, 5]
-    unlimited = Worker(ledger, queue, None, options(attempt_id="x" * 500, claim=None))
+    unlimited = worker_of(queue, attempt_id="x" * 500, max_messages=None)
     (first, most), (second, _) = islice(unlimited.attempts(), 2)
     assert most is None and first.endswith("/0") and second.endswith("/1") and len(first) < 128
-    assert list(islice(Worker(ledger, queue, None, options(attempt_id=None)).attempts(), 2)) == [(None, 5)] * 2
+    assert list(islice(worker_of(queue).attempts(), 2)) == [(None, 5)] * 2
 
 
 @pytest.mark.soak
@@ -145,8 +143,7 @@ def test_a_function_that_answers_something_else_is_named_and_the_claim_given_bac
         (lambda messages: [messages] * 3, "or two of them"),
     ):
         with pytest.raises(InvalidParameterValue, match=why):
-            worker = Worker(ledger, queue, answer, options(attempt_id=None, output=str(tmp_path / "out")))
-            worker.work(worker.receive(None, 1))
+            queue.work(answer, tmp_path / "out", max_messages=1)
         assert queue.counts().visible == 1
 
 

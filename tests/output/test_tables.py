@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, SparkIsNeeded, UnsafeStorage
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, SparkIsNeeded
+from ledger.store.delta.engines.protocol import reason
 from tests.output.conftest import rows_of
 
 
@@ -59,7 +60,6 @@ def test_another_storage_than_delta_rs_knows_is_no_local_folder(place, tmp_path,
     claim = place.queue.receive()
     for table, error, why in (
         ("dbfs:/mnt/x", SparkIsNeeded, "Only Spark writes to dbfs:"), ("hdfs://name/x", SparkIsNeeded, "hdfs:"),
-        ("s3a://bucket/x", UnsafeStorage, "single_driver=True"),
         ("foo://bucket/x", InvalidParameterValue, "foo: is no storage that is known here.*Known are paths and abfs"),
     ):  # fmt: skip
         with pytest.raises(error, match=why):
@@ -138,3 +138,18 @@ def test_the_ledgers_own_tables_take_no_output(place):
         with pytest.raises(InvalidParameterValue, match="ledger's own"):
             claim.write(rows_of(claim), f"{place.root}/{table}")
     assert claim.write(rows_of(claim), f"{place.root}/results").messages == 1
+
+
+def test_an_error_of_sparks_says_what_caused_it_first():
+    told = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.X
+Caused by: java.io.IOException: no connection
+\tat org.apache.hadoop.Y
+Caused by: software.amazon.awssdk.S3Exception: Access Denied
+"""
+    said = reason(Exception(told))
+    assert said.startswith("org.apache.spark.SparkException: Job aborted.") and said.endswith(
+        "S3Exception: Access Denied)"
+    )
+    assert reason(Exception("all in a line")) == "Exception: all in a line"

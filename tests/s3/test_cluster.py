@@ -61,17 +61,15 @@ def test_a_cluster_works_off_a_queue_on_s3_and_each_message_is_in_the_output_onc
     write_flights(tmp_path / "flights.csv", FLIGHTS)
     flights = read_flights(tmp_path / "flights.csv").convert_dtypes()
     flights.to_json(tmp_path / "flights.json", orient="records", lines=True)
-    (tmp_path / "settings.toml").write_text("[ledger]\nsingle_driver = true\n")
     queue = Ledger.open(place, storage_options=s3.options).create_queue("flights")
     output = place + "-results/delays"
-    common = ("--settings", str(tmp_path / "settings.toml"))
     with cluster(tmp_path, 2) as url:
         settings = settings_for(s3, url)
-        submitted(settings, "send.py", place, "flights", str(tmp_path / "flights.json"), *common)
+        submitted(settings, "send.py", place, "flights", str(tmp_path / "flights.json"))
         assert queue.counts().visible == FLIGHTS
         said = submitted(
-            settings, "work.py", place, "flights", "--function", "jobs.flights_demo.delays:process", "--claim",
-            str(CLAIM), "--max-receives", "1", "--output", output, *common,
+            settings, "work.py", place, "flights", "--function", "jobs.flights_demo.delays:process",
+            "--reason", "reason", "--claim", str(CLAIM), "--max-receives", "1", "--output", output,
         )  # fmt: skip
     executors = {file.parts[-2] for file in tmp_path.glob("worker-*/app-*/*/stderr")}
     assert executors >= {"0", "1"}, "both workers had an executor"

@@ -1,11 +1,15 @@
 """Spark's part on S3: it moves the rows of DataFrames through s3a:, and commits to no table of the ledger's."""
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, UnsafeStorage
+from ledger.errors import InvalidParameterValue, LedgerError, UnsafeStorage
+from ledger.rules.publishable import FOLDER
 from ledger.settings import Settings
 from ledger.store.delta.engines.hadoop_settings import storage_options_of
+from ledger.store.delta.engines.object_store import ObjectStore
 
 BODIES = [f"message {number}" for number in range(6)]
 
@@ -13,7 +17,7 @@ BODIES = [f"message {number}" for number in range(6)]
 @pytest.fixture
 def ledger(s3_spark, place):
     """Spark's settings are all that it is given: delta-rs has its options from them."""
-    return Ledger.open(place, s3_spark, settings=Settings(single_driver=True))
+    return Ledger.open(place, s3_spark)
 
 
 @pytest.fixture
@@ -53,10 +57,36 @@ def test_the_views_show_who_holds_what(ledger, queue):
     assert ledger.view("messages").count() == 6
 
 
-def test_an_output_that_several_drivers_could_write_to_is_refused_and_the_claim_stays(queue, s3_spark, place):
-    claim = Ledger.open(place, s3_spark).queue("jobs").receive(None)
-    with pytest.raises(UnsafeStorage, match="single_driver"):
-        claim.write(claim.dataframe, f"{place}-output/done".replace("s3:", "s3a:"))
+def test_an_output_that_spark_would_have_to_commit_to_is_refused_and_a_single_driver_may(queue, s3, s3_spark, place):
+    claim = queue.receive(None)
+    output = f"{place}-output/mapped"
+    DeltaTable.create(output, pa.schema([("message_id", pa.string())]), storage_options=s3.options)
+    mapping = {"delta.universalFormat.enabledFormats": "hudi"}
+    DeltaTable(output, storage_options=s3.options).alter.set_table_properties(mapping, raise_if_not_exists=False)
+    rows = claim.dataframe.select("message_id")
+    with pytest.raises(UnsafeStorage, match=r"universalFormat.*single_driver"):
+        claim.write(rows, output)
+    assert not list(ObjectStore(f"{output}/{FOLDER}", s3.options).paths()) and claim.extend(60).messages == len(BODIES)
+    alone = Ledger.open(place, s3_spark, settings=Settings(single_driver=True)).queue("jobs").claim(claim.receipt_id)
+    assert alone.write(rows, output).messages == len(BODIES)
+
+
+def test_a_name_of_a_catalog_whose_tables_lie_on_s3_is_refused_before_it_is_made(queue, s3_spark, place):
+    claim = queue.receive(None)
+    s3_spark.sql(f"CREATE SCHEMA away LOCATION '{place.replace('s3:', 's3a:')}-warehouse'")
+    try:
+        for name in ("away.done", "`away`.`done`"):
+            with pytest.raises(UnsafeStorage, match=r"has no table .* yet.*single_driver"):
+                claim.write(claim.dataframe.select("message_id"), name)
+        assert not s3_spark.catalog.tableExists("away.done") and claim.extend(60).messages == len(BODIES)
+    finally:
+        s3_spark.sql("DROP SCHEMA away CASCADE")
+
+
+def test_what_a_store_says_of_a_write_that_it_refuses_is_said(queue, s3_spark, place):
+    claim = queue.receive(None)
+    with pytest.raises(LedgerError, match=r"(?i)bucket"):
+        claim.write(claim.dataframe.select("message_id"), "s3a://no-such-bucket-here/done")
     assert claim.extend(60).messages == len(BODIES)
 
 
@@ -101,3 +131,12 @@ def test_what_is_set_for_a_bucket_is_told_to_delta_rs_in_its_words(spark, settin
     for name, value in settings.items():
         fresh.conf.set(f"fs.s3a.bucket.other.{name}", value)
     assert storage_options_of(fresh, "other") == expected
+
+
+def test_a_ledger_elsewhere_writes_to_s3_by_what_the_session_knows_of_it(s3_spark, s3, place, tmp_path):
+    queue = Ledger.open(str(tmp_path / "ledger"), s3_spark).create_queue("jobs")
+    queue.send(BODIES)
+    claim = queue.receive(None)
+    output = f"{place}-output/done"
+    assert claim.write(claim.dataframe.select("message_id", "body"), output).messages == len(BODIES)
+    assert DeltaTable(output, storage_options=s3.options).to_pyarrow_table().num_rows == len(BODIES)

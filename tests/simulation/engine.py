@@ -223,6 +223,9 @@ class SimulatedEngine:
     def arrow_outputs(self) -> SimulatedEngine:
         return self
 
+    def output_publishing(self, location: str) -> None:
+        """None: nothing is written by Spark."""
+
     def publishing(self) -> None:
         return None
 

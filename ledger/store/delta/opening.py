@@ -6,7 +6,7 @@ import getpass
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -254,10 +254,19 @@ def _engine(
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.engines.delta_rs import DeltaRsEngine
 
-        return DeltaRsEngine(locations, storage_options)
+        return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark))
     from ledger.store.delta.engines.spark import SparkEngine
 
     return SparkEngine(spark, locations)
+
+
+def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
+    """What a session knows of a bucket of S3."""
+    if spark is None:
+        return None
+    from ledger.store.delta.engines.hadoop_settings import storage_options_of
+
+    return partial(storage_options_of, spark)
 
 
 def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> SparkEngine | None:

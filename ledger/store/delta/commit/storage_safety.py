@@ -30,16 +30,17 @@ def require_safe(scheme: str, engine: str) -> None:
         )
 
 
-def require_safe_output(location: str, settings: Settings) -> None:
-    """Raises UnsafeStorage for an output table on S3, unless one driver alone ever writes.
+def require_safe_output(location: str, settings: Settings, why: str) -> None:
+    """Raises UnsafeStorage for an output table on S3 that Spark would commit to, unless one driver alone ever writes.
 
-    DataFrames are committed to output tables by Spark, whose puts have no condition, and what is in doubt is fenced off
-    by delta-rs, which keeps none of Spark's locks: either could write over the other's commit.
+    Spark's puts have no condition, and what is in doubt is fenced off by delta-rs, which keeps none of Spark's locks:
+    either could write over the other's commit. `why`: what makes Spark commit there.
     """
     if recorded(location).scheme in S3 and not settings.single_driver:
         raise UnsafeStorage(
-            "On S3 two drivers that write to one output table can silently lose each other's commits, whatever lock "
-            "Spark has. Say that only one driver ever writes, Settings(single_driver=True), or take an output elsewhere"
+            f"{why}. On S3 two drivers that commit through Spark can silently lose each other's commits, whatever lock "
+            "they have. Take a table to which delta-rs can publish what Spark wrote (made before, for a name of the "
+            "catalog), say that only one driver ever writes, Settings(single_driver=True), or take an output elsewhere"
         )
 
 

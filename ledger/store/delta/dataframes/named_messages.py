@@ -36,6 +36,12 @@ class Named:
     example: str | None
 
 
+#: Of a message id.
+LENGTH = ids.SEGMENT_LENGTH + 8
+#: What a byte is as a hexadecimal digit; -1: none.
+_DIGIT = np.full(256, -1, dtype=np.int8)
+_DIGIT[list(b"0123456789abcdef")] = range(16)
+
 SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", "last_seq")])
 
 
@@ -64,6 +70,52 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
             runs.append([segment, seq, seq])
     messages = pa.Table.from_pylist([dict(zip(SEGMENT_RUNS.names, run)) for run in runs], schema=SEGMENT_RUNS)
     return Named(messages, frozenset(receipts), nulls, len(strange), min(strange, default=None))
+
+
+def named_by_ids(values: pa.ChunkedArray) -> Named | None:
+    """What an array of message ids and nulls names; None where another value is among them: it takes longer to say
+    what that is."""
+    nulls, values = values.null_count, values.drop_null().cast(pa.large_string()).combine_chunks()
+    if not len(values):
+        return Named(SEGMENT_RUNS.empty_table(), frozenset(), nulls, 0, None)
+    _, offsets, text = values.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+    if (np.diff(starts) != LENGTH).any():
+        return None
+    letters = np.frombuffer(text, np.uint8)[starts[0] : starts[-1]].reshape(-1, LENGTH)
+    digits = _DIGIT[letters[:, ids.SEGMENT_LENGTH :]]
+    segments = _dictionary(letters[:, : ids.SEGMENT_LENGTH])
+    known = [name.decode(errors="replace") for name in segments.dictionary.to_pylist()]
+    if (digits < 0).any() or not all(map(ids.SEGMENT.fullmatch, known)):
+        return None
+    names = sorted(known)
+    order = {name: number for number, name in enumerate(names)}
+    place = np.array([order[name] for name in known], dtype=np.int64)
+    seq = np.zeros(len(digits), dtype=np.int64)
+    for digit in digits.T:
+        seq = seq << 4 | digit
+    at = np.sort(place[segments.indices.to_numpy()] * ids.SEQ_BOUND + seq)
+    found = at[np.append(True, np.diff(at) != 0)]
+    begins = np.append(True, np.diff(found) != 1) | (found % ids.SEQ_BOUND == 0)
+    first, last = found[begins], found[np.append(begins[1:], True)]
+    columns = [
+        pa.array(names, pa.string()).take(pa.array(first // ids.SEQ_BOUND)),
+        pa.array(first % ids.SEQ_BOUND),
+        pa.array(last % ids.SEQ_BOUND),
+    ]
+    return Named(pa.table(columns, schema=SEGMENT_RUNS), frozenset(), nulls, 0, None)
+
+
+def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
+    """What an array of texts names."""
+    return named_by_ids(values) or named_by_values(values.to_pylist(), queue)
+
+
+def _dictionary(letters: np.ndarray) -> pa.DictionaryArray:
+    """Texts of one length, a row of bytes each, by their distinct values."""
+    text = np.ascontiguousarray(letters)
+    values = pa.Array.from_buffers(pa.binary(text.shape[1]), len(text), [None, pa.py_buffer(text)])
+    return values.dictionary_encode()
 
 
 def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
@@ -124,6 +176,25 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     runs = pa.table(columns, schema=RUNS)
     strangers = pieces.where(strange).count
     return runs, strangers, count_messages(claimed) - count_messages(runs)
+
+
+def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:
+    """What of a claim is in none of `some` of its messages: the same columns."""
+    names = claimed["segment"].unique().to_pylist()
+    taken, all_of_it = _laid(some, names, np.zeros(some.num_rows, dtype=np.int64)), _placed(claimed, names)
+    pieces = taken.cut(all_of_it.first, all_of_it.last)
+    left = pieces.where(pieces.code == ABSENT)
+    rows = claimed.take(pa.array(left.query))
+    for name, ordinals in (("first_seq", left.first_seq), ("last_seq", left.first_seq + left.lengths - 1)):
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), pa.array(ordinals))
+    return rows
+
+
+def _placed(runs: pa.Table, names: list[str]) -> Runs:
+    """Runs in their own order."""
+    place = pa.compute.index_in(runs["segment"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
+    return Runs.from_arrow(runs, place, np.arange(runs.num_rows))
 
 
 def _laid(runs: pa.Table, names: list[str], code: np.ndarray) -> Runs:

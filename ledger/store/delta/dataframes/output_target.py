@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -11,9 +12,15 @@ from typing import TYPE_CHECKING, overload
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark, recorded
+from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs, for_spark, unknown
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.engines.protocol import reason
+
+#: In what the libraries say of a write whose columns are not the table's.
+OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
+#: The parts of a name in a catalog.
+_PARTS = re.compile(r"\w+|`[^`]+`")
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -46,6 +53,17 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
     if spark is None:
         raise SparkIsNeeded(f"{table} is a table of Spark's catalog: write a DataFrame, or name the path ./{table}")
     return _place_in_catalog(table, spark)
+
+
+def place_of_new(table: str, spark: SparkSession) -> Location | None:
+    """Where Spark would make a table that the catalog has not; None where that cannot be told."""
+    *schema, name = _PARTS.findall(table)
+    try:
+        within = ".".join(schema) or f"`{spark.catalog.currentDatabase()}`"
+        told = {row.info_name: row.info_value for row in spark.sql(f"DESCRIBE SCHEMA {within}").collect()}
+        return _one_of(of_spark(told["Location"])).below(name.strip("`"))
+    except Exception:
+        return None
 
 
 def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> Location:
@@ -94,6 +112,11 @@ def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, need
     return f"; {', '.join(said)}" if said else ""
 
 
+def is_about_columns(failure: Exception) -> bool:
+    """Whether a write failed because of the table's columns, as far as the libraries say."""
+    return any(said in f"{type(failure).__name__}: {failure}" for said in OTHER_COLUMNS)
+
+
 def _plain(kind: str) -> str:
     """Arrow has several types of text that are one to Delta."""
     return kind.removeprefix("large_").removesuffix("_view")
@@ -137,7 +160,9 @@ def _require_delta_or_nothing(table: object, folder: Path) -> None:
     """Raises InvalidParameterValue for a file, and for a folder with something else in it: no log is put there."""
     try:
         is_delta = (folder / "_delta_log").is_dir()
-        others = [] if is_delta else [entry.name for entry in folder.iterdir() if entry.name[0] not in "._"]
+        # A write that has staged rows for a new table made a folder there already.
+        names = [] if is_delta else [entry.name for entry in folder.iterdir()]
+        others = [name for name in names if name[0] not in "._" and name != FOLDER]
     except FileNotFoundError:
         return
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import and_
@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
+from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
@@ -23,6 +24,7 @@ from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
+from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
@@ -50,8 +52,14 @@ class DeltaRsEngine:
 
     name = "delta-rs"
 
-    def __init__(self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None) -> None:
-        self._locations = dict(locations)
+    def __init__(
+        self,
+        locations: Mapping[str, str],
+        storage_options: Mapping[str, str] | None = None,
+        known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
+    ) -> None:
+        """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs."""
+        self._locations, self._known_elsewhere = dict(locations), known_elsewhere
         self._storage_options = dict(storage_options or {}) or None
         self._files = {table: table_files(place, self._storage_options) for table, place in self._locations.items()}
         self._loaded = {
@@ -237,9 +245,20 @@ class DeltaRsEngine:
     def arrow_outputs(self) -> ArrowOutputs:
         return self
 
+    def output_publishing(self, location: str) -> DeltaRsOutputs:
+        return DeltaRsOutputs(self._options_of(location))
+
     def create_output(self, location: str, schema: pa.Schema) -> None:
-        if not DeltaTable.is_deltatable(location, self._storage_options):
-            DeltaTable.create(location, schema, mode="ignore", storage_options=self._storage_options)
+        options = self._options_of(location)
+        if not DeltaTable.is_deltatable(location, options):
+            DeltaTable.create(
+                location,
+                schema,
+                mode="ignore",
+                storage_options=options,
+                # Version 0 or none, as in `create`.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
 
     def output_schema(self, location: str) -> pa.Schema:
         return pa.schema(self._output(location).schema().to_arrow())
@@ -253,9 +272,16 @@ class DeltaRsEngine:
             write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
 
     def _output(self, location: str) -> DeltaTable:
-        if not DeltaTable.is_deltatable(location, self._storage_options):
+        options = self._options_of(location)
+        if not DeltaTable.is_deltatable(location, options):
             raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-        return without_gaps(partial(self._open, location))
+        return without_gaps(partial(DeltaTable, location, storage_options=options))
+
+    def _options_of(self, location: str) -> dict[str, str] | None:
+        place = recorded(location)
+        if self._known_elsewhere is None or place.scheme not in S3:
+            return self._storage_options
+        return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
 
     def compact(self, table: str, where: Where) -> None:
         with self._using(table) as loaded, conflicts():

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.errors import OutputUnreadable
+from ledger.rules.publishable import Demands
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.formats import Layout
 
+#: How Java begins what caused an error.
+CAUSED_BY = "Caused by: "
 #: The column of an edit that says what to do with its row: insert, update or delete.
 OPERATION = "operation"
 #: The column of an edit: the revision its row must still have, or null for no such demand.
@@ -125,7 +128,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A data file below a table's root, as Delta's log tells of it: `path` relative to the root and URL-encoded."""
+    """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named."""
 
     path: str
     size: int
@@ -214,6 +217,58 @@ class MessageFiles(Protocol):
         those sent after an instant."""
 
 
+class Target(NamedTuple):
+    """An output table as it is: its id, and what it asks for."""
+
+    table_id: str
+    demands: Demands
+
+
+def require_same(before: Target, now: Target) -> None:
+    """Raises Conflict for a table that is another one, or asks for other things, than before."""
+    if now.table_id != before.table_id:
+        raise Conflict("another table lies there by now")
+    if not now.demands.same(before.demands):
+        raise Conflict("the table's columns, constraints or properties were changed while rows were written for it")
+
+
+class OutputPublishing(Protocol):
+    """What is done to output tables without a row going through this process. They go by where they lie.
+
+    Raises what the engine and the storage do.
+    """
+
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        """How the storage is reached."""
+
+    def look(self, location: str) -> Target | None:
+        """A table as of its newest version; None: there is none."""
+
+    def make(self, location: str, demands: Demands, now: int) -> None:
+        """Makes a table, empty. Of several that do so at once one is first, and nothing becomes of the others."""
+
+    def stage(self, location: str, demands: Demands, now: int) -> None:
+        """Makes a table for the files of one write, where nobody else writes."""
+
+    def column(self, location: str, paths: Sequence[str], name: str) -> Any:
+        """A column of the rows in files below a place (an Arrow array); None where the files have none."""
+
+    def publish(
+        self,
+        location: str,
+        target: Target,
+        files: Sequence[StagedFile],
+        transaction: tuple[str, int],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """One commit that adds files which lie below the table.
+
+        Raises Conflict when any version of the transaction is committed already, by whatever snapshot; when another
+        table lies there by now; and when it asks for other things than those that were applied.
+        """
+
+
 class ForeignTables(Protocol):
     """Tables that are none of the ledger's: the outputs of claims. They go by where they lie."""
 
@@ -229,6 +284,9 @@ class ForeignTables(Protocol):
 
     def arrow_outputs(self) -> ArrowOutputs | None:
         """What writes Arrow tables to such tables; None where the engine writes DataFrames alone."""
+
+    def output_publishing(self, location: str) -> OutputPublishing | None:
+        """What publishes files that Spark has written below such a table; None where Spark has to commit them."""
 
 
 class Engine(Tables, MessageFiles, ForeignTables, Protocol):
@@ -299,12 +357,19 @@ def unreadable(location: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """An error of a library's, in a line."""
+    """An error of a library's, in a line: what happened, and the first cause of it."""
     lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    said = f"{type(error).__name__}: {lines[0]}"
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
         # Py4J tells what happened in the line behind.
-        return lines[1].removeprefix(": ")[:400]
-    return f"{type(error).__name__}: {lines[0]}"[:400] if lines else type(error).__name__
+        said = lines[1].removeprefix(": ")
+    # A job of Spark's that was aborted says why only far below, where Java lists the causes.
+    causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]
+    if causes and causes[-1] not in said:
+        return f"{said[:400]} (because of {causes[-1][:400]})"
+    return said[:400]
 
 
 def _one_of(literals: Iterable[str]) -> str:

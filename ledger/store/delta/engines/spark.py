@@ -209,6 +209,9 @@ class SparkEngine:
     def arrow_outputs(self) -> None:
         return None
 
+    def output_publishing(self, location: str) -> None:
+        return None
+
     def publishing(self) -> None:
         return None
 

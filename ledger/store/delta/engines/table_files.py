@@ -12,7 +12,7 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -81,6 +81,9 @@ class TableFiles(Protocol):
     def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
 
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        """A column of all rows in some files; None where one of them has none of this name, in whatever case."""
+
 
 def log_file(version: int) -> str:
     """The file of a table's log that is a version."""
@@ -146,6 +149,20 @@ class LocalFiles:
         # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
         dataset = loaded.to_pyarrow_dataset(filesystem=self._files, file_pruning_predicate=only)
         return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
+
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        return column_of((pq.ParquetFile(self._place / path) for path in paths), name)
+
+
+def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:
+    """See TableFiles.column."""
+    chunks: list[pa.Array] = []
+    for file in files:
+        named = next((known for known in file.schema_arrow.names if known.lower() == name.lower()), None)
+        if named is None:
+            return None
+        chunks += file.read([named], use_threads=False)[named].chunks
+    return pa.chunked_array(chunks, None if chunks else pa.string())
 
 
 class FileRows:
@@ -257,6 +274,9 @@ class StoredFiles:
         parts = [self._rows_of(fragment, schema, wanted.where) for fragment in dataset.get_fragments(wanted.where)]
         rows = pa.concat_tables(parts) if parts else schema.empty_table()
         return rows.select(list(wanted.columns))
+
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        return column_of(map(self._opened, paths), name)
 
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
         """The rows of one file, with the columns of its partition."""

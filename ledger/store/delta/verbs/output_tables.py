@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
 from ledger.rules import output_doubts
 from ledger.rules.location import FILE, recorded
-from ledger.rules.storage import S3, SAFE_FOR_BOTH
+from ledger.rules.storage import DELTA_RS_COMMITS, S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.storage_safety import require_safe_output
-from ledger.store.delta.engines.protocol import Conflict, ForeignTables, reason
+from ledger.store.delta.commit.storage_safety import require_conditional_puts, require_safe_output
+from ledger.store.delta.engines.protocol import Conflict, ForeignTables, OutputPublishing, reason
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
@@ -36,10 +36,25 @@ class OutputTables:
     def __init__(self, engine: ForeignTables, by_spark: SparkEngine | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
+        self._tried: set[str] = set()
 
-    def require_safe(self, table: str) -> None:
-        """Raises UnsafeStorage for a place where several drivers could lose each other's commits."""
-        require_safe_output(table, self._settings)
+    def require_safe(self, table: str, why: str) -> None:
+        """Raises UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
+        require_safe_output(table, self._settings, why)
+
+    def publishing(self, table: str) -> OutputPublishing | None:
+        """What publishes files at a place; None where Spark has to commit. Raises UnsafeStorage for a store that lets
+        one commit be put over another, StorageFailed for one that cannot be reached."""
+        scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
+        if publishing is None or scheme not in DELTA_RS_COMMITS:
+            return None
+        if scheme in S3 and table not in self._tried:
+            # Elsewhere than the ledger: what held for its storage need not hold here.
+            from ledger.store.delta.engines.object_store import ObjectStore
+
+            require_conditional_puts(ObjectStore(table, publishing.storage_options))
+            self._tried.add(table)
+        return publishing
 
     def table_id(self, table: str) -> str:
         """The id of a table that is about to be written to. Raises OutputUnreadable."""
@@ -97,9 +112,19 @@ class OutputTables:
         if scheme in (FILE, *SAFE_FOR_BOTH):
             # delta-rs does not know every feature of a table that Spark writes.
             return list({engine.name: engine for engine in (self._engine, *spark)}.values())
-        if not spark and not (scheme in S3 and self._settings.single_driver):
+        if scheme in S3:
+            return self._engines_on_s3(table, spark)
+        if not spark:
             raise OutputUnreadable(table, f"only Spark can tell on {scheme}:, and the ledger was opened without it")
-        return spark or [self._engine]
+        return spark
+
+    def _engines_on_s3(self, table: str, spark: list[ForeignTables]) -> list[ForeignTables]:
+        """delta-rs, whose puts have a condition; and Spark where there is no other driver."""
+        safe = [] if self._engine.output_publishing(table) is None else [self._engine]
+        engines = [*safe, *spark] if self._settings.single_driver else safe
+        if not engines:
+            raise OutputUnreadable(table, "only delta-rs can fence off a write on S3, and the ledger's engine is Spark")
+        return engines
 
 
 def _written_or_fenced(engine: ForeignTables, table: str, write_id: str, until: float | None) -> bool:

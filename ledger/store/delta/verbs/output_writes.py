@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,16 +11,19 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
+from ledger.rules import attributes as attribute_rules
 from ledger.rules import output_doubts
+from ledger.rules.limits import Limits
 from ledger.rules.output_doubts import Part
-from ledger.rules.state import Record, deadline, in_doubt
-from ledger.rules.visibility import same_attempt
-from ledger.store import ArrowOutputs, QueueRecord
+from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
+from ledger.rules.visibility import Receipts, same_attempt
+from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.engines.protocol import ForeignTables, tuple_of
-from ledger.store.delta.model.run_algebra import Pieces
+from ledger.store.delta.engines.protocol import ForeignTables, OutputPublishing, tuple_of
+from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_tables import OutputTables
@@ -34,6 +38,7 @@ class Outputs:
     def __init__(self, opened: OpenTables, engine: ForeignTables, by_spark: SparkEngine | None) -> None:
         self._opened, self._transactions, self._engine = opened, opened.transactions, engine
         self.tables = OutputTables(engine, by_spark, opened.settings)
+        self._known: set[str] = set()
 
     def step(self, name: str) -> None:
         """Tells whoever listens that a write has come so far."""
@@ -51,7 +56,24 @@ class Outputs:
                 raise InvalidParameterValue(
                     "table", location, "It is a table of the ledger's own", "Name another place."
                 )
-        self.tables.require_safe(location)
+
+    def require_safe(self, location: str, why: str) -> None:
+        """See OutputWrites.require_safe."""
+        self.tables.require_safe(location, why)
+
+    def publishing(self, location: str) -> OutputPublishing | None:
+        """See OutputWrites.publishing."""
+        return self.tables.publishing(location)
+
+    def writes_arrow(self) -> bool:
+        """See OutputWrites.writes_arrow."""
+        return self._engine.arrow_outputs() is not None
+
+    def is_new_here(self, location: str) -> bool:
+        """See OutputWrites.is_new_here."""
+        is_new = location not in self._known
+        self._known.add(location)
+        return is_new
 
     def without_spark(self) -> ArrowOutputs:
         """See OutputWrites.without_spark."""
@@ -113,14 +135,33 @@ class Outputs:
 
         return self._transactions.run("begin_write", "visibility", queue.id, decide)
 
-    def finish(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
+    def finish(
+        self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Action] = ()
+    ) -> int:
         """See OutputWrites.finish."""
+        limits, receipts = attribute_rules.limits_of(queue.attributes), attribute_rules.receipts_of(queue.attributes)
+        # As in DeltaStore.apply: what keeps messages in flight has to meet a receive that counts them.
+        counted = limits.maximum_in_flight is not None and any(action.timeout for action in beside)
+        named = tuple_of(
+            [*(0,) * counted, *(lane for some in (runs, *(a.runs for a in beside)) for lane in _lanes(some))]
+        )
 
-        def decide(losses: int) -> Plan[None]:
-            loaded, pieces = self._pieces(queue, runs, clock)
-            return _recording(loaded, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now), "deleted")
+        def decide(losses: int) -> Plan[int]:
+            loaded = self._opened.load(queue, clock, named)
+            lanes, events = loaded.lanes, Events()
+            written = _recorded(lanes, lanes.cut(runs), lambda r: output_doubts.finish(r, identifier, loaded.now))
+            if len(written):
+                events.add("deleted", lanes.record(written.code[0]), written)
+            parts = [written]
+            for action in beside:
+                act = partial(_acted, queue, action, limits, receipts, loaded.now)
+                parts.append(_recorded(lanes, lanes.cut(action.runs), act))
+                events.applied(action, lanes, parts[-1])
+            changed = sum(part.count for part in parts[1:])
+            replacement = Runs.concatenated(parts).in_order()
+            return loaded.plan(replacement, events, lambda version: changed, (0,) if counted else ())
 
-        self._transactions.run("finish_write", "visibility", queue.id, decide)
+        return self._transactions.run("finish_write", "visibility", queue.id, decide)
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """See OutputWrites.undo."""
@@ -195,14 +236,34 @@ class Outputs:
                     raise
 
 
+def _lanes(runs: pa.Table) -> list[int]:
+    lanes: list[int] = runs["lane"].unique().to_pylist()
+    return lanes
+
+
+def _acted(
+    queue: QueueRecord, action: Action, limits: Limits, receipts: Receipts, now: int, record: Record
+) -> Record | None:
+    """What an action makes of a record; None: nothing."""
+    if record is UNTOUCHED:
+        return None
+    changed = apply_action(queue, action, record, limits, receipts, now)[1]
+    return None if changed == record else changed
+
+
+def _recorded(lanes: Lanes, pieces: Pieces, rule: Callable[[Record], Record | None]) -> Runs:
+    """The pieces about which `rule` returns something, with that as their records."""
+    open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
+    code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
+    return open_ones.coded(code).in_order()
+
+
 def _recording(
     loaded: Loaded, pieces: Pieces, rule: Callable[[Record], Record | None], event: str | None
 ) -> Plan[None]:
     """The plan that records what `rule` returns about each piece, where it returns something."""
     lanes, events = loaded.lanes, Events()
-    open_ones = pieces.where(lanes.per_code(pieces.code, lambda r: rule(r) is not None, bool))
-    code = lanes.per_code(open_ones.code, lambda r: lanes.code(rule(r) or r), np.int64)
-    replacement = open_ones.coded(code).in_order()
+    replacement = _recorded(lanes, pieces, rule)
     if event and len(replacement):
         events.add(event, lanes.record(replacement.code[0]), replacement)
     return loaded.plan(replacement, events, lambda version: None)

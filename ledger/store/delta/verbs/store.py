@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
-from ledger.rules.state import UNTOUCHED, Record
+from ledger.rules.state import UNTOUCHED, Record, deadline
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
-from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, QueueRecord, StoredMessage, apply_action
+from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, Lease, QueueRecord, StoredMessage, apply_action
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
@@ -177,6 +178,16 @@ class DeltaStore:
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = lanes.runs.where(mine)
         return grant_of(lanes, runs)(loaded.snapshot.version)
+
+    def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        """One read of the queue's records."""
+        loaded, found = self._opened.load(queue, clock), Counter[tuple[str, str | None, int]]()
+        runs = loaded.lanes.runs
+        for code, length in zip(runs.code.tolist(), runs.lengths.tolist()):
+            record = loaded.lanes.record(code)
+            if visibility.is_held(record, record.receipt_id or "", loaded.now):
+                found[record.receipt_id or "", record.attempt_id, deadline(record)] += length
+        return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""

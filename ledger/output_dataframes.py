@@ -1,0 +1,199 @@
+"""The rows of a DataFrame on their way into an output table: staged by Spark and published, or by Spark alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ledger.errors import OutputNotWritten
+from ledger.rules import output_doubts
+from ledger.rules.location import Location
+from ledger.rules.storage import for_spark
+from ledger.store import OutputWrites
+from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.dataframes.evaluated import evaluated_once
+from ledger.store.delta.dataframes.named_messages import Named, named_by_array, named_by_column
+from ledger.store.delta.dataframes.output_target import (
+    different_columns,
+    is_about_columns,
+    make_with_spark,
+    not_written,
+)
+from ledger.store.delta.engines.protocol import Target, reason, require_same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ledger.clock import Clock
+    from ledger.store.delta.dataframes.staged_output import StagedRows
+    from ledger.store.delta.engines.protocol import OutputPublishing
+
+
+class _OfSpark:
+    """What both writers of a DataFrame do."""
+
+    def __init__(self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None) -> None:
+        self._outputs, self._rows, self._table, self._spark = outputs, rows, table, rows.sparkSession
+        self._failed, self._exceptions = failed, rows
+
+    @property
+    def columns(self) -> dict[str, str]:
+        return {name: kind for name, kind in self._rows.dtypes if name != self._failed}
+
+    @contextlib.contextmanager
+    def _parted(self) -> Iterator[None]:
+        """The rows that are written apart from those of messages that failed: of one evaluation."""
+        if self._failed is None:
+            yield
+            return
+        with contextlib.ExitStack() as until_written:
+            kept = self._computed(until_written)
+            is_done = kept[f"`{self._failed}`"].isNull()
+            self._rows, self._exceptions = kept.where(is_done).drop(self._failed), kept.where(~is_done)
+            yield
+
+    def _computed(self, until_written: contextlib.ExitStack) -> DataFrame:
+        with not_written(self._table):
+            return until_written.enter_context(evaluated_once(self._rows))
+
+    def failed(self, column: str) -> pa.Table:
+        # They are few, or are meant to be.
+        if not isinstance(self._exceptions, pa.Table):
+            self._exceptions = self._exceptions.select(column, f"`{self._failed}`").toArrow()
+        return self._exceptions
+
+    def named_failed(self, column: str, queue: str) -> Named:
+        return named_by_array(self.failed(column)[column], queue)
+
+    def mismatch(self, location: str, failure: Exception) -> str:
+        if not is_about_columns(failure):
+            return ""
+        with contextlib.suppress(Exception):
+            there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
+            # What the rows lack is null in the table.
+            return different_columns(self.columns, there, needs_all=False)
+        return ""
+
+
+class StagedWriter(_OfSpark):
+    """Spark writes the rows into a folder below the table, and delta-rs publishes them there."""
+
+    def __init__(
+        self,
+        outputs: OutputWrites,
+        rows: DataFrame,
+        table: object,
+        failed: str | None,
+        place: Location,
+        publishing: OutputPublishing,
+        target: Target,
+        clock: Clock,
+    ) -> None:
+        super().__init__(outputs, rows, table, failed)
+        self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
+        self._staged: StagedRows
+        #: Whether they are in the table; None: nobody knows.
+        self._written: bool | None = False
+
+    @contextlib.contextmanager
+    def evaluated(self) -> Iterator[None]:
+        from ledger.store.delta.dataframes.staged_output import StagedRows
+
+        location = self._place.text
+        self._staged = StagedRows(self._publishing, self._spark, location, self._clock())
+        try:
+            with self._parted():
+                self._stage(location)
+                self._outputs.step("staged")
+                yield
+        finally:
+            if self._written:
+                self._staged.settle()
+            elif self._written is False:
+                self._staged.remove()
+
+    def _stage(self, location: str) -> None:
+        try:
+            self._staged.write(self._rows, self._target.demands, {"owner": self._outputs.owner})
+        except Exception as error:
+            raise OutputNotWritten(location, reason(error) + self.mismatch(location, error)) from error
+
+    def named(self, column: str, queue: str) -> Named:
+        return self._staged.named(column, queue)
+
+    def make(self) -> Location:
+        location, demands = self._place.text, self._target.demands
+        with not_written(self._table):
+            if not self._target.table_id:
+                with table_lock(location).exclusive():
+                    self._publishing.make(location, demands, self._clock())
+            found = self._publishing.look(location)
+            if found is None:
+                raise OutputNotWritten(self._table, "it is gone")
+            require_same(self._target if self._target.table_id else found._replace(demands=demands), found)
+        self._target = found
+        if self._outputs.is_new_here(location):
+            self._staged.tidy()
+        return self._place
+
+    def table_id(self, location: str) -> str:
+        return self._target.table_id
+
+    def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
+        if self._staged.is_too_old(self._clock()):
+            raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
+        self._written = None
+        # On a local path the commit has the table alone; the rows were written before, so that it is short.
+        with table_lock(location).exclusive():
+            transaction = application, output_doubts.WRITTEN
+            self._publishing.publish(location, self._target, self._staged.files, transaction, metadata)
+        self._written = True
+        return True
+
+    def ended(self, *, written: bool) -> None:
+        self._written = written
+
+
+class SparkWriter(_OfSpark):
+    """Spark appends the rows to the table."""
+
+    def __init__(
+        self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None, place: Location | None
+    ) -> None:
+        super().__init__(outputs, rows, table, failed)
+        self._place = place
+
+    @contextlib.contextmanager
+    def evaluated(self) -> Iterator[None]:
+        with contextlib.ExitStack() as until_written:
+            # What is parted is computed there.
+            self._rows = self._rows if self._failed else self._computed(until_written)
+            with self._parted():
+                yield
+
+    def named(self, column: str, queue: str) -> Named:
+        return named_by_column(self._rows, column, queue)
+
+    def make(self) -> Location:
+        made = make_with_spark(self._table, self._place, self._rows)
+        # A table that the catalog had not: only now it has a place.
+        self._outputs.require_allowed(made.text)
+        return made
+
+    def table_id(self, location: str) -> str:
+        return self._outputs.table_id(location)
+
+    def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
+        writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
+        # Delta leaves it out, and says nothing, when another version of the transaction was committed.
+        writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
+        with table_lock(location).exclusive():
+            writer.save(for_spark(location))
+        return False
+
+    def ended(self, *, written: bool) -> None:
+        pass

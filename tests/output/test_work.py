@@ -1,0 +1,126 @@
+"""Queue.work: what a worker is done with is written and acknowledged once; the rest is given back with its reason."""
+
+import os
+import signal
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from ledger.errors import InvalidParameterValue, OutputNotWritten
+from tests.clock import FrozenClock
+from tests.output.conftest import Place
+
+
+@pytest.fixture
+def place(tmp_path, spark):
+    return Place(tmp_path, FrozenClock(), spark=spark)
+
+
+@pytest.fixture
+def queue(place):
+    place.queue.send([f"{n}" for n in range(10)])
+    return place.queue
+
+
+def reasoned(messages):
+    """Every third fails."""
+    number = F.col("body").cast("int")
+    reason = F.when(number % 3 == 0, F.concat(F.lit("no "), "body"))
+    return messages.select("message_id", number.alias("n"), reason.alias("reason"))
+
+
+def parted(messages):
+    rows = reasoned(messages)
+    return rows.where("reason IS NULL").drop("reason"), rows.where("reason IS NOT NULL AND n <> 9")
+
+
+def failures_of(place):
+    rows = DeltaTable(f"{place.table}_failed").to_pyarrow_table().to_pylist()
+    return sorted((row["reason"], row["verdict"], row["receive_count"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "last"),
+    [(reasoned, "reason", "no 9"), (parted, None, "the function returned neither a result nor a reason")],
+)
+def test_what_fails_is_released_then_parked_and_all_else_is_done(place, queue, function, reason, last):
+    said = []
+    worked = queue.work(
+        function, place.table, failures=f"{place.table}_failed", reason=reason, max_messages=8, maximum_receives=2,
+        park=3_600, report=said.append,
+    )  # fmt: skip
+    assert (worked.messages, worked.failed) == (6, 8), said
+    expected = [(why, verdict, count) for why in ("no 0", "no 3", "no 6", last)
+                for verdict, count in (("release", 1), ("park", 2))]  # fmt: skip
+    assert failures_of(place) == sorted(expected)
+    assert sorted(DeltaTable(place.table).to_pyarrow_table()["n"].to_pylist()) == [1, 2, 4, 5, 7, 8]
+    counts = queue.counts()
+    assert (counts.deleted, counts.in_flight, counts.visible) == (6, 4, 0)
+    handles = (
+        DeltaTable(f"{place.table}_failed").to_pyarrow_table().filter(pc.field("verdict") == "park")["receipt_handle"]
+    )
+    assert all(queue.change_visibility(handles.to_pylist(), 0)) and queue.counts().visible == 4
+
+
+def test_one_frame_without_reasons_is_done_with_the_whole_claim_and_rows_may_say_who_wrote_them(place, queue):
+    worked = queue.work(lambda m: m.select("message_id").limit(3), place.table, until="once", stamped=True)
+    rows = DeltaTable(place.table).to_pyarrow_table()
+    assert (worked.claims, worked.messages, worked.failed, rows.num_rows) == (1, 10, 0, 3)
+    assert {"receipt_id", "claim_version", "worker", "written_at"} < set(rows.column_names)
+    assert queue.counts().deleted == 10
+
+
+def test_a_function_that_fails_gives_its_claim_back(place, queue):
+    with pytest.raises(OutputNotWritten, match="my mistake"):
+        queue.work(
+            lambda m: m.select(F.raise_error(F.lit("my mistake")).cast("string").alias("message_id")), place.table
+        )
+    with pytest.raises(ZeroDivisionError):
+        queue.work(lambda m: 1 / 0, place.table)
+    assert queue.counts().visible == 10
+
+
+def test_sigterm_gives_the_claim_back_and_is_nobodys_business_afterwards(place, queue):
+    def terminated(messages):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return messages.select("message_id")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        queue.work(terminated, place.table)
+    assert queue.counts().visible == 10 and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_one_that_lost_its_claim_goes_on_with_what_there_is(place, queue):
+    others = []
+
+    def slow(messages):
+        if not others:
+            place.clock.advance(31)
+            others.append(place.another().queue("work").receive(None))
+            others[0].release()
+        return messages.select("message_id")
+
+    worked = queue.work(slow, place.table)
+    assert worked.messages == 10 and sum(place.written().values()) == 10 and len(place.written()) == 10
+
+
+def test_what_the_loop_cannot_do_is_refused_before_anything_is_received(place, queue):
+    for arguments, why in (
+        ({"until": "later"}, "until.*one of empty"), ({"maximum_receives": 0}, "from 1 on"),
+        ({"visibility_timeout": 0}, "no time"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidParameterValue, match=why):
+            queue.work(reasoned, place.table, **arguments)
+    with pytest.raises(InvalidParameterValue, match="function"):
+        queue.work(None, place.table)
+    assert queue.counts().visible == 10
+
+
+def test_a_message_that_is_both_done_and_failed_is_an_error(place, queue):
+    with pytest.raises(InvalidParameterValue, match=r"Of 4 messages .* both"):
+        queue.work(lambda m: reasoned(m).union(reasoned(m).withColumn("reason", F.lit(None))), place.table,
+                   reason="reason")  # fmt: skip
+    assert queue.counts().visible == 10 and not place.written()
