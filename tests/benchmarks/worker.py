@@ -58,7 +58,7 @@ class Contestants:
         self._number = 0
         bodies = spark.range(messages).selectExpr(BODY.format(failing=failing) + " AS body")
         self._queue.send(bodies)
-        claim = self._queue.receive(None)
+        claim = self._queue.receive(None, 3_600)
         # What a job without a queue reads has the same columns, and as many files.
         source = claim.dataframe.select("message_id", "body")
         source.write.format("delta").save(str(work / "source"))

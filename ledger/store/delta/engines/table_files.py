@@ -276,7 +276,7 @@ class StoredFiles:
         return rows.select(list(wanted.columns))
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        return column_of(map(self._opened, paths), name)
+        return column_of(map(self.open, paths), name)
 
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
         """The rows of one file, with the columns of its partition."""
