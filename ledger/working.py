@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +27,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 from ledger.store import QueueRecord, count_messages
 from ledger.tabular import is_spark
+from ledger.termination import ended_by_sigterm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +88,7 @@ class Worker:
         """Works until there is nothing left, as `Work.until` says."""
         self._access.spark("Queue.work")
         worked = Worked(0, 0, 0)
-        with _ended_by_sigterm():
+        with ended_by_sigterm():
             for attempt_id, most in self.attempts():
                 claim = self.receive(attempt_id, most)
                 if claim:
@@ -297,21 +295,3 @@ class _Judge:
         # Only now, and only for the reasons: which messages failed is decided.
         found: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
         return found
-
-
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Turns SIGTERM, where nobody else looks at it, into SystemExit: so the claim in hand is given back."""
-    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not mine:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)

@@ -72,6 +72,7 @@ LAYERS = {
     "ledger.claim": 7,
     "ledger.receiving": 7.1,
     "ledger.working": 7.2,
+    "ledger.termination": 4,
     "ledger.queue": 8,
     "ledger.ledger": 9,
     "ledger": 10,

@@ -14,29 +14,24 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
-from ledger.rules.storage import S3
-from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
-from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
+from ledger.store.delta.engines.outputs_of_delta_rs import OutputsOfDeltaRs
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
     Commit,
     Conflict,
-    OutputLog,
     Publishing,
     Snapshot,
     StagedFile,
     Where,
     require_next,
     require_unset,
-    unreadable,
 )
 from ledger.store.delta.engines.pruning import filters, rows_in
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
@@ -47,7 +42,7 @@ from ledger.store.delta.model.tables import INSTANT, TABLES
 
 
 @names_failures(DeltaError, also=("stage", "publish"))
-class DeltaRsEngine:
+class DeltaRsEngine(OutputsOfDeltaRs):
     """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
     name = "delta-rs"
@@ -59,8 +54,8 @@ class DeltaRsEngine:
         known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs."""
-        self._locations, self._known_elsewhere = dict(locations), known_elsewhere
-        self._storage_options = dict(storage_options or {}) or None
+        super().__init__(dict(storage_options or {}) or None, known_elsewhere)
+        self._locations = dict(locations)
         self._files = {table: table_files(place, self._storage_options) for table, place in self._locations.items()}
         self._loaded = {
             table: LoadedTables(partial(self._open, location), partial(self._has_version, table))
@@ -231,58 +226,6 @@ class DeltaRsEngine:
         with self._using(table) as loaded:
             return loaded.transaction_version(application)
 
-    def output_log(self, location: str, application: str) -> OutputLog:
-        with unreadable(location):
-            loaded = self._output(location)
-            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
-
-    def fence_output(self, location: str, application: str, version: int) -> None:
-        with unreadable(location):
-            loaded = self._output(location)
-            _require_uncommitted(loaded, application)
-            commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
-
-    def arrow_outputs(self) -> ArrowOutputs:
-        return self
-
-    def output_publishing(self, location: str) -> DeltaRsOutputs:
-        return DeltaRsOutputs(self._options_of(location))
-
-    def create_output(self, location: str, schema: pa.Schema) -> None:
-        options = self._options_of(location)
-        if not DeltaTable.is_deltatable(location, options):
-            DeltaTable.create(
-                location,
-                schema,
-                mode="ignore",
-                storage_options=options,
-                # Version 0 or none, as in `create`.
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-
-    def output_schema(self, location: str) -> pa.Schema:
-        return pa.schema(self._output(location).schema().to_arrow())
-
-    def append_output(
-        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
-    ) -> None:
-        loaded = self._output(location)
-        _require_uncommitted(loaded, application)
-        with conflicts():
-            write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
-
-    def _output(self, location: str) -> DeltaTable:
-        options = self._options_of(location)
-        if not DeltaTable.is_deltatable(location, options):
-            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-        return without_gaps(partial(DeltaTable, location, storage_options=options))
-
-    def _options_of(self, location: str) -> dict[str, str] | None:
-        place = recorded(location)
-        if self._known_elsewhere is None or place.scheme not in S3:
-            return self._storage_options
-        return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
-
     def compact(self, table: str, where: Where) -> None:
         with self._using(table) as loaded, conflicts():
             loaded.optimize.compact(partition_filters=filters(where))
@@ -303,11 +246,6 @@ class DeltaRsEngine:
 
     def _open(self, location: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(location, version, storage_options=self._storage_options)
-
-
-def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
-    if loaded.transaction_version(application) is not None:
-        raise Conflict(f"{application} was committed before")
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -1,0 +1,85 @@
+"""What the engine without a JVM does with tables that are none of the ledger's: see ForeignTables and ArrowOutputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from ledger.errors import OutputUnreadable
+from ledger.rules.location import recorded
+from ledger.rules.storage import S3
+from ledger.store import ArrowOutputs
+from ledger.store.delta.engines.committing import commit_nothing, conflicts, properties
+from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
+from ledger.store.delta.engines.protocol import Conflict, OutputLog, unreadable
+
+
+class OutputsOfDeltaRs:
+    """A part of the engine."""
+
+    def __init__(
+        self, storage_options: dict[str, str] | None, known_elsewhere: Callable[[str], Mapping[str, str]] | None
+    ) -> None:
+        self._storage_options, self._known_elsewhere = storage_options, known_elsewhere
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            loaded = self._output(location)
+            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        with unreadable(location):
+            loaded = self._output(location)
+            _require_uncommitted(loaded, application)
+            commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
+
+    def arrow_outputs(self) -> ArrowOutputs:
+        return self
+
+    def output_publishing(self, location: str) -> DeltaRsOutputs:
+        return DeltaRsOutputs(self._options_of(location))
+
+    def create_output(self, location: str, schema: pa.Schema) -> None:
+        options = self._options_of(location)
+        if not DeltaTable.is_deltatable(location, options):
+            DeltaTable.create(
+                location,
+                schema,
+                mode="ignore",
+                storage_options=options,
+                # Version 0 or none, as in `create`.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+
+    def output_schema(self, location: str) -> pa.Schema:
+        return pa.schema(self._output(location).schema().to_arrow())
+
+    def append_output(
+        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+    ) -> None:
+        loaded = self._output(location)
+        _require_uncommitted(loaded, application)
+        with conflicts():
+            write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
+
+    def _output(self, location: str) -> DeltaTable:
+        options = self._options_of(location)
+        if not DeltaTable.is_deltatable(location, options):
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+        return without_gaps(partial(DeltaTable, location, storage_options=options))
+
+    def _options_of(self, location: str) -> dict[str, str] | None:
+        place = recorded(location)
+        if self._known_elsewhere is None or place.scheme not in S3:
+            return self._storage_options
+        return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
+
+
+def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
+    if loaded.transaction_version(application) is not None:
+        raise Conflict(f"{application} was committed before")
