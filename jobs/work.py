@@ -9,7 +9,7 @@ receipt_handle) and returns either
 - a DataFrame of rows to write, each with its `message_id`: then the whole claim is acknowledged, messages without a row
   too, or
 - the same with --reason COLUMN: where the column has a value, the message failed, and the row is not written, or
-- two of them, (done, failed), with the columns message_id and reason in `failed`: computed one after the other.
+- two of them, (done, failed): the columns of `failed` (message_id, reason) are looked at only if something is left.
 In the last two, messages with rows to write are acknowledged; every other one stays in the queue, with its reason in
 the table --failed, a row per failed receive. Such a message is released at once, until it was received --max-receives
 times; then it is parked: hidden for --park seconds. The loop is that of Queue.work, for jobs of your own.
