@@ -1,5 +1,7 @@
 """Every verb on S3, without Spark and without a lock of anybody's: as on a local path."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -8,8 +10,13 @@ from ledger import Ledger
 from ledger.errors import ReceiptHandleIsInvalid
 from ledger.move_tasks import carry_on
 from ledger.rules import staging
+from ledger.rules.publishable import demands_of_new
 from ledger.store.delta.dataframes.placed_rows import IN_FILES
 from ledger.store.delta.dataframes.staging import ORDINAL
+from ledger.store.delta.engines.delta_rs import DeltaRsEngine
+from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
+from ledger.store.delta.engines.protocol import Conflict, StagedFile
+from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
 
@@ -136,3 +143,41 @@ def test_rows_are_written_to_an_output_on_s3_and_the_same_ones_once(s3, place, l
     for _ in range(2):
         written = claim.write(rows, output.replace("s3:", f"{scheme}:"), messages="message_id")
         assert written.messages == DeltaTable(output, storage_options=s3.options).to_pyarrow_table().num_rows == 2
+
+
+def test_an_output_elsewhere_is_reached_by_what_is_known_of_its_bucket(s3, place, tmp_path):
+    asked = []
+
+    def known(bucket):
+        asked.append(bucket)
+        return s3.options
+
+    locations = {table: str(tmp_path / table) for table in TABLES}
+    engine, output = DeltaRsEngine(locations, {"retry_timeout": "5s"}, known), f"{place}-output/done"
+    rows = pa.table({"message_id": ["a"]})
+    engine.create_output(output, rows.schema)
+    engine.append_output(output, rows, "ledger/x", 1, {})
+    assert engine.output_log(output, "ledger/x").committed == 1
+    assert engine.output_publishing(output).look(output).demands.partitions == ()
+    assert set(asked) == {place.split("/")[2]}
+    engine.create_output(str(tmp_path / "output"), rows.schema)
+    assert engine.output_schema(str(tmp_path / "output")).names == ["message_id"] and len(set(asked)) == 1
+
+
+def test_files_are_published_once_to_a_table_that_was_made_once_and_not_to_another(s3, place):
+    """As Spark would have written them: their rows are read by nobody here."""
+    output, publishing = f"{place}-output/done", DeltaRsOutputs(s3.options)
+    field = {"name": "message_id", "type": "string", "nullable": True, "metadata": {}}
+    demands = demands_of_new(json.dumps({"type": "struct", "fields": [field]}))
+    assert publishing.look(output) is None
+    for now in (1, 2):
+        publishing.make(output, demands, now)
+    target, file = publishing.look(output), StagedFile("part-0.parquet", 1, {}, 1, {"numRecords": 1})
+    assert target.demands.same(demands)
+    publishing.publish(output, target, [file], ("ledger/x", 1), {})
+    with pytest.raises(Conflict, match="committed before"):
+        publishing.publish(output, target, [file], ("ledger/x", 1), {})
+    with pytest.raises(Conflict, match="another table"):
+        publishing.publish(output, target._replace(table_id="other"), [file], ("ledger/y", 1), {})
+    files = DeltaTable(output, storage_options=s3.options).file_uris()
+    assert [one.rpartition("/")[2] for one in files] == ["part-0.parquet"]
