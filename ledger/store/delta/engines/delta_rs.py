@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.rules.location import recorded
+from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
@@ -33,12 +33,12 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     require_unset,
 )
-from ledger.store.delta.engines.pruning import filters, rows_in
+from ledger.store.delta.engines.pruning import filters, wanted_messages
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
-from ledger.store.delta.engines.table_files import Wanted, log_file, table_files
+from ledger.store.delta.engines.table_files import log_file, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
-from ledger.store.delta.model.tables import INSTANT, TABLES
+from ledger.store.delta.model.tables import TABLES
 
 
 @names_failures(DeltaError, also=("stage", "publish"))
@@ -63,6 +63,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         }
         self._small = {
             name: SmallCommits(TABLES[name], loaded, self._files[name]) for name, loaded in self._loaded.items()
+        }
+        self._appending = {
+            name: Appending(TABLES[name], self._loaded[name], self._files[name], small)
+            for name, small in self._small.items()
         }
 
     def place(self, table: str) -> str:
@@ -104,6 +108,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
+        known = self._small[table].log.followed.newest()
+        if known is not None:
+            return known.version
         with self._using(table) as loaded:
             return loaded.version()
 
@@ -112,7 +119,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         if snapshot is not None:
             return snapshot
         with self._using(table) as loaded:
-            return Snapshot(loaded.version(), where, self._files[table].rows(loaded, filters(where)))
+            return Snapshot(loaded.version(), where, self._files[table].rows(loaded, where))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         require_expected(snapshot, table, edits)
@@ -126,6 +133,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
+        version = self._appending[table].append(rows, metadata, transaction)
+        if version is not None:
+            return version
         with self._using(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             with conflicts():
@@ -192,16 +202,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         last_seq: int | None = None,
         sent_after: int | None = None,
     ) -> pa.Table:
-        conditions = [rows_in(where)]
-        if first_seq is not None:
-            conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
-        if sent_after is not None:
-            conditions.append(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
-        known = [condition for condition in conditions if condition is not None]
-        asked = reduce(and_, known) if known else None
-        wanted = Wanted(columns, asked, ("queue", "lane", "segment", "seq", "sent_at"))
+        wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
         with self._using("messages") as loaded:
-            return self._files["messages"].rows(loaded, filters(where), wanted)
+            return self._files["messages"].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._using(table) as loaded, conflicts():
@@ -227,8 +230,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return loaded.transaction_version(application)
 
     def compact(self, table: str, where: Where) -> None:
-        with self._using(table) as loaded, conflicts():
-            loaded.optimize.compact(partition_filters=filters(where))
+        if not self._appending[table].join(where):
+            with self._using(table) as loaded, conflicts():
+                loaded.optimize.compact(partition_filters=filters(where))
 
     def vacuum(self, table: str) -> None:
         with self._using(table) as loaded:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,14 +20,13 @@ from deltalake import DeltaTable
 
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
 from ledger.store.delta.engines.table_files import TableFiles, log_file
 from ledger.store.delta.model.tables import Table
 
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
 PROTOCOL = (1, 2)
-#: Names that are the same in a log as on a storage, where others are escaped.
-_PLAIN = re.compile(r"[A-Za-z0-9_.=/-]+")
 #: What a commit may say that only tells which files there are, and who made it.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
@@ -72,7 +70,7 @@ class Files:
                 raise KeyError(kind)
             if kind not in ("add", "remove"):
                 continue
-            if not _PLAIN.fullmatch(said["path"]):
+            if not PLAIN_PATH.fullmatch(said["path"]):
                 raise KeyError(said["path"])
             values = said["partitionValues"]
             partition = tuple(values[name] for name in columns)
@@ -160,7 +158,7 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
         values = [actions[f"partition.{name}"].cast(pa.string()).to_pylist() for name in table.partitions]
         partitions = zip(*values) if values else [()] * actions.num_rows
         for partition, path, size in zip(partitions, actions["path"].to_pylist(), actions["size_bytes"].to_pylist()):
-            if not _PLAIN.fullmatch(path):
+            if not PLAIN_PATH.fullmatch(path):
                 return None
             by_partition.setdefault(partition, {})[path] = size
     interval = loaded.metadata().configuration.get(CHECKPOINTS, table.properties[CHECKPOINTS])
@@ -176,7 +174,7 @@ def is_plain(loaded: DeltaTable, table: Table) -> bool:
     known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
     return (
         (known.min_reader_version, known.min_writer_version) == PROTOCOL
-        and [one.name for one in fields] == table.schema.names
+        and {one.name for one in fields} == set(table.schema.names)
         and not any(one.metadata for one in fields)
         and not demands_of(loaded)
         and properties.get("delta.appendOnly", "false") == "false"

@@ -169,6 +169,9 @@ class Tables(Protocol):
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
 
+    def compact(self, table: str, where: Where) -> None:
+        """Rewrites the small files of some partitions into large ones, without changing a row."""
+
     def greatest(self, table: str, column: str) -> int | None:
         """The largest value of a column, from the log alone; None for an empty table."""
 
@@ -308,9 +311,6 @@ class Engine(Tables, MessageFiles, ForeignTables, Protocol):
 
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""
-
-    def compact(self, table: str, where: Where) -> None:
-        """Rewrites the small files of some partitions into large ones, without changing a row."""
 
     def vacuum(self, table: str) -> None:
         """Removes files that no version within the retention needs."""

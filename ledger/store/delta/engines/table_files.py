@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.rules.location import Location, recorded
+from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.pruning import Wanted, dataset_of
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.object_store import ObjectStore
@@ -36,14 +38,6 @@ SMALL = 1 << 20
 KEPT = 64 << 20
 #: So many files are written at the same time.
 AT_ONCE = 8
-
-
-class Wanted(NamedTuple):
-    """Some columns of the rows where a condition of Arrow's holds; `asks` names the columns that it is about."""
-
-    columns: Sequence[str]
-    where: Any = None
-    asks: Sequence[str] = ()
 
 
 class Stored(NamedTuple):
@@ -78,8 +72,8 @@ class TableFiles(Protocol):
     def log(self) -> list[Stored]:
         """All files of the table's log."""
 
-    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
-        """Rows of a loaded table, of the files whose partitions `only` names (see `pruning.filters`; None: all)."""
+    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+        """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
         """A column of all rows in some files; None where one of them has none of this name, in whatever case."""
@@ -145,9 +139,8 @@ class LocalFiles:
         with os.scandir(self._place / LOG) as files:
             return [Stored(f"{LOG}/{file.name}", file.stat().st_mtime) for file in files]
 
-    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
-        # Named before the files are opened: a filter on rows would look at the statistics of every file of the table.
-        dataset = loaded.to_pyarrow_dataset(filesystem=self._files, file_pruning_predicate=only)
+    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+        dataset = dataset_of(loaded, self._files, where, wanted)
         return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
@@ -266,9 +259,9 @@ class StoredFiles:
     def log(self) -> list[Stored]:
         return [Stored(path, at) for path, at in self._store.written(LOG)]
 
-    def rows(self, loaded: DeltaTable, only: Any, wanted: Wanted | None = None) -> pa.Table:
+    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.
-        dataset = loaded.to_pyarrow_dataset(filesystem=arrow_fs.LocalFileSystem(), file_pruning_predicate=only)
+        dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
         wanted = wanted or Wanted(dataset.schema.names)
         schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
         parts = [self._rows_of(fragment, schema, wanted.where) for fragment in dataset.get_fragments(wanted.where)]

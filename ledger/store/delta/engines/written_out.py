@@ -1,0 +1,135 @@
+"""Commits that are written out: a file of the log, made for the version after the one that is known, or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from ledger.store.delta.engines.checkpoints import is_due
+from ledger.store.delta.engines.followed import Files, Followed
+from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.table_files import TableFiles, log_file
+from ledger.store.delta.model.tables import Table
+
+log = logging.getLogger("ledger.commits")
+#: A line of a log's file.
+Action = dict[str, Any]
+#: Who made a commit, in the table's history.
+ENGINE = "ledger"
+
+
+class Log:
+    """The log of a table that is followed, and new entries of it."""
+
+    def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles) -> None:
+        self._table, self._loaded, self._stored = table, loaded, stored
+        self.followed = Followed(table, loaded, stored)
+
+    def newest(self, *, listing: bool = False) -> Files:
+        """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
+        files = self.followed.newest(listing=listing)
+        if files is None:
+            raise Conflict(f"{self._table.name} was altered since it was read")
+        return files
+
+    def put(self, latest: Files, actions: Sequence[Action]) -> int | None:
+        """Commits actions as the version after `latest`, and returns it; None, and nothing has happened, when another
+        writer was first. Raises Conflict where the log is not the table's any more."""
+        version = latest.version + 1
+        if not self._stored.put_new(log_file(version), "\n".join(map(json.dumps, actions)).encode()):
+            return None
+        self._require_joined(version)
+        self.followed.committed(latest, actions)
+        if version % latest.checkpoints == 0 and is_due(self._stored, version):
+            self._sum_up(version)
+        return version
+
+    def _require_joined(self, version: int) -> None:
+        """Raises Conflict where the version before a commit is gone: the table was removed, or made anew, or its log
+        was cut below what others committed meanwhile. Nobody reads such a commit; it is removed."""
+        if not self._stored.has(log_file(version - 1)):
+            self._stored.remove(log_file(version))
+            self.followed.forget()
+            raise Conflict(f"the log of {self._table.name} has lost version {version - 1}, which was read")
+
+    def _sum_up(self, version: int) -> None:
+        """Makes a checkpoint. The commit has landed, whatever comes of it."""
+        try:
+            with self._loaded.using() as loaded:
+                loaded.create_checkpoint()
+        except (DeltaError, OSError) as error:
+            log.warning("No checkpoint of %s at version %d: %s", self._table.name, version, error)
+
+
+def said(operation: str, metadata: Mapping[str, Any], now: int) -> Action:
+    """What the commit says of itself."""
+    known = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE}
+    return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
+
+
+def carried(transaction: tuple[str, int], now: int) -> Action:
+    """A transaction that the commit carries."""
+    return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
+
+
+def removed(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
+    """A file that is no longer the table's; `is_change`: with its rows."""
+    known = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
+    return {"remove": {**known, "partitionValues": _values(partition), "size": size}}
+
+
+def added(
+    path: str,
+    size: int,
+    rows: pa.Table,
+    partition: Mapping[str, Any],
+    now: int,
+    statistics: Sequence[str] = (),
+    *,
+    is_change: bool = True,
+) -> Action:
+    """A file that holds rows, and for which columns the log has statistics; `is_change`: rows that were not there."""
+    known = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
+    stats: dict[str, Any] = {"numRecords": rows.num_rows}
+    if statistics:
+        least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
+        stats["minValues"] = {name: _shown(one["min"]) for name, one in least.items() if one["min"] is not None}
+        stats["maxValues"] = {name: _shown(one["max"]) for name, one in least.items() if one["max"] is not None}
+        stats["nullCount"] = {name: rows[name].null_count for name in statistics}
+    return {"add": {**known, "dataChange": is_change, "stats": json.dumps(stats)}}
+
+
+def new_path(partition: Mapping[str, Any]) -> str:
+    """The path of a new file of a partition."""
+    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
+
+
+def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
+    """Rows as a file, without the columns of their partition."""
+    sink = pa.BufferOutputStream()
+    rows = rows.drop_columns(list(partitions))
+    # Of bits there is neither a dictionary nor a smallest: nobody asks, and they are long.
+    asked = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    pq.write_table(rows, sink, store_schema=False, use_dictionary=asked, write_statistics=asked)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: str(value) for name, value in partition.items()}
+
+
+def _shown(value: Any) -> Any:
+    """A value as a log's statistics have it. Instants are whole milliseconds."""
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value

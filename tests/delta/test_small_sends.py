@@ -1,0 +1,163 @@
+"""A stream of small sends: few files whatever its length, each append a commit of its own, and others lose nothing."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import StorageFailed
+from ledger.rules.message import Entry
+from ledger.store.delta.engines import appending
+from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.table_files import LocalFiles
+from ledger.store.delta.state.record_rows import message_rows
+from ledger.store.delta.verbs import sending
+from tests.delta.test_engines import NOW, QUEUE, SEGMENT
+
+
+@pytest.fixture
+def one(engine_of):
+    return engine_of("delta-rs")
+
+
+@pytest.fixture
+def other(engine_of):
+    return engine_of("delta-rs")
+
+
+def append(engine, first, bodies=("a",), transaction=None, lane=0, segment=SEGMENT):
+    rows = message_rows(QUEUE, lane, segment, first, [Entry(body) for body in bodies], NOW + first)
+    return engine.append("messages", rows, {"operation": f"op {first}"}, transaction)
+
+
+def ordinals(engine, **bounds):
+    return sorted(engine.messages(Where(QUEUE.id), ["seq"], **bounds)["seq"].to_pylist())
+
+
+def paths(root):
+    return [Path(file) for file in DeltaTable(f"{root}/messages").file_uris()]
+
+
+def test_a_stream_of_sends_leaves_few_files_and_every_message_once(open_ledger, root, monkeypatch):
+    monkeypatch.setattr(sending, "WORTH_JOINING", 4)
+    queue = open_ledger().create_queue("work", {"Lanes": 2})
+    sent = {str(queue.send(f"body {n}")[0]): f"body {n}" for n in range(50)}
+    assert len(paths(root)) <= 2 * 4
+    assert {m.message_id: m.body for m in queue.receive(None)} == sent
+
+
+def test_joined_files_keep_the_order_of_groups(open_ledger, monkeypatch):
+    monkeypatch.setattr(sending, "WORTH_JOINING", 3)
+    queue = open_ledger().create_queue("work.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    for n in range(30):
+        queue.send(f"{n}", message_group_id=f"group-{n % 3}")
+        queue.send(f"{n}", message_group_id=f"group-{n % 3}")
+    received = queue.receive(None).messages()
+    assert len(received) == 30
+    for group in range(3):
+        mine = [int(m.body) for m in received if m.message_group_id == f"group-{group}"]
+        assert mine == list(range(group, 30, 3))
+
+
+def test_a_send_is_sent_though_its_files_cannot_be_joined(open_ledger, root, monkeypatch):
+    monkeypatch.setattr(sending, "WORTH_JOINING", 2)
+
+    def lost(*arguments):
+        raise Conflict("upkeep was first")
+
+    monkeypatch.setattr(appending.Appending, "join", lost)
+    queue = open_ledger().create_queue("work", {"Lanes": 1})
+    assert all(queue.send(f"{n}") for n in range(6))
+    assert len(paths(root)) == 6 and queue.counts().visible == 6
+
+
+def test_whoever_joins_what_others_removed_meanwhile_changes_nothing(one, other, monkeypatch):
+    for first in range(3):
+        append(one, first)
+    put_new = LocalFiles.put_new
+
+    def after_upkeep(*arguments):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        other.delete("messages", f"queue = '{QUEUE.id}' AND lane = 0 AND segment = '{SEGMENT}'", {})
+        return put_new(*arguments)
+
+    monkeypatch.setattr(LocalFiles, "put_new", after_upkeep)
+    with pytest.raises(Conflict):
+        one.compact("messages", Where(QUEUE.id, (0,), (SEGMENT,)))
+    assert ordinals(other) == ordinals(one) == []
+
+
+def test_what_was_joined_is_told_of_as_a_single_file_with_the_same_messages(one, other, root):
+    for first in (5, 0, 2):
+        append(one, first, "ab")
+    one.compact("messages", Where(QUEUE.id, (0,), (SEGMENT,)))
+    (file,) = other.files()[1].to_pylist()
+    assert (file["messages"], file["first_seq"], file["last_seq"]) == (6, 0, 6)
+    assert (file["first_sent_at"], file["last_sent_at"]) == (NOW, NOW + 5)
+    assert ordinals(other) == [0, 1, 2, 3, 5, 6] and len(paths(root)) == 1
+
+
+def test_appends_of_several_writers_all_land_each_in_a_version_of_its_own(one, other):
+    versions = [append(engine, n) for n, engine in enumerate((one, one, other, one, other, other, one))]
+    assert versions == list(range(versions[0], versions[0] + 7))
+    assert ordinals(one) == ordinals(other) == list(range(7))
+    assert one.version("messages") == other.version("messages") == versions[-1]
+    assert [commit.metadata["operation"] for commit in other.history("messages", versions[0] - 1)] == [
+        f"op {n}" for n in range(7)
+    ]
+
+
+def test_an_append_under_a_transaction_lands_once_whoever_was_first(one, other):
+    append(one, 0, transaction=("sends", 1))
+    append(one, 1)
+    for engine in (other, one):
+        with pytest.raises(Conflict):
+            append(engine, 2, transaction=("sends", 1))
+    append(other, 2, transaction=("sends", 2))
+    assert one.transaction_version("messages", "sends") == 2
+    assert ordinals(one) == [0, 1, 2]
+
+
+def test_what_a_table_asks_for_since_is_asked_of_appends(one, other, root):
+    append(one, 0)
+    DeltaTable(f"{root}/messages").alter.add_constraint({"early": "seq < 2"})
+    with pytest.raises(StorageFailed, match="validation"):
+        append(one, 2)
+    append(one, 1)
+    assert ordinals(other) == [0, 1]
+
+
+def test_a_log_of_both_ways_of_appending_tells_the_same(one, other, monkeypatch):
+    entries = [
+        Entry("a", message_group_id="!'\"", delay_seconds=3),
+        Entry("b"),
+    ]
+    for segment, by_query in (("written", False), ("queried", True)):
+        rows = message_rows(QUEUE, 0, segment, 7, entries, NOW, [1, None])
+        with monkeypatch.context() as patched:
+            if by_query:
+                patched.setattr(appending.Appending, "append", lambda *arguments: None)
+            one.append("messages", rows, {}, None)
+    by_name = {row.pop("segment"): row for row in other.files()[1].to_pylist()}
+    assert by_name["written"] == by_name["queried"]
+    columns = ["seq", "body", "message_group_id", "sequence_number", "sent_at", "available_at"]
+    written, queried = (
+        other.messages(Where(QUEUE.id, (0,), (segment,)), columns).sort_by("seq") for segment in by_name
+    )
+    assert written.equals(queried) and written.num_rows == 2
+
+
+def test_a_read_of_some_ordinals_opens_no_file_of_others(one, root):
+    for first in range(4):
+        append(one, first)
+    kept = {path for path in paths(root) if _ordinal(path) == 2}
+    for path in set(paths(root)) - kept:
+        path.unlink()
+    assert ordinals(one, first_seq=2, last_seq=2) == [2]
+    with pytest.raises(StorageFailed):
+        ordinals(one)
+
+
+def _ordinal(path):
+    return pq.read_table(path, columns=["seq"], partitioning=None)["seq"][0].as_py()
