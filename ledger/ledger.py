@@ -131,12 +131,16 @@ class Ledger:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.
 
         With `version` of the visibility table (as in `receipts` and `Claim.version`): as it was then, by the clock of
-        that commit. Versions of the last 7 days can be read. `receipts` is filled first. Raises SparkIsNeeded,
+        that commit. Versions of the last 7 days can be read, or as long as the settings of upkeep say. `receipts` is
+        filled first. `queue_depth` of now is what `Queue.counts` says, and reads no message. Raises SparkIsNeeded,
         InvalidParameterValue.
         """
-        from ledger.store.delta.dataframes.views import open_view
+        from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._on_spark("view")
+        if name == "queue_depth" and version is None:
+            counts = {record.name: self.store.counts(record, self.clock) for record in self.store.queues()}
+            return queue_depth(spark, {queue: known.by_status for queue, known in counts.items()})
         if name == "receipts":
             self.fill_receipts()
         return open_view(spark, opened.engine, opened.locations, name, self.clock(), version)

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.state import journal
 
 
 @pytest.fixture
@@ -70,6 +71,22 @@ def test_an_entry_says_who_when_until_when_and_in_which_commit(queue, entries, c
     ((at, day),) = entries("at", "day")
     assert at.timestamp() * 1_000 == clock()
     assert day == at.date()
+
+
+def test_of_many_receipts_that_ran_out_at_once_the_largest_are_named_and_all_messages_counted(
+    queue, entries, clock, monkeypatch
+):
+    monkeypatch.setattr(journal, "MOST_EXPIRED", 2)
+    queue.send([f"{n}" for n in range(12)])
+    sizes = [queue.receive(size) for size in (1, 4, 2, 5)]
+    clock.advance(31)
+    queue.receive(None)
+    expired = [one for one in entries("event", "queue", "receipt_id", "messages") if one[0] == "expired"]
+    assert expired == [
+        ("expired", queue.id, sizes[1].receipt_id, 4),
+        ("expired", queue.id, sizes[3].receipt_id, 5),
+        ("expired", queue.id, None, 3),
+    ]
 
 
 def test_a_retried_receive_is_granted_again_under_the_same_receipt(queue, entries, clock):

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from ledger.errors import InvalidParameterValue
+from ledger.rules.state import Status
 from ledger.store.delta.dataframes.columns import (
     BITS_OF_BLOCK,
     BLOCK_SHIFT,
@@ -19,12 +22,15 @@ from ledger.store.delta.dataframes.columns import (
     is_member,
 )
 from ledger.store.delta.engines.protocol import Commit, Tables
+from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.model.tables import BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEWS = ("messages", "in_flight", "queue_depth", "receipts")
+#: The states that queue_depth has a column of.
+DEPTHS = (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED, Status.EXPIRED)
 
 
 def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
@@ -69,6 +75,15 @@ def open_view(
     # Filled later than the commits that it tells of: its own versions say nothing.
     tables["receipts"] = f"(SELECT * FROM {tables['receipts']} WHERE version <= {version})"
     return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
+
+
+def queue_depth(spark: SparkSession, counted: Mapping[str, Mapping[Status, int]]) -> DataFrame:
+    """The view queue_depth of what was counted of each queue, by its name."""
+    columns = {"queue": pa.array(list(counted), pa.string())}
+    for status in DEPTHS:
+        counts = [by_status.get(status, 0) for by_status in counted.values()]
+        columns[status.value.replace(" ", "_")] = pa.array(counts, pa.int64())
+    return arrow_frame(spark, pa.table(columns))
 
 
 def _with_bits(spark: SparkSession, visibility: str) -> str:

@@ -11,6 +11,8 @@ from ledger.store import Action
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.lane_records import Lanes
 
+#: So many receipts that ran out are named in a commit: it must not grow with the claims that a receive takes over.
+MOST_EXPIRED = 100
 _APPLIED = {"delete": "deleted", "extend": "extended", "release": "released"}
 
 
@@ -47,10 +49,14 @@ class Events:
             self.add(_APPLIED[action.name], lanes.record(changed.code[0]), changed)
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Notes the receipts whose deadline had passed on messages that are now received again."""
+        """Notes the receipts whose deadline had passed on messages that are now received again. Of more than
+        MOST_EXPIRED those with the most messages, and of the others how many messages they had: which these were, the
+        version before says."""
         codes, which = np.unique(taken.code, return_inverse=True)
-        messages = np.bincount(which, taken.lengths, len(codes))
-        for code, count in zip(codes.tolist(), messages.tolist()):
-            record = lanes.record(code)
-            if record.receipt_id is not None and record.released_at is None:
-                self._note("expired", record, int(count))
+        messages = np.bincount(which, taken.lengths, len(codes)).astype(np.int64)
+        over = lanes.per_code(codes, lambda r: r.receipt_id is not None and r.released_at is None, bool)
+        codes, messages = codes[over], messages[over]
+        by_size = np.argsort(-messages, kind="stable")
+        for place in np.sort(by_size[:MOST_EXPIRED]).tolist():
+            self._note("expired", lanes.record(int(codes[place])), int(messages[place]))
+        self.note("expired", lanes.queue, int(messages[by_size[MOST_EXPIRED:]].sum()))
