@@ -102,6 +102,25 @@ def test_two_runs_of_one_attempt_get_one_claim(line, queue):
     assert queue.counts().in_flight == 2
 
 
+def test_claims_of_one_message_have_versions_that_grow_whoever_waits_beside_whom(ledger, clock):
+    """A receive for 0 seconds holds nothing, so the next one gets the message: in a commit of its own."""
+    queue = ledger.create_queue("short", {"Lanes": 1})
+    queue.send(["a"])
+    claims = Line(ledger, queue).run(*[lambda: queue.receive(1, visibility_timeout=0)] * 3)
+    assert [claim.count for claim in claims] == [1, 1, 1]
+    assert len({claim.version for claim in claims}) == 3
+    assert sorted(m.receive_count for claim in claims for m in claim) == [1, 2, 3]
+
+
+def test_who_gets_what_a_claim_that_was_granted_again_released_has_a_later_version(line, queue):
+    held = queue.receive(2, attempt_id="a")
+    again, released, other = line.run(
+        lambda: queue.receive(2, attempt_id="a"), held.release, lambda: queue.receive(None)
+    )
+    assert (again.receipt_id, released.messages, other.count) == (held.receipt_id, 2, 20)
+    assert again.version < other.version
+
+
 def test_quotas_hold_within_a_commit(ledger, line, monkeypatch):
     monkeypatch.setattr("ledger.rules.limits.MAXIMUM_IN_FLIGHT", 5)
     queue = ledger.create_queue("small", {"Limits": "SQS", "Lanes": 1})

@@ -40,6 +40,7 @@ class Decision(Generic[Answer]):
     and its answer once that is a version.
 
     `meeting`: lanes to count up even though nothing changes there, when anything changes at all, or `always`.
+    `granted`: of the replacement, what somebody gets a claim of, who knows it by the version.
     """
 
     replacement: Runs
@@ -48,6 +49,7 @@ class Decision(Generic[Answer]):
     meeting: Sequence[int] = ()
     arriving: Mapping[str, Runs] = field(default_factory=dict)
     always: bool = False
+    granted: Runs = field(default_factory=Runs.empty)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ class Receiver:
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
             found, buried = self._fresh(loaded, fresh, undecided, losses, events)
             parts = [(known | found)[n] for n in range(len(requests))]
-            replacement = Runs.concatenated([*(part.runs for part in parts), buried.leaving]).in_order()
+            mine = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
+            replacement = Runs.concatenated([mine, buried.leaving]).in_order()
             arriving = {target.id: buried.arriving for target in loaded.targets}
 
             def answer(version: int) -> list[Received]:
@@ -67,7 +68,7 @@ class Receiver:
 
             # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
             always = any(len(part.runs) for part in known.values())
-            return Decision(replacement, events, answer, meeting, arriving, always=always)
+            return Decision(replacement, events, answer, meeting, arriving, always, mine)
 
         return self._shared.run(Verb("receive", queue, clock, decide, targets=partial(self._targets, queue)))
 

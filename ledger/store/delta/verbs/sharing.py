@@ -20,6 +20,7 @@ from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import Wish
 from ledger.store.delta.engines.protocol import tuple_of
+from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.moving import load_beside
@@ -51,6 +52,8 @@ class Verb(Wish[Result], Generic[Result]):
         super().__init__(queue)
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
+        #: It was left out of a commit that landed, and belongs into the next one. That is no loss.
+        self.put_off = False
 
 
 class SharedVerbs:
@@ -63,19 +66,25 @@ class SharedVerbs:
         """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed."""
         attempts = self._transactions.attempts(verb.name)
         for losses in attempts:
-            with self._transactions.turn_for_all("visibility", verb.queue.id, losses, verb) as verbs:
-                if verbs:
-                    self._commit(verbs, losses, attempts)
+            again = True
+            while again:
+                verb.put_off = False
+                with self._transactions.turn_for_all("visibility", verb.queue.id, losses, verb) as verbs:
+                    if verbs:
+                        self._commit(verbs, losses, attempts)
+                again = verb.put_off
             if verb.done:
                 return verb.result()
         raise attempts.outlasted()
 
     def _commit(self, verbs: Sequence[Verb[Any]], losses: int, attempts: Attempts) -> None:
-        """Tries all of them in one commit. Those that are not done then have lost to another writer."""
+        """Tries all of them in one commit. Those that are not done then have lost to another writer, or are put off:
+        what would grant a message that another one is granted in this commit, as its version tells holders apart."""
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
-            outcomes = [(verb, _decided(verb, loaded, losses)) for verb in verbs]
+            granted: list[Runs] = []
+            outcomes = [(verb, _decided(verb, loaded, losses, granted)) for verb in verbs]
             taken = [(verb, one) for verb, one in outcomes if isinstance(one, Decision)]
             names = {verb.name for verb, _ in taken}
             name = names.pop() if len(names) == 1 else "several"
@@ -85,7 +94,9 @@ class SharedVerbs:
                 return
             # Not before: who was refused was so for what others do in this very commit, perhaps.
             for verb, one in outcomes:
-                if isinstance(one, Decision):
+                if one is None:
+                    verb.put_off = True
+                elif isinstance(one, Decision):
                     verb.granted(one.answer(version))
                 else:
                     verb.refused(one)
@@ -137,16 +148,31 @@ def _is_small(entries: Sequence[Entry]) -> bool:
     return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
 
 
-def _decided(verb: Verb[Result], loaded: Loaded, losses: int) -> Decision[Result] | Exception:
-    """The decision, which `loaded` has taken; the error of a verb that was refused, of which nothing is left."""
+def _decided(
+    verb: Verb[Result], loaded: Loaded, losses: int, granted: list[Runs]
+) -> Decision[Result] | Exception | None:
+    """The decision, which `loaded` has taken, and `granted` what it grants; the error of a verb that was refused, of
+    which nothing is left; None, and nothing is left, where it would grant what somebody else is `granted`."""
     before = loaded.taken()
     try:
         decision = verb.decide(loaded, losses)
     except Exception as error:
         loaded.take_back(before)
         return error
+    if any(_holders_differ(loaded, one, decision.granted) for one in granted):
+        loaded.take_back(before)
+        return None
     loaded.take(decision)
+    granted.append(decision.granted)
     return decision
+
+
+def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:
+    """Whether two grants have a message in common, under receipts that differ: not of two runs of one attempt."""
+    record, pieces = loaded.lanes.record, one.cut(other.first, other.last)
+    both = pieces.where(pieces.code != ABSENT)
+    pairs = set(zip(both.code.tolist(), other.code[both.query].tolist()))
+    return any(record(code).receipt_id != record(second).receipt_id for code, second in pairs)
 
 
 @contextmanager
