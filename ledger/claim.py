@@ -166,7 +166,6 @@ class Claim(Settling):
         the README), OutputUnreadable when the table broke while it was written to: then nobody can tell, and the
         messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
         """
-        bounds.visibility_timeout(visibility_timeout, attribute_rules.limits_of(self.access.record().attributes))
         if self.grant is None:
             return Settled(0, 0)
         decide = decided_by(self.grant, messages, failed, visibility_timeout)

@@ -13,6 +13,7 @@ from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, Ou
 from ledger.output_messages import all_but, messages_of
 from ledger.output_writers import Writer, writer_of
 from ledger.rules import attributes as attribute_rules
+from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, Grant, OutputWrites, QueueRecord, count_messages
@@ -46,6 +47,7 @@ def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callab
         )
 
     def decide(record: QueueRecord, writer: Writer) -> Decision:
+        bounds.visibility_timeout(timeout, attribute_rules.limits_of(record.attributes))
         if failed is None:
             return Decision(messages_of(record, grant, writer, messages))
         done, exceptions = all_but(record, grant, writer, failed)
