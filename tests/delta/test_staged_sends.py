@@ -8,7 +8,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ledger.rules import message_id as ids
 from ledger.rules import staging
-from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed
+from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
 from ledger.store.delta.dataframes.staging import ORDINAL, staged_files
 from ledger.store.delta.engines import delta_rs
 from ledger.store.delta.verbs.staged_sends import Publisher, settle, staged_folders
@@ -19,13 +19,13 @@ ROWS = 3
 class Staged:
     """A send of a few messages that has written its files, and stands still before it publishes them."""
 
-    def __init__(self, ledger, queue, clock):
+    def __init__(self, ledger, queue, clock, absent=()):
         self.store, self.queue, self.folder = ledger.store, queue, staging.new_folder(clock())
         self.folders = staged_folders(self.store)
         placed = Placed(None, self.store.queue(queue.name), ids.new_send_key(), clock(), first_lane=1)
         known = {"ordinal": 0, "sent_at": clock() * 1_000, "available_at": clock() * 1_000}
         rows = [{**known, "seq": seq, "body": f"staged {seq}"} for seq in range(ROWS)]
-        schema = pa.schema([ORDINAL, *IN_FILES])
+        schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in absent)])
         place = self.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [])
         write_deltalake(place, pa.Table.from_pylist(rows, schema), mode="append")
         self.files = staged_files(placed, self.folder, self.folders)
@@ -51,9 +51,13 @@ def queue(ledger):
     return ledger.create_queue("jobs", {"Lanes": 2})
 
 
-@pytest.fixture
-def staged(ledger, queue, clock):
-    return Staged(ledger, queue, clock)
+@pytest.fixture(params=[True, False], ids=["all columns", "those that say something"])
+def staged(request, ledger, queue, clock):
+    return Staged(ledger, queue, clock, () if request.param else absent_columns(queue_record(ledger), ["body"], None))
+
+
+def queue_record(ledger):
+    return ledger.store.queue("jobs")
 
 
 def bodies(queue):
@@ -74,6 +78,18 @@ def test_what_is_staged_is_in_the_queue_once_it_is_published_and_stays_when_it_i
     assert DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False) == [staged.files[0].path]
     assert bodies(queue) == ["staged 0", "staged 2"]
     assert not staged.folders.has_files(staged.folder)
+
+
+def test_columns_that_say_nothing_are_read_as_nothing_also_from_files_that_were_joined(ledger, queue, staged, clock):
+    others = [Staged(ledger, queue, clock) for _ in range(2)]
+    for one in (staged, *others):
+        assert one.publish()
+    for _ in range(2):
+        found = queue.receive(None, visibility_timeout=0).messages()
+        assert {(m.body, m.message_group_id, m.aws_trace_header, len(m.message_attributes)) for m in found} == {
+            (f"staged {seq}", None, None, 0) for seq in range(ROWS)
+        }
+        DeltaTable(ledger.store.engine.place("messages")).optimize.z_order(["seq"])
 
 
 def test_upkeep_removes_what_is_long_abandoned_and_nothing_younger(ledger, queue, staged, clock, open_ledger):

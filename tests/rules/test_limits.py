@@ -1,9 +1,11 @@
 """V1, Q4, Q5: single values against their bounds. Every refusal names the field and the bound."""
 
+import re
+
 import pytest
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
-from ledger.rules import limits, message
+from ledger.rules import limits, message, text
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
 
 
@@ -112,3 +114,10 @@ def test_m1_another_character_is_refused_by_its_name(code):
         f"Invalid binary character '#x{code:X}' was found in the message body, the set of allowed characters is #x9 | "
         "#xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
     )
+
+
+def test_m1_what_is_looked_for_in_parts_is_what_is_looked_for_at_once():
+    whole, controls = re.compile(text.FORBIDDEN), re.compile(text.CONTROLS)
+    for one in map(chr, range(0x11000)):
+        in_parts = controls.search(one) or one in text.NONE_AT_ALL or "\ud800" <= one <= "\udfff"
+        assert bool(in_parts) == bool(whole.search(one)), hex(ord(one))

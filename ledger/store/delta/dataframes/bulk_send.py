@@ -15,7 +15,7 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, message_columns, refusal
-from ledger.store.delta.dataframes.placed_rows import Placed, by_task, with_columns
+from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.engines.protocol import Where
@@ -59,16 +59,19 @@ class BulkSender:
         )
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, rows, clock)
+        absent = absent_columns(queue, frame.columns, self._store.sender_id)
         if attempt_id is not None:
-            return self._send_once(queue, rows, clock, attempt_id)
+            return self._send_once(queue, rows, clock, attempt_id, absent)
         key, tries = ids.new_send_key(), self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
-                if self._writer.write(self._by_task(queue, rows, key, clock()), None, losses, clock):
+                if self._writer.write(self._by_task(queue, rows, key, clock(), absent), None, losses, clock):
                     return self._sent(queue, key)
         raise tries.outlasted()
 
-    def _send_once(self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt_id: str) -> Sent:
+    def _send_once(
+        self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt_id: str, absent: frozenset[str]
+    ) -> Sent:
         """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry."""
         try:
             ((count, hashes),) = rows.agg(*fingerprint()).collect()
@@ -80,19 +83,28 @@ class BulkSender:
             with self._writer.turn(queue, losses):
                 before = sent_before(self._store.engine, attempt)
                 # Where another process was first this one commits nothing; what that one sent is looked at again.
-                if before or not count or self._write_once(queue, rows, clock, attempt, losses):
+                if before or not count or self._write_once(queue, rows, clock, attempt, losses, absent):
                     # Some of them may be finished and dropped by now.
                     return replace(self._sent(queue, before or attempt.key), count=count)
         raise tries.outlasted()
 
-    def _write_once(self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt: Attempt, losses: int) -> bool:
-        placed = self._by_task(queue, rows, attempt.key, clock())
+    def _write_once(
+        self,
+        queue: QueueRecord,
+        rows: DataFrame,
+        clock: Clock,
+        attempt: Attempt,
+        losses: int,
+        absent: frozenset[str],
+    ) -> bool:
+        placed = self._by_task(queue, rows, attempt.key, clock(), absent)
         return self._writer.write(placed, attempt.transaction, losses, clock)
 
-    def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int) -> Placed:
+    def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int, absent: frozenset[str]) -> Placed:
         tasks = max(1, min(self._spark.sparkContext.defaultParallelism, 4_096))
         placed = by_task(rows, tasks, self._store.settings)
-        return Placed(with_columns(placed, at, self._store.sender_id), queue, key, at, int(key[:6], 16))
+        rows = with_columns(placed, at, self._store.sender_id)
+        return Placed(rows, queue, key, at, int(key[:6], 16), absent=absent)
 
     def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock) -> Sent:
         """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules import message_id as ids
+from ledger.rules.attributes import is_fifo
 from ledger.rules.message_attributes import SENDER
 from ledger.rules.message_fields import STORED
 from ledger.settings import Settings
@@ -31,6 +33,7 @@ class Placed:
     columns IN_FILES. The send's `key` names its segments, which lie in one lane after the other from `first_lane` on.
 
     `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
+    `absent`: columns that are null in every row. Files need not have them: to write them takes time for each row.
     """
 
     rows: DataFrame
@@ -39,6 +42,7 @@ class Placed:
     at: int
     first_lane: int = 0
     in_order: bool = False
+    absent: frozenset[str] = frozenset()
 
     @property
     def lanes(self) -> int:
@@ -61,6 +65,15 @@ class Placed:
             columns.segment_of_send(self.key, ordinal).alias("segment"),
             *(field.name for field in IN_FILES),
         )
+
+
+def absent_columns(queue: QueueRecord, given: Collection[str], sender: str | None) -> frozenset[str]:
+    """The columns of IN_FILES that are null in every row of a DataFrame that is sent, which has the columns given."""
+    if is_fifo(queue.attributes):
+        return frozenset()
+    never = {"sequence_number", "message_deduplication_id"}
+    unsaid = {field.column for field in STORED if field.is_given and field.name not in (*given, "body")}
+    return frozenset(never | (unsaid - ({"message_attributes"} if sender is not None else set())))
 
 
 def rows_of_a_file(settings: Settings) -> int:

@@ -76,10 +76,9 @@ class Staging:
         """Writes the rows; returns the files. Rows that are sorted by their segments anyway are parted by Spark. To
         sort others for that would take longer than all the rest: those of a task fill one file after the other."""
         partitions = [ORDINAL.name] if placed.in_order else []
-        place = self._engine.stage(
-            "messages", f"{staging.FOLDER}/{folder}", pa.schema([ORDINAL, *IN_FILES]), partitions
-        )
-        writer = placed.rows.write.format("delta").mode("append").option("optimizeWrite", "false")
+        schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
+        place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions)
+        writer = placed.rows.select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
         self._transactions.step("staging")
         try:
             writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))

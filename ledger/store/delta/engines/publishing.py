@@ -16,19 +16,31 @@ from ledger.store.delta.model.tables import TABLES
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
+#: What Spark's writer of Parquet takes from a table's properties: row groups of 32 MB, as they are compressed. It looks
+#: at the bytes that it holds from the first row on, where else it waits for 100 rows, which may be 100 MB.
+BOUNDED = {
+    "parquet.block.size": str(32 << 20),
+    **{
+        f"parquet.{part}.size.row.check.{bound}": rows
+        for part in ("block", "page")
+        for bound, rows in (("min", "1"), ("max", "100"))
+    },
+}
 
 
 def create_staging(location: str, schema: pa.Schema, partitions: Sequence[str], options: Any) -> None:
     """Makes a table for the files of one send; what tables are by default in the session that writes it matters not.
 
-    It has the statistics of `messages`, and those of its own first column.
+    It has the statistics of `messages`, as far as it has the columns, and those of its own first column.
     """
+    told = [schema.names[0], *(name for name in TABLES["messages"].statistics if name in schema.names)]
     DeltaTable.create(
         location,
         schema,
         partition_by=list(partitions),
-        configuration={STATISTICS: f"{schema.names[0]},{TABLES['messages'].properties[STATISTICS]}"},
+        configuration={STATISTICS: ",".join(told), **BOUNDED},
         storage_options=options,
+        raise_if_key_not_exists=False,
     )
 
 
