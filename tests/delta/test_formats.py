@@ -14,7 +14,7 @@ from ledger import Ledger
 from ledger.errors import LedgerTooNew, StorageFailed
 from ledger.rules.message_attributes import Attribute
 from ledger.store.delta import opening
-from ledger.store.delta.model.formats import is_older, layout_of_new, require_readable
+from ledger.store.delta.model.formats import Layout, is_older, layout_of_new, require_readable
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.delta.formats.write import END, SENDER, TRACE
@@ -204,6 +204,14 @@ def test_what_cannot_be_written_to_is_used_as_it_is(old, then, caplog):
     assert FORMAT not in DeltaTable(f"{old}/messages").metadata().configuration
 
 
+def test_earlier_releases_do_not_open_what_they_would_misread(root):
+    """They would take a set for a run."""
+    table = TABLES["visibility"]
+    stored = DeltaTable(f"{root}/visibility").metadata()
+    with pytest.raises(LedgerTooNew, match=r"visibility has format 2.*up to 1"):
+        require_readable(dataclasses.replace(table, format=1), Layout(stored.description, stored.configuration))
+
+
 def test_a_later_format_is_used_as_it_is_if_it_allows_that_and_refused_if_not(root, clock):
     table = DeltaTable(f"{root}/messages")
     table.alter.set_table_properties({FORMAT: "9"}, raise_if_not_exists=False)
@@ -213,3 +221,17 @@ def test_a_later_format_is_used_as_it_is_if_it_allows_that_and_refused_if_not(ro
     table.alter.set_table_description("ledger format 9")
     with pytest.raises(LedgerTooNew, match="messages has format 9"):
         Ledger.open(root, clock=clock)
+
+
+def test_properties_alone_leave_columns_and_who_may_use_a_table_as_they_are(old, then, monkeypatch):
+    """As when upkeep sets how long the past is kept, on a ledger that asks for more than this release does."""
+    monkeypatch.setattr(opening, "migrate", lambda *_: None)
+    ledger = Ledger.open(old, clock=then)
+    stored = DeltaTable(f"{old}/visibility")
+    stored.alter.set_table_description("ledger format 2")
+    names = [field.name for field in stored.schema().fields]
+    ledger.store.engine.configure("visibility", {"delta.logRetentionDuration": "interval 1 days"}, {})
+    stored = DeltaTable(f"{old}/visibility")
+    assert [field.name for field in stored.schema().fields] == names and "bits" not in names
+    assert stored.metadata().description == "ledger format 2" and FORMAT not in stored.metadata().configuration
+    assert stored.metadata().configuration["delta.logRetentionDuration"] == "interval 1 days"
