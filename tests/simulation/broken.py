@@ -172,7 +172,7 @@ def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
     """What shares a commit was decided on what is committed, and not on what was decided before it."""
     known: list[Any] = []
 
-    def broken(verb: Any, loaded: Any, losses: int) -> Any:
+    def broken(verb: Any, loaded: Any, losses: int, granted: Any) -> Any:
         before = loaded.taken()
         # The first decision of a commit is made on what is committed.
         if not known or known[0] is not loaded:

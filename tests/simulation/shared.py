@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Decision, Loaded
@@ -38,9 +39,9 @@ def noting(running: Any) -> Iterator[None]:
         client = running()
         self.call = None if client is None else client.doing
 
-    def decide(verb: Any, loaded: Loaded, losses: int) -> Any:
+    def decide(verb: Any, loaded: Loaded, losses: int, granted: list[Runs]) -> Any:
         before, client = _rows(loaded), running()
-        decision = decided(verb, loaded, losses)
+        decision = decided(verb, loaded, losses, granted)
         if client is not None and isinstance(decision, Decision):
             client.steps.append(Step(verb.call, verb.name, before, _rows(loaded)))
         return decision
