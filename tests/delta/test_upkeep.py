@@ -3,6 +3,7 @@
 import pytest
 
 from ledger.errors import MessageDoesNotExist
+from ledger.results import Settled
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.upkeep import FILES_WORTH_COMPACTING, UpkeepReport
@@ -147,10 +148,10 @@ def test_a_claim_that_is_open_meanwhile_deletes_what_is_left_and_is_safe_to_retr
     assert ledger.upkeep().segments_dropped == 1
     assert claim.extend(600).messages == 1
     assert [message.body for message in claim] == ["b 1", "b 2"], "what was dropped cannot be read any more"
-    assert vars(claim.delete()) == {"messages": 1, "lost": 0}
+    assert claim.delete() == Settled(1, 0)
     clock.advance(KEPT + 1)
     assert ledger.upkeep().segments_dropped == 1
-    assert vars(claim.delete()) == {"messages": 0, "lost": 0}
+    assert claim.delete() == Settled(0, 0)
     assert {outcome.outcome for outcome in queue.delete(list(given.values()))} == {"already deleted"}
 
 
