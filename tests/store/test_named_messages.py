@@ -32,7 +32,11 @@ def test_an_array_of_ids_names_what_its_values_name_one_by_one():
     assert named_by_ids(pa.chunked_array([], pa.string())).messages.num_rows == 0
 
 
-@pytest.mark.parametrize("other", ["x", "", "G" * 36, "é" + "a" * 34, named((0, 1))[0][:-1] + "g", "-" * 36])
+@pytest.mark.parametrize(
+    "other",
+    ["x", "", "G" * 36, "é" + "a" * 34, named((0, 1))[0][:-1] + "g", "-" * 36],
+    ids=["too short", "nothing", "no digits", "not ASCII", "no digit at its end", "dashes"],
+)
 def test_an_array_with_another_value_is_left_to_who_says_what_that_is(other):
     assert named_by_ids(pa.chunked_array([[*named((0, 1), (0, 2)), other]])) is None
 
