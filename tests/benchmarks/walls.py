@@ -1,6 +1,6 @@
 """The walls: what a ledger is grown by, axis by axis, and how much slower that makes what it should not slow.
 
-python tests/benchmarks/walls.py [--axes small_sends] [--divide 10]
+python tests/benchmarks/walls.py [--axes commits,threads] [--divide 10]
 
 Prints a table and writes it to results/walls.md: a row for each axis and verb, the median at each point, how many times
 the first point's the last one's is, and how many times it may be. An axis is a function that yields what it measured at
@@ -14,6 +14,8 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +59,78 @@ def small_sends(folder: Path, points: Sequence[int]) -> Iterator[Times]:
         yield times
 
 
-AXES = {"small_sends": Axis("messages sent one by one, by one process", (100, 500, 2_000, 10_000), 1.5, small_sends)}
+def commits(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """Verbs on a queue whose ledger has had so many commits, with delta-rs and without upkeep."""
+    ledger = Ledger.open(str(folder), engine="delta-rs")
+    queue = ledger.create_queue("work", {"VisibilityTimeout": 3_600})
+    for _ in range(20):
+        queue.send([f"{n}" for n in range(1_000)])
+    claim, made = queue.receive(1), 0
+    for point in points:
+        while made < point:
+            claim.extend(3_600 + made % 1_000)
+            made += 1
+        yield _verbs(queue)
+
+
+def claims(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """Verbs beside so many claims of ten in flight."""
+    queue = Ledger.open(str(folder), engine="delta-rs").create_queue("work", {"VisibilityTimeout": 43_200})
+    for _ in range(points[-1] // 1_000 + 1):
+        queue.send([f"{n}" for n in range(11_000)])
+    held = 0
+    for point in points:
+        while held < point:
+            some = min(1_000, point - held)
+            queue.receive_many([(10,)] * some)
+            held += some
+        yield {**_verbs(queue), "counts": [timed(queue.counts)[0] for _ in range(REPEATS)]}
+
+
+def idle_queues(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """Verbs beside so many other queues, which have each been used once."""
+    ledger, there = Ledger.open(str(folder), engine="delta-rs"), 0
+    queue = ledger.create_queue("work")
+    queue.send([f"{n}" for n in range(1_000)])
+    for point in points:
+        while there < point:
+            other = ledger.create_queue(f"other-{there}")
+            other.send(["one"])
+            other.receive(1).delete()
+            there += 1
+        yield _verbs(queue)
+
+
+def threads(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """So many threads of one process that receive, extend and delete on one queue: seconds for each verb that is done,
+    by all of them together, and how long one takes."""
+    queue = Ledger.open(str(folder), engine="delta-rs").create_queue("work", {"VisibilityTimeout": 3_600})
+    for _ in range(20):
+        queue.send([f"{n}" for n in range(5_000)])
+    for point in points:
+        with ThreadPoolExecutor(point) as pool:
+            took, each = timed(partial(list, pool.map(partial(_verbs, queue), [240 // point] * point)))
+        spent = [seconds for times in each for some in times.values() for seconds in some]
+        yield {"for each verb done": [took / len(spent)], "a verb": spent}
+
+
+def _verbs(queue: Any, repeats: int = REPEATS) -> Times:
+    times: Times = {"receive 10": [], "extend": [], "delete": []}
+    for _ in range(repeats):
+        took, claim = timed(lambda: queue.receive(10))
+        times["receive 10"].append(took)
+        times["extend"].append(timed(partial(claim.extend, 4_000))[0])
+        times["delete"].append(timed(claim.delete)[0])
+    return times
+
+
+AXES = {
+    "small_sends": Axis("messages sent one by one, by one process", (100, 500, 2_000, 10_000), 1.5, small_sends),
+    "commits": Axis("commits to the ledger, without upkeep", (100, 1_000, 10_000, 100_000), 1.2, commits),
+    "claims": Axis("claims of ten in flight", (100, 1_000, 10_000), 2.0, claims),
+    "idle_queues": Axis("other queues, idle", (1, 100, 1_000), 1.15, idle_queues),
+    "threads": Axis("threads on one queue", (1, 4, 8, 16), 2.0, threads),
+}
 
 
 def main(names: Sequence[str], divide: int) -> None:

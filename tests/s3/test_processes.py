@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
@@ -64,3 +66,27 @@ def test_of_many_processes_each_success_is_one_commit_and_each_message_one_proce
     assert (versions("queues"), versions("tasks")) == (1, 0), "each table was made once"
     assert versions("messages") == WORKERS * SENDS
     assert versions("visibility") == sum(commits for *_, commits in said)
+
+
+READER = """
+import json, sys
+from ledger import Ledger
+
+queue = Ledger.open(sys.argv[1], storage_options=json.loads(sys.argv[2]), create=False).queue("jobs")
+assert [message.body for message in queue.claim(sys.argv[3])] == ["a", "b"]
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_of_200_processes_that_open_read_and_end_none_is_aborted(s3, place):
+    queue = Ledger.open(place, storage_options=s3.options).create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b"])
+    receipt = queue.receive(2, visibility_timeout=3_600).receipt_id
+
+    def code(_):
+        asked = [sys.executable, "-c", READER, place, json.dumps(s3.options), receipt]
+        return subprocess.run(asked, cwd=CHECKOUT, capture_output=True, timeout=120).returncode
+
+    with ThreadPoolExecutor(4) as threads:
+        assert Counter(threads.map(code, range(200))) == {0: 200}
