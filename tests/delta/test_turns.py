@@ -1,10 +1,15 @@
 """Turns between threads: in order, one at a time for a key, never in a circle, and given back whatever happens."""
 
+import contextlib
+import itertools
+import linecache
+import sys
 import threading
 
 import pytest
 
-from ledger.store.delta.commit.turns import Turns
+from ledger.store.delta.commit import turns as module
+from ledger.store.delta.commit.turns import Turns, Wish
 
 #: Long enough for a thread to get a turn that is free, on a busy machine.
 SOON = 20.0
@@ -103,3 +108,73 @@ def test_one_at_a_time_and_nothing_is_left_behind(turns):
     assert done(threads)
     assert (most, len(rounds)) == ([1], 8)
     assert turns._queues == {}
+
+
+class Ended(BaseException):
+    """As KeyboardInterrupt, which would end the tests."""
+
+
+@contextlib.contextmanager
+def ended_at(number):
+    """This thread is interrupted before the line that is run as the so-manieth of the module; yields a list that says
+    where, then. Not where a lock is given back, or nothing is done: there Python looks for no interrupt."""
+    found, lines = [], itertools.count(1)
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        text = linecache.getline(module.__file__, frame.f_lineno).strip()
+        if event == "line" and not text.startswith(("with ", "try:")) and next(lines) == number:
+            found.append(text)
+            raise Ended
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield found
+    finally:
+        sys.settrace(None)
+
+
+def interrupted(number):
+    """Where the first of three was interrupted that wait in one line and go together, and which are still there."""
+    turns, first_is_there, may_go, found = Turns(), threading.Event(), threading.Event(), []
+
+    def hold():
+        with turns.of("key"):
+            first_is_there.set()
+            may_go.wait(SOON)
+
+    def wish():
+        mine = Wish("kind")
+        while not mine.done:
+            with turns.together("key", mine, 31) as wishes:
+                for one in wishes:
+                    one.granted(1)
+
+    def first():
+        with contextlib.suppress(Ended), ended_at(number) as at:
+            try:
+                wish()
+            finally:
+                found.extend(at)
+
+    threads = [threading.Thread(target=hold, daemon=True)]
+    threads[0].start()
+    first_is_there.wait(SOON)
+    for target in (first, wish, wish):
+        before = turns.waiting("key")
+        threads.append(threading.Thread(target=target, daemon=True))
+        threads[-1].start()
+        while turns.waiting("key") == before and threads[-1].is_alive():
+            threads[-1].join(0.001)
+    may_go.set()
+    assert done(threads), found
+    assert not turns._queues
+    return found
+
+
+def test_wherever_one_is_interrupted_nobody_waits_for_ever():
+    """Before its turn, in it, and as it gives it back."""
+    found = list(itertools.takewhile(bool, map(interrupted, itertools.count(1))))
+    assert len(found) > 30

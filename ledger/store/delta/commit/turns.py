@@ -48,6 +48,11 @@ class _Place:
         self.wish, self.taken, self.lock = wish, False, threading.Lock()
         self.lock.acquire()
 
+    def let_go(self) -> None:
+        """Ends the wait, if that has not been done."""
+        with contextlib.suppress(RuntimeError):
+            self.lock.release()
+
 
 class Turns:
     """Fair locks by key, there only while somebody holds or awaits them."""
@@ -82,43 +87,46 @@ class Turns:
         if getattr(self._mine, "has", False):
             yield [wish]
             return
-        me = _Place(wish)
-        with self._guard:
-            line = self._queues.setdefault(key, deque())
-            line.append(me)
-            if line[0] is me:
-                me.lock.release()
-        company: list[_Place] = []
+        me, line, company = _Place(wish), deque[_Place](), list[_Place]()
         try:
             # An error that ends the wait (KeyboardInterrupt) leaves the line as one that has had its turn does.
+            with self._guard:
+                line = self._queues.setdefault(key, line)
+                line.append(me)
+                if line[0] is me:
+                    me.let_go()
             me.lock.acquire()
             if not me.taken:
                 self._mine.has = True
-                company = self._take_along(line, me, most)
+                self._take_along(line, me, most, company)
             yield [] if me.taken else [wish, *(place.wish for place in company)]
         finally:
-            self._mine.has = False
-            for place in company:
-                place.lock.release()
-            self._leave(key, line, me)
+            try:
+                self._end(key, line, me, company)
+            except BaseException:
+                # Nobody is left waiting by an interrupt in here either: each step may be done twice.
+                self._end(key, line, me, company)
+                raise
 
-    def _take_along(self, line: deque[_Place], me: _Place, most: int) -> list[_Place]:
+    def _take_along(self, line: deque[_Place], me: _Place, most: int, company: list[_Place]) -> None:
         if me.wish is None or not most:
-            return []
+            return
         with self._guard:
             waiting = [place for place in line if place is not me and place.wish and place.wish.kind == me.wish.kind]
             for place in waiting[:most]:
-                line.remove(place)
+                # In this order: whoever is of the company is let go, and leaves the line if it is still there.
+                company.append(place)
                 place.taken = True
-        return waiting[:most]
+                line.remove(place)
 
-    def _leave(self, key: Hashable, line: deque[_Place], me: _Place) -> None:
+    def _end(self, key: Hashable, line: deque[_Place], me: _Place, company: list[_Place]) -> None:
+        self._mine.has = False
+        for place in company:
+            place.let_go()
         with self._guard:
-            if me.taken:
-                return
-            had_turn = line[0] is me
-            line.remove(me)
-            if not line:
+            if me in line:
+                if line[0] is me and len(line) > 1:
+                    line[1].let_go()
+                line.remove(me)
+            if not line and self._queues.get(key) is line:
                 del self._queues[key]
-            elif had_turn:
-                line[0].lock.release()
