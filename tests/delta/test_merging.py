@@ -282,3 +282,33 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
     todo = [*changes, *(edit("insert", row, 2, None) for row in new)]
     if todo:
         assert after(merging.MOST_ROWS, todo) == after(0, todo)
+
+
+@pytest.mark.parametrize("when", ["before the commit", "in it"])
+def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(engine_of, root, monkeypatch, when):
+    """Spark's removes what no commit names and is old: what a writer that stood still has written, too."""
+    engine = engine_of("delta-rs")
+    Decision(engine, lane=0).commit()
+    written, write, put_new = [], LocalFiles.write, LocalFiles.put_new
+
+    def vacuum():
+        while written:
+            Path(root, "visibility", written.pop()).unlink()
+
+    def noted(files, content):
+        monkeypatch.setattr(LocalFiles, "write", write)
+        write(files, content)
+        written.extend(content)
+        if when == "before the commit":
+            vacuum()
+
+    def puts(files, path, content):
+        vacuum()
+        return put_new(files, path, content)
+
+    monkeypatch.setattr(LocalFiles, "write", noted)
+    monkeypatch.setattr(LocalFiles, "put_new", puts)
+    monkeypatch.setattr(merging, "LISTED_AFTER", -1.0)
+    Decision(engine, CHANGED, lane=0).commit()
+    monkeypatch.undo()
+    assert len(recorded(engine_of("delta-rs"))) == 1

@@ -14,6 +14,7 @@ from ledger.store.delta.engines.checkpoints import DAY, SPARED, Stored, is_due, 
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.table_files import LocalFiles, table_files
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs import upkeep
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision
 
 
@@ -136,3 +137,24 @@ def test_a_log_is_listed_with_the_time_of_each_file(engine_of, root):
     files = {one.path: one.at for one in LocalFiles.log(table_files(f"{root}/visibility", None))}
     path = Path(root, "visibility", "_delta_log", f"{0:020d}.json")
     assert files[f"_delta_log/{path.name}"] == path.stat().st_mtime
+
+
+def test_no_commit_is_cleaned_away_before_its_receipts_are_filled(open_ledger, root, monkeypatch):
+    """An upkeep stands still for longer than log_retention, between its first fill and what it cleans."""
+    ledger, other = open_ledger(log_retention=3_600, deleted_file_retention=3_600), open_ledger().create_queue("jobs")
+    other.send(["x"] * 60)
+    ledger.upkeep()
+    remove, log = upkeep.remove_abandoned, Path(root, "visibility", "_delta_log")
+
+    def stand_still(*arguments):
+        for _ in range(60):
+            other.receive(1)
+        for file in log.iterdir():
+            os.utime(file, (time.time() - 7_200,) * 2)
+        return remove(*arguments)
+
+    monkeypatch.setattr(upkeep, "remove_abandoned", stand_still)
+    ledger.upkeep()
+    assert len(list(log.glob("*.json"))) < 60, "old commits are gone"
+    granted = DeltaTable(f"{root}/receipts").to_pyarrow_table(filters=[("event", "=", "granted")])
+    assert granted.num_rows == 60

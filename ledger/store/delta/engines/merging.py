@@ -88,11 +88,19 @@ class SmallCommits:
                     return None
                 if [latest.of(_values(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
+            self._require_written(written, snapshot)
             version = self.log.put(latest, actions)
             if version is not None:
+                self._require_written(written, snapshot)
                 return version
             latest = self.log.newest()
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+    def _require_written(self, written: Mapping[str, bytes], snapshot: Snapshot) -> None:
+        """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
+        what is older than the table's deletedFileRetentionDuration."""
+        if time.monotonic() - snapshot.read_at > LISTED_AFTER:
+            self._stored.write({path: content for path, content in written.items() if not self._stored.has(path)})
 
 
 def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
