@@ -161,3 +161,21 @@ def test_a_read_of_some_ordinals_opens_no_file_of_others(one, root):
 
 def _ordinal(path):
     return pq.read_table(path, columns=["seq"], partitioning=None)["seq"][0].as_py()
+
+
+def test_a_send_whose_answer_was_lost_is_one_though_its_files_were_joined_since(open_ledger, root, monkeypatch):
+    ledger, put = open_ledger(), LocalFiles.put_new
+    queue = ledger.create_queue("lost", {"Lanes": 1})
+    queue.send(["0"])
+    segment = DeltaTable(f"{root}/messages").to_pyarrow_table()["segment"][0].as_py()
+
+    def lost(files, path, content):
+        assert put(files, path, content)
+        monkeypatch.setattr(LocalFiles, "put_new", put)
+        open_ledger().store.engine.compact("messages", Where(queue.id, (0,), (segment,)))
+        return False
+
+    monkeypatch.setattr(LocalFiles, "put_new", lost)
+    queue.send(["1"])
+    assert [message.body for message in queue.receive(None)] == ["0", "1"]
+    assert queue.counts().in_flight == 2

@@ -46,7 +46,9 @@ class Log:
         """Commits actions as the version after `latest`, and returns it; None, and nothing has happened, when another
         writer was first. Raises Conflict where the log is not the table's any more."""
         version = latest.version + 1
-        if not self._stored.put_new(log_file(version), "\n".join(map(json.dumps, actions)).encode()):
+        entry = "\n".join(map(json.dumps, actions)).encode()
+        # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
+        if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
             return None
         self._require_joined(version)
         self.followed.committed(latest, actions)
