@@ -61,7 +61,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> 
             _in_claim(grant, claimed, _given(queue, messages, "messages"), "messages", "messages"),
             "messages",
         )
-    for column, named in _carried(queue, rows):
+    # Where it is said which messages are meant, a column of such a name with none of our ids is somebody else's.
+    for column, named in _carried(queue, rows) if messages is not None else _named(queue, rows):
         _require_agreement(grant, chosen, named, column, said, exactly=messages is not None)
     return chosen
 
@@ -111,11 +112,14 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
 
 
 def _carried(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:
-    """The columns by which the rows say what they are about. One of such a name with none of the ledger's ids in it is
-    somebody else's."""
+    """The columns by which the rows say what they are about: those with some of the ledger's ids."""
+    return [(column, one) for column, one in _named(queue, rows) if one.messages.num_rows]
+
+
+def _named(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:
+    """What the columns name by whose names they say what the rows are about."""
     columns = [column for column in CARRIED if rows.columns.get(column) in TEXT]
-    named = [(column, rows.named(column, queue.id)) for column in columns]
-    return [(column, one) for column, one in named if one.messages.num_rows]
+    return [(column, rows.named(column, queue.id)) for column in columns]
 
 
 def _of_column(queue: QueueRecord, rows: Rows, column: str) -> Named:
@@ -175,12 +179,14 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
         wrong.append("there are handles of another receipt")
     if exactly and missing:
         wrong.append(f"{missing:,} of the messages have no row")
-    if named.others or (exactly and named.nulls):
+    # Some rows may be about no message; that all of them are is a join that found nothing, say.
+    if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
         wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue")
     if wrong:
         raise InvalidParameterValue(
             "rows",
             column,
             f"By their column {column}, {' and '.join(wrong)}",
-            f'Give messages="{column}" to acknowledge what has rows, or rename a column that means something else.',
+            f'Give messages="{column}" to acknowledge what has rows; where the column means something else, rename it or '
+            "name the messages by messages=.",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import time
@@ -22,10 +23,12 @@ from ledger.output_failures import Failures, failed_messages
 from ledger.output_messages import CARRIED, messages_of
 from ledger.output_writers import Writer
 from ledger.results import Worked
+from ledger.rules import limits as bounds
 from ledger.rules.attempts import LONGEST, shortened
+from ledger.rules.attributes import limits_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
-from ledger.store import QueueRecord, count_messages
+from ledger.store import RUNS, QueueRecord, count_messages
 from ledger.tabular import is_spark
 from ledger.termination import ended_by_sigterm
 
@@ -61,8 +64,13 @@ class Work:
     say: Callable[[str], None] = log.info
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise InvalidParameterValue("function", type(self.function).__name__, "Must be a function")
+        for name, given in (("function", self.function), ("report", self.say)):
+            if not callable(given):
+                raise InvalidParameterValue(name, type(given).__name__, "Must be a function")
+        if self.failures is not None and str(self.failures) == str(self.output):
+            raise InvalidParameterValue(
+                "failures", str(self.failures), "It is the output table", "Name another table for what failed."
+            )
         if self.until not in UNTIL:
             raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
         if type(self.maximum_receives) is not int or self.maximum_receives < 1:
@@ -82,6 +90,7 @@ class Worker:
             raise InvalidParameterValue(
                 "visibility_timeout", timeout, "A claim that is held for no time cannot be worked on"
             )
+        bounds.visibility_timeout(work.park, limits_of(record.attributes), "park")
         self.say = work.say
 
     def run(self) -> Worked:
@@ -134,8 +143,8 @@ class Worker:
         """Works on a claim and acknowledges it: how many messages are done, and how many failed. Whatever goes wrong,
         what is still held is given back at once."""
         started = time.monotonic()
-        self.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
         try:
+            self.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
             with claim.heartbeat() as beat:
                 rows, failed = self._answered(self._work.function(claim.dataframe))
                 judge = _Judge(self, claim, failed, beat.check)
@@ -248,9 +257,12 @@ class Worker:
 
     def _give_back(self, claim: Claim) -> None:
         try:
-            self.say(f"gives back {claim.release().messages:,} messages")
+            done = f"gives back {claim.release().messages:,} messages"
         except Exception as error:
-            self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")
+            done = f"could not give the claim back, it runs out by {claim.deadline}: {error}"
+        # It may be the report that went wrong.
+        with contextlib.suppress(Exception):
+            self.say(done)
 
 
 class _Judge:
@@ -267,9 +279,10 @@ class _Judge:
         self._check()
         grant = self._claim.grant
         assert grant is not None
-        if self._apart is None and self._worker.acknowledges_all:
-            return Decision(messages_of(record, grant, writer, None))
+        # Each row names a message of the claim.
         done = messages_of(record, grant, writer, NAMES_MESSAGES)
+        if self._apart is None and self._worker.acknowledges_all:
+            return Decision(grant.runs.select(RUNS.names))
         if self._apart is None:
             both = of_claim(done, writer.named_failed(NAMES_MESSAGES, record.id).messages)[0]
             if both.num_rows:

@@ -90,3 +90,13 @@ def test_a_column_message_id_of_something_else_is_not_taken_for_the_ledgers(plac
     mails = pa.table({"message_id": ["<1@example>", "<2@example>"]})
     assert claim.write(mails, place.table, messages=[m.receipt_handle for m in claim]).messages == 2
     assert place.written() == {"<1@example>": 1, "<2@example>": 1}
+
+
+@pytest.mark.parametrize("values", [["x", "y"], [None, None]], ids=["no ids", "nothing"])
+def test_rows_of_which_none_names_a_message_acknowledge_none(place, values):
+    """A join that found nothing, say: nobody would know that the claim is done with."""
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    with pytest.raises(InvalidParameterValue, match="2 rows name no message of the queue"):
+        claim.write(pa.table({"message_id": pa.array(values, pa.string())}), place.table)
+    assert place.queue.counts().in_flight == 2

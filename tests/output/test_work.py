@@ -124,3 +124,29 @@ def test_a_message_that_is_both_done_and_failed_is_an_error(place, queue):
         queue.work(lambda m: reasoned(m).union(reasoned(m).withColumn("reason", F.lit(None))), place.table,
                    reason="reason")  # fmt: skip
     assert queue.counts().visible == 10 and not place.written()
+
+
+@pytest.mark.parametrize("strange", [F.lit("x"), F.lit(None).cast("string")], ids=["no id", "null"])
+def test_a_row_that_names_no_message_acknowledges_nothing(place, queue, strange):
+    with pytest.raises(InvalidParameterValue, match="10 are neither a message id"):
+        queue.work(lambda messages: messages.select(strange.alias("message_id"), "body"), place.table)
+    assert queue.counts().visible == 10 and not DeltaTable.is_deltatable(place.table)
+
+
+def test_a_report_that_goes_wrong_leaves_nothing_held(place, queue):
+    def broken(said):
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        queue.work(reasoned, place.table, report=broken)
+    assert queue.counts().visible == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({"report": "x"}, "report"), ({"park": -1}, "park"), ({"park": None}, "park"), ({"failures": "a/b"}, "failures")],
+)
+def test_what_cannot_be_worked_by_is_refused_before_anything_is_received(place, queue, given, field):
+    with pytest.raises(InvalidParameterValue, match=field):
+        queue.work(reasoned, "a/b", **given)
+    assert queue.counts().visible == 10
