@@ -187,6 +187,6 @@ def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str
             "rows",
             column,
             f"By their column {column}, {' and '.join(wrong)}",
-            f'Give messages="{column}" to acknowledge what has rows; where the column means something else, rename it or '
-            "name the messages by messages=.",
+            f'Give messages="{column}" to acknowledge what has rows. Where the column means something else, rename it, '
+            "or name the messages by messages=.",
         )

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ledger import Ledger
 from ledger.errors import StorageFailed
-from ledger.store.delta.engines import merging
+from ledger.store.delta.engines import merging, written_out
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
 from ledger.store.delta.engines.table_files import LocalFiles
 from ledger.store.delta.model.tables import VISIBILITY
-from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded
+from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
 from tests.delta.test_failures import full_disk
 
 
@@ -284,8 +284,19 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
         assert after(merging.MOST_ROWS, todo) == after(0, todo)
 
 
+def _append(engine):
+    engine.append("messages", rows(0, ["a"]), {}, None)
+
+
+def _change(engine):
+    Decision(engine, CHANGED, lane=0).commit()
+
+
+@pytest.mark.parametrize(("commit", "table"), [(_change, "visibility"), (_append, "messages")])
 @pytest.mark.parametrize("when", ["before the commit", "in it"])
-def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(engine_of, root, monkeypatch, when):
+def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
+    engine_of, root, monkeypatch, when, commit, table
+):
     """Spark's removes what no commit names and is old: what a writer that stood still has written, too."""
     engine = engine_of("delta-rs")
     Decision(engine, lane=0).commit()
@@ -293,7 +304,7 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
 
     def vacuum():
         while written:
-            Path(root, "visibility", written.pop()).unlink()
+            Path(root, table, written.pop()).unlink()
 
     def noted(files, content):
         monkeypatch.setattr(LocalFiles, "write", write)
@@ -308,7 +319,9 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
 
     monkeypatch.setattr(LocalFiles, "write", noted)
     monkeypatch.setattr(LocalFiles, "put_new", puts)
-    monkeypatch.setattr(merging, "LISTED_AFTER", -1.0)
-    Decision(engine, CHANGED, lane=0).commit()
+    monkeypatch.setattr(written_out, "LISTED_AFTER", -1.0)
+    commit(engine)
     monkeypatch.undo()
     assert len(recorded(engine_of("delta-rs"))) == 1
+    there = Where(QUEUE.id if table == "visibility" else None)
+    assert engine_of("delta-rs").load(table, there).rows.num_rows > 0

@@ -53,12 +53,12 @@ class Appending:
             written[path] = parquet(mine, columns)
             actions.append(added(path, len(written[path]), mine, partition, now, self._statistics))
             self._rows.keep(path, mine)
-        self._stored.write(written)
+        there = self._log.write(written)
         for _ in range(REBASES):
             # Who stood still while the files were written lists the log, if that was long.
             latest = self._log.newest()
             if transaction is None or self._may_follow(latest.version, transaction):
-                version = self._log.put(latest, actions)
+                version = self._log.put(latest, actions, there)
                 if version is not None:
                     return version
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
@@ -88,8 +88,8 @@ class Appending:
             content = parquet(rows, list(named))
             gone = [removed(one, size, named, now, is_change=False) for one, size in sizes.items()]
             joined = added(path, len(content), rows, named, now, self._statistics, is_change=False)
-            self._stored.write({path: content})
-            if self._log.put(latest, [said("OPTIMIZE", {}, now), *gone, joined]) is None:
+            written = self._log.write({path: content})
+            if self._log.put(latest, [said("OPTIMIZE", {}, now), *gone, joined], written) is None:
                 raise Conflict(f"others committed to {self._table.name} in the meantime")
         return True
 

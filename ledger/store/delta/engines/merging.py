@@ -40,7 +40,7 @@ class SmallCommits:
     """Reads of a table whose log is followed, and commits of few edits to it."""
 
     def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles) -> None:
-        self._table, self._stored = table, stored
+        self._table = table
         #: What is appended to the table beside it needs the same.
         self.log, self.rows = Log(table, loaded, stored), FileRows(table.schema, table.partitions, stored)
 
@@ -70,15 +70,15 @@ class SmallCommits:
             return None
         now, written = int(time.time() * MILLISECONDS), {}
         actions: list[Action] = [said("MERGE", metadata, now)]
-        for partition, there in zip(touched, before):
-            actions += [removed(path, size, partition, now) for path, size in there.items()]
+        for partition, files in zip(touched, before):
+            actions += [removed(path, size, partition, now) for path, size in files.items()]
             left = _of(rows, [partition])
             if left.num_rows:
                 path = new_path(partition)
                 written[path] = parquet(left, columns)
                 actions.append(added(path, len(written[path]), left, partition, now))
                 self.rows.keep(path, left)
-        self._stored.write(written)
+        there = self.log.write(written)
         # Who stood still meanwhile lists the log: the next version may have come, and gone with old ones.
         stood_still = time.monotonic() - snapshot.read_at > LISTED_AFTER
         latest = self.log.newest(listing=True) if stood_still else snapshot.loaded
@@ -88,19 +88,11 @@ class SmallCommits:
                     return None
                 if [latest.of(_values(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            self._require_written(written, snapshot)
-            version = self.log.put(latest, actions)
+            version = self.log.put(latest, actions, there)
             if version is not None:
-                self._require_written(written, snapshot)
                 return version
             latest = self.log.newest()
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
-
-    def _require_written(self, written: Mapping[str, bytes], snapshot: Snapshot) -> None:
-        """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
-        what is older than the table's deletedFileRetentionDuration."""
-        if time.monotonic() - snapshot.read_at > LISTED_AFTER:
-            self._stored.write({path: content for path, content in written.items() if not self._stored.has(path)})
 
 
 def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.followed import Files, Followed
-from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import TableFiles, log_file
 from ledger.store.delta.model.tables import Table
@@ -26,6 +27,13 @@ log = logging.getLogger("ledger.commits")
 Action = dict[str, Any]
 #: Who made a commit, in the table's history.
 ENGINE = "ledger"
+
+
+class Written(NamedTuple):
+    """Files, by their paths, and when they were made, in monotonic seconds."""
+
+    files: Mapping[str, bytes]
+    at: float
 
 
 class Log:
@@ -42,19 +50,34 @@ class Log:
             raise Conflict(f"{self._table.name} was altered since it was read")
         return files
 
-    def put(self, latest: Files, actions: Sequence[Action]) -> int | None:
-        """Commits actions as the version after `latest`, and returns it; None, and nothing has happened, when another
-        writer was first. Raises Conflict where the log is not the table's any more."""
+    def write(self, files: Mapping[str, bytes]) -> Written:
+        """Makes files that a commit is to name."""
+        written = Written(files, time.monotonic())
+        self._stored.write(files)
+        return written
+
+    def put(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
+        """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
+        nothing has happened, when another writer was first. Raises Conflict where the log is not the table's any more.
+        """
+        self._require_there(written)
         version = latest.version + 1
         entry = "\n".join(map(json.dumps, actions)).encode()
         # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
         if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
             return None
         self._require_joined(version)
+        self._require_there(written)
         self.followed.committed(latest, actions)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._sum_up(version)
         return version
+
+    def _require_there(self, written: Written) -> None:
+        """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
+        what is older than the table's deletedFileRetentionDuration."""
+        if time.monotonic() - written.at > LISTED_AFTER:
+            self._stored.write({path: content for path, content in written.files.items() if not self._stored.has(path)})
 
     def _require_joined(self, version: int) -> None:
         """Raises Conflict where the version before a commit is gone: the table was removed, or made anew, or its log

@@ -184,7 +184,7 @@ class Outputs:
         What a table cannot say stays in doubt, for nobody to receive (`Lanes.undecided`); then the error that says so
         is returned. `only`: about messages with this very record."""
         lanes, runs = loaded.lanes, loaded.lanes.runs
-        silent = loaded.silent
+        silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
             attempt = record.attempt_id
@@ -199,11 +199,11 @@ class Outputs:
                 return code
             table, write_id = write
             try:
-                if table in silent:
-                    raise silent[table]
+                if table in loaded.silent:
+                    raise loaded.silent[table]
                 written = self.tables.written_or_fenced_by_others(table, write_id)
             except OutputUnreadable as problem:
-                silent[table] = problem
+                silent[table] = loaded.silent[table] = problem
                 lanes.undecided.add(code)
                 return code
             return lanes.code(output_doubts.decided(record, written=written, now=loaded.now))
