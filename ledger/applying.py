@@ -80,6 +80,10 @@ def settle(
     """See Settling.settle."""
     record = access.record()
     limits = attribute_rules.limits_of(record.attributes)
+    if timeout is not None and extend is None:
+        raise InvalidParameterValue(
+            "VisibilityTimeout", timeout, "Is for the messages that are extended, and none are named", "Give extend=."
+        )
     if timeout is None:
         timeout = int(record.attributes["VisibilityTimeout"])
     given = [(Verb.DELETE, delete, 0), (Verb.CHANGE, release, 0), (Verb.CHANGE, extend, timeout)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ledger.access import Access
 from ledger.clock import Clock, system_clock
-from ledger.errors import LedgerError, QueueNameExists, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.move_tasks import carry_on
 from ledger.queue import Queue
 from ledger.rules import attributes as attribute_rules
@@ -71,6 +72,13 @@ class Ledger:
         """
         from ledger.store.delta.opening import open_tables
 
+        for name, given, kinds, bound, fix in (
+            ("root", root, (str, os.PathLike), "Must be a path or a URI", "Is a variable of the environment not set?"),
+            ("settings", settings, (Settings, type(None)), "Must be Settings", "Settings.read(path) reads a file."),
+            ("owner", owner, (str, type(None)), "Must be a text", "Name who acts."),
+        ):
+            if not isinstance(given, kinds):
+                raise InvalidParameterValue(name, given, bound, fix)
         settings = settings or Settings()
         options = dict(storage_options or {})
         opened = open_tables(

@@ -1,5 +1,8 @@
 """Lists of receipt handles: one commit, an outcome per handle, and nothing changed by those that are not valid."""
 
+import pytest
+
+from ledger.errors import InvalidParameterValue
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 
@@ -124,3 +127,8 @@ def test_handles_of_many_claims_and_lanes_go_in_one_call(make_queue):
     assert len(set(handles)) == 12
     assert {o.outcome for o in queue.delete(handles)} == {"deleted"}
     assert queue.counts().deleted == 12
+
+
+def test_settle_refuses_a_timeout_for_nothing(queue):
+    with pytest.raises(InvalidParameterValue, match="Give extend="):
+        queue.settle(delete=[], visibility_timeout=5)

@@ -311,3 +311,13 @@ def test_through_spark_nothing_is_made_either(tmp_path, spark):
         assert spark.catalog.listTables("ledgr") == []
     finally:
         spark.sql("DROP SCHEMA ledgr")
+
+
+@pytest.mark.parametrize(
+    ("field", "given"), [("root", None), ("root", 5), ("settings", "conf/ledger.toml"), ("settings", {}), ("owner", 5)]
+)
+def test_what_is_nothing_that_a_ledger_is_opened_by_is_refused(tmp_path, monkeypatch, field, given):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidParameterValue, match=f"parameter {field} "):
+        Ledger.open(**{"root": "mine", field: given})
+    assert not list(tmp_path.iterdir())
