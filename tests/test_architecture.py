@@ -119,7 +119,7 @@ INSIDES = {
     "tests.delta.test_fifo_order": {"_read"},
     "tests.delta.test_followed": {"_seen"},
     "tests.delta.test_groups": {"_own", "_kept"},
-    "tests.delta.test_open_segments": {"_next", "_open"},
+    "tests.delta.test_open_segments": {"_next", "_open", "_sender"},
     "tests.delta.test_transaction": {"_turn"},
     "tests.delta.test_sharing": {"_turns"},
     "tests.delta.test_turns": {"_queues"},

@@ -6,7 +6,7 @@ OPEN = 60
 
 
 def test_segments_that_are_appended_to_no_more_are_let_go_of_and_the_others_go_on(open_ledger, clock):
-    sender = open_ledger(open_segment_seconds=OPEN).store.send.__self__
+    sender = open_ledger(open_segment_seconds=OPEN).store.send.__self__._sender
     for n in range(10 * FEW_OPEN):
         sender._next(_queue(f"deleted {n}"), 0, 1, clock())
         clock.advance(1)

@@ -226,7 +226,7 @@ def test_a_view_or_a_version_that_does_not_exist_is_refused_by_its_name(life, st
         life.ledger.view("depth")
     for version in (newest + 1, -1, "3"):
         with pytest.raises(
-            InvalidParameterValue, match=rf"{version}.*versions from 0 to {newest}\. Those of the last 7 days"
+            InvalidParameterValue, match=rf"{version}.*versions from 0 to {newest}\. Those of the last days"
         ):
             life.ledger.view("queue_depth", version=version)
 

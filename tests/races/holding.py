@@ -21,10 +21,13 @@ def violations(facts: Facts) -> Iterable[str]:
 
 
 def _versions_twice(facts: Facts) -> Iterable[str]:
-    seen: dict[int, str] = {}
+    """Of one message: receives of several threads may be one commit, of claims that have no message in common."""
+    seen: dict[tuple[int, str], str] = {}
     for grant in facts.by_verb["receive"]:
-        if grant.ids and grant.version is not None and seen.setdefault(grant.version, grant.receipt) != grant.receipt:
-            yield f"two receipts have the fencing token {grant.version}: {seen[grant.version]} and {grant.receipt}"
+        for message in grant.ids or () if grant.version is not None else ():
+            first = seen.setdefault((grant.version, message), grant.receipt)
+            if first != grant.receipt:
+                yield f"two receipts of {message} have the fencing token {grant.version}: {first} and {grant.receipt}"
 
 
 def _two_holders(facts: Facts, message: str, received: list[Operation]) -> Iterable[str]:

@@ -92,11 +92,10 @@ BAD = {
     ],
     "was never granted": [send("a"), act("delete", "r9", 30, 40, "a")],
     "have the fencing token 1": [
-        send("a", "b"),
+        send("a"),
         receive("r1", 1, 10, 20, "a"),
-        receive("r2", 1, 10, 20, "b"),
-        act("delete", "r1", 30, 40, "a"),
-        act("delete", "r2", 30, 40, "b"),
+        receive("r2", 1, 1_010, 1_020, "a"),
+        act("delete", "r2", 1_030, 1_040, "a"),
     ],
 }
 
