@@ -58,5 +58,5 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
     assert held(ledger, done.version) == [*seen, ("other", done.receipt_id, 1)] or held(ledger, done.version) == [
         ("other", done.receipt_id, 1), *seen
     ]  # fmt: skip
-    with pytest.raises(Exception, match=r"versions from \d+ to \d+.*7 days"):
+    with pytest.raises(Exception, match=r"versions from \d+ to \d+.*deleted_file_retention"):
         ledger.view("in_flight", tidied + 100)

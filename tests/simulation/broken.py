@@ -8,15 +8,13 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 from unittest import mock
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import OutputUnreadable
 from ledger.rules import output_doubts, redrive
-from ledger.rules.attributes import limits_of
-from ledger.store.delta.state import fifo_groups
+from ledger.store.delta.state import fifo_groups, snapshot
 from ledger.store.delta.verbs import moving, output_tables, queues, receiving, sharing, store, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
 from tests.simulation import engine
@@ -102,13 +100,16 @@ def dead_letters_to_any_lanes(stack: contextlib.ExitStack) -> None:
 
 
 def lane_met_twice(stack: contextlib.ExitStack) -> None:
-    """The attempt's lane and the quota's lane were both counted up where they are one, and edits were not looked at."""
+    """A receive that met others on lane 0, for the quota, met them there twice: the lane's first head row is two."""
+    right = snapshot.Loaded.commit_of
 
-    def broken(queue: Any, attempts: Any) -> tuple[int, ...]:
-        lanes = tuple(crc32(attempt.encode()) % int(queue.attributes["Lanes"]) for attempt in attempts)
-        return lanes if limits_of(queue.attributes).maximum_in_flight is None else (*lanes, 0)
+    def broken(self: Any, decisions: Any, answer: Any) -> Any:
+        plan = right(self, decisions, answer)
+        if plan.edits.num_rows and 0 not in self.lanes.revisions and any(0 in one.meeting for one in decisions):
+            return replace(plan, edits=pa.concat_tables([self.lanes.heads([0], self.now), plan.edits]))
+        return plan
 
-    _patch(stack, receiving, "_meeting", broken)
+    _patch(stack, snapshot.Loaded, "commit_of", broken)
     _patch(stack, engine, "require_expected", lambda snapshot, table, edits: None)
 
 
