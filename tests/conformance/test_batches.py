@@ -30,7 +30,6 @@ def handles_of(claim):
     return [message.receipt_handle for message in claim]
 
 
-@pytest.mark.spark_too
 def test_m2_wrong_entries_are_refused_alone_each_with_its_error(queue, caplog):
     entries = [
         "good",
@@ -122,7 +121,6 @@ def test_m2_recorded_fifo_entries_without_group_or_deduplication_id_fail_the_cal
             fifo.send([whole, {name: value for name, value in whole.items() if name != missing}])
 
 
-@pytest.mark.spark_too
 def test_m2_fifo_entries_have_their_numbers_and_duplicates_those_of_the_first(fifo):
     entry = lambda body, key, group="g": {"MessageBody": body, "MessageDeduplicationId": key, "MessageGroupId": group}  # noqa: E731
     entries = [entry("a", "1"), entry("b", "not an id"), entry("A", "1"), entry("c", "2", "h")]
@@ -141,7 +139,6 @@ def test_m2_fifo_entries_have_their_numbers_and_duplicates_those_of_the_first(fi
     ]
 
 
-@pytest.mark.spark_too
 def test_m2_the_same_list_under_one_attempt_has_the_same_outcomes(queue):
     first = queue.send(["a", "", "b", 7], attempt_id="batch")
     again = queue.send(["a", "", "b", 7], attempt_id="batch")

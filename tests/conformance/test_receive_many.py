@@ -15,7 +15,6 @@ def fifo(make_fifo):
     return make_fifo(Lanes=8)
 
 
-@pytest.mark.spark_too
 def test_each_request_has_a_receipt_of_its_own_and_all_share_one_commit(make_queue, clock):
     queue = make_queue(Lanes=1, VisibilityTimeout=30)
     queue.send([str(n) for n in range(10)])

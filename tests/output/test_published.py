@@ -151,6 +151,7 @@ def test_nothing_is_made_for_rows_that_are_refused(place, claim):
     assert not place.log.exists() and left(place) == [] and place.queue.counts().in_flight == 6
 
 
+@pytest.mark.soak
 def test_what_a_dead_writer_left_is_removed_by_vacuum_and_its_log_by_a_later_write(place, spark, claim, at_step):
     make(spark, place)
     at_step("begun", crash)

@@ -42,7 +42,7 @@ def test_what_is_found_is_made_small_and_is_still_there():
 
 @pytest.mark.timeout(1_800)
 def test_no_schedule_breaks_a_promise():
-    for found in search("suite", 500):
+    for found in search("suite", 350):
         assert not found.problems, str(found)
 
 
