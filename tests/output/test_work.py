@@ -126,10 +126,13 @@ def test_a_message_that_is_both_done_and_failed_is_an_error(place, queue):
     assert queue.counts().visible == 10 and not place.written()
 
 
-@pytest.mark.parametrize("strange", [F.lit("x"), F.lit(None).cast("string")], ids=["no id", "null"])
+@pytest.mark.parametrize("strange", ["x", None])
 def test_a_row_that_names_no_message_acknowledges_nothing(place, queue, strange):
+    def nameless(messages):
+        return messages.select(F.lit(strange).cast("string").alias("message_id"), "body")
+
     with pytest.raises(InvalidParameterValue, match="10 are neither a message id"):
-        queue.work(lambda messages: messages.select(strange.alias("message_id"), "body"), place.table)
+        queue.work(nameless, place.table)
     assert queue.counts().visible == 10 and not DeltaTable.is_deltatable(place.table)
 
 
