@@ -20,7 +20,7 @@ from ledger.store.delta.engines.followed import Partition
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.merging import SmallCommits
 from ledger.store.delta.engines.protocol import Conflict, Where, require_next
-from ledger.store.delta.engines.table_files import SMALL, TableFiles
+from ledger.store.delta.engines.table_files import SMALL
 from ledger.store.delta.engines.written_out import Action, added, carried, new_path, parquet, removed, said
 from ledger.store.delta.model.tables import Table
 
@@ -31,8 +31,8 @@ MOST_JOINED = 8 * SMALL
 class Appending:
     """Appends to a table, as its other `small` commits are made. What only delta-rs can do is not done here."""
 
-    def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles, small: SmallCommits) -> None:
-        self._table, self._loaded, self._stored = table, loaded, stored
+    def __init__(self, table: Table, loaded: LoadedTables, small: SmallCommits) -> None:
+        self._table, self._loaded = table, loaded
         self._log, self._rows = small.log, small.rows
         #: By name: where the log tells of all columns, their statistics are delta-rs's to make.
         self._statistics = table.statistics

@@ -65,8 +65,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             name: SmallCommits(TABLES[name], loaded, self._files[name]) for name, loaded in self._loaded.items()
         }
         self._appending = {
-            name: Appending(TABLES[name], self._loaded[name], self._files[name], small)
-            for name, small in self._small.items()
+            name: Appending(TABLES[name], self._loaded[name], small) for name, small in self._small.items()
         }
 
     def place(self, table: str) -> str:

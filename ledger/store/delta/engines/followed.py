@@ -27,6 +27,8 @@ from ledger.store.delta.model.tables import Table
 
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
 PROTOCOL = (1, 2)
+#: The property that says after how many commits there is a checkpoint.
+CHECKPOINTS = "delta.checkpointInterval"
 #: What a commit may say that only tells which files there are, and who made it.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
@@ -163,10 +165,6 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
             by_partition.setdefault(partition, {})[path] = size
     interval = loaded.metadata().configuration.get(CHECKPOINTS, table.properties[CHECKPOINTS])
     return Files(loaded.version(), by_partition, int(interval))
-
-
-#: The property that says after how many commits there is a checkpoint.
-CHECKPOINTS = "delta.checkpointInterval"
 
 
 def is_plain(loaded: DeltaTable, table: Table) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
@@ -18,6 +16,7 @@ from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import conflicts, properties
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
+from ledger.store.delta.engines.publishing import add_files
 from ledger.store.delta.engines.table_files import log_file, table_files
 
 
@@ -55,23 +54,27 @@ class DeltaRsOutputs:
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
-        application = transaction[0]
-        if loaded.transaction_version(application) is not None:
-            raise Conflict(f"{application} was committed before")
+        require_uncommitted(loaded, transaction[0])
         require_same(target, _target(loaded))
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, one.partition, one.modified_at, True, json.dumps(one.statistics))
-            for one in files
-        ]
-        said = properties(metadata, transaction)
         with conflicts():
-            partitions = list(target.demands.partitions)
-            loaded.create_write_transaction(actions, "append", loaded.schema(), partitions, commit_properties=said)
+            said = properties(metadata, transaction)
+            add_files(loaded, files, target.demands.partitions, commit_properties=said)
 
     def _open(self, location: str) -> DeltaTable | None:
-        if not DeltaTable.is_deltatable(location, self.storage_options):
-            return None
-        return without_gaps(partial(DeltaTable, location, storage_options=self.storage_options))
+        return loaded_output(location, self.storage_options)
+
+
+def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
+    """A table as of its newest version; None: there is none."""
+    if not DeltaTable.is_deltatable(location, storage_options):
+        return None
+    return without_gaps(partial(DeltaTable, location, storage_options=storage_options))
+
+
+def require_uncommitted(loaded: DeltaTable, application: str) -> None:
+    """Raises Conflict when any version of a transaction is committed already."""
+    if loaded.transaction_version(application) is not None:
+        raise Conflict(f"{application} was committed before")
 
 
 def _target(loaded: DeltaTable) -> Target:

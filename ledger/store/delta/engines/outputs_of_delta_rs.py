@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +13,8 @@ from ledger.rules.location import recorded
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, conflicts, properties
-from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
-from ledger.store.delta.engines.protocol import Conflict, OutputLog, unreadable
+from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
+from ledger.store.delta.engines.protocol import OutputLog, unreadable
 
 
 class OutputsOfDeltaRs:
@@ -35,7 +33,7 @@ class OutputsOfDeltaRs:
     def fence_output(self, location: str, application: str, version: int) -> None:
         with unreadable(location):
             loaded = self._output(location)
-            _require_uncommitted(loaded, application)
+            require_uncommitted(loaded, application)
             commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
 
     def arrow_outputs(self) -> ArrowOutputs:
@@ -63,23 +61,18 @@ class OutputsOfDeltaRs:
         self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
     ) -> None:
         loaded = self._output(location)
-        _require_uncommitted(loaded, application)
+        require_uncommitted(loaded, application)
         with conflicts():
             write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
 
     def _output(self, location: str) -> DeltaTable:
-        options = self._options_of(location)
-        if not DeltaTable.is_deltatable(location, options):
+        loaded = loaded_output(location, self._options_of(location))
+        if loaded is None:
             raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-        return without_gaps(partial(DeltaTable, location, storage_options=options))
+        return loaded
 
     def _options_of(self, location: str) -> dict[str, str] | None:
         place = recorded(location)
         if self._known_elsewhere is None or place.scheme not in S3:
             return self._storage_options
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
-
-
-def _require_uncommitted(loaded: DeltaTable, application: str) -> None:
-    if loaded.transaction_version(application) is not None:
-        raise Conflict(f"{application} was committed before")

@@ -49,6 +49,11 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
     StorageFailed for a table that asks more of a row than to have its columns: whoever wrote the files knew of nothing.
     """
     require_plain(loaded)
+    add_files(loaded, files, partitions, **commit)
+
+
+def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
+    """One commit that adds files which keep to all that a table asks for. Raises what delta-rs does."""
     actions: list[AddAction | RemoveAction] = [
         AddAction(one.path, one.size, one.partition, one.modified_at, True, json.dumps(one.statistics)) for one in files
     ]

@@ -158,6 +158,19 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
     return pa.chunked_array(chunks, None if chunks else pa.string())
 
 
+def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
+    """The rows of a file with all columns of a schema: those that it has none of are its partition's, or nothing."""
+    there = [name for name in schema.names if name in file.schema_arrow.names]
+    rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+    columns = [
+        rows[one.name].cast(one.type)
+        if one.name in there
+        else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
 class FileRows:
     """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
     what was read is kept, and what was written."""
@@ -185,17 +198,7 @@ class FileRows:
                 self._size -= self._kept.popitem(last=False)[1].nbytes
 
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
-        file = self._stored.open(path)
-        there = [name for name in self._schema.names if name in file.schema_arrow.names]
-        rows, count = file.read(there, use_threads=False), file.metadata.num_rows
-        columns = [
-            rows[one.name].cast(one.type)
-            if one.name in there
-            # What stands in no file of before is nothing in each of its rows.
-            else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
-            for one in self._schema
-        ]
-        found = pa.table(columns, schema=self._schema)
+        found = rows_of_file(self._stored.open(path), self._schema, partition)
         self.keep(path, found)
         return found
 
@@ -274,15 +277,7 @@ class StoredFiles:
     def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
         """The rows of one file, with the columns of its partition."""
         partition = pads.get_partition_keys(fragment.partition_expression)
-        file = self.open(fragment.path)
-        rows = file.read([name for name in schema.names if name in file.schema_arrow.names], use_threads=False)
-        columns = [
-            rows[field.name].cast(field.type)
-            if field.name in rows.column_names
-            else pa.repeat(pa.scalar(partition.get(field.name), field.type), file.metadata.num_rows)
-            for field in schema
-        ]
-        whole = pa.table(columns, schema=schema)
+        whole = rows_of_file(self.open(fragment.path), schema, partition)
         return whole if where is None else whole.filter(where)
 
     def open(self, path: str) -> pq.ParquetFile:
