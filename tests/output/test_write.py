@@ -59,6 +59,19 @@ def test_a_write_under_way_is_nobody_elses_business_while_its_messages_are_held(
     assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
 
 
+def test_a_retry_that_is_refused_for_asking_for_fewer_leaves_the_write_of_the_earlier_run_alone(place, at_step):
+    ids = place.queue.send(["a", "b"])
+    claim = place.queue.receive(2, attempt_id="job")
+
+    def retry():
+        with pytest.raises(InvalidParameterValue, match="claim of 2 messages"):
+            place.another().queue("work").receive(1, attempt_id="job")
+
+    at_step("begun", retry)
+    assert claim.write(rows_of(claim), place.table).messages == 2
+    assert place.written() == dict.fromkeys(ids, 1)
+
+
 def test_who_receives_at_the_very_instant_of_the_deadline_asks_the_table_first(place, at_step):
     """A deadline that equals now has passed: the messages are free, and still in doubt."""
     ids = place.queue.send(["a", "b", "c"])

@@ -40,7 +40,7 @@ class Operation:
     counts: tuple[int, ...] = ()  # of a receive: how often each message was received by then
     to: str | None = None  # of a redrive: the queue it goes to (None: back); of a write: the table; of an error: what
     count: int | None = None  # of a redrive, a restore and a purge: how many it says it changed
-    attempt: str | None = None  # the attempt id of a send
+    attempt: str | None = None  # the attempt id of a send or a receive
     refused: bool = False  # answered by an error that says that nothing was done
 
 

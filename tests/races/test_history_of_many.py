@@ -37,6 +37,7 @@ AGAIN = at("north", receive("r2", 2, 1_070, 1_080, "a"))
 AGAIN_DELETED = act("delete", "r2", 1_090, 1_100, "a")
 LATER_ELSEWHERE = at("third", receive("r2", 2, 1_070, 1_080, "a"))
 ROW = ("out", "a", "r1", "")
+REFUSED = write("r1", 30, 40, "a", refused=True)
 
 #: Histories with what is there in the end, and the rows of the outputs.
 GOOD = {
@@ -109,6 +110,11 @@ GOOD = {
         ["a"],
         [],
     ),
+    "refused once its attempt was tried again by one that died": (
+        [SENT, replace(FIRST, attempt="job"), note("receive", 25, None, "north", attempt="job"), REFUSED],
+        ["a"],
+        [],
+    ),
 }
 BAD = {
     "a had two holders: r1 of w until 1010 in 'north', and r2 of w from 500 in 'third'": (
@@ -169,7 +175,11 @@ BAD = {
     "again, and out has its row": ([SENT, FIRST, write("r1", 30, None, "a"), AGAIN], ["a"], [ROW]),
     "and the message is there in the end": ([SENT, FIRST, write("r1", 30, None, "a")], ["a"], [ROW]),
     "which was never granted it": ([SENT, FIRST, DELETED], [], [("out", "a", "r9", "")]),
-    "was refused, and it held a": ([SENT, FIRST, write("r1", 30, 40, "a", refused=True)], ["a"], []),
+    "was refused, and it held a": (
+        [SENT, replace(FIRST, attempt="job"), note("receive", 25, None, "north", attempt="other"), REFUSED],
+        ["a"],
+        [],
+    ),
     "for a, which was 'said'": ([SENT, replace(FIRST, bodies=("said",)), WRITTEN], [], [("out", "a", "r1", "other")]),
     "met a wall": ([SENT, Operation("w", "error", 5, to="a wall")], ["a"], []),
 }

@@ -102,7 +102,7 @@ class Worker:
     ) -> tuple[Claim, dict[str, str]]:
         """A claim, and its handles by message id. At the quota an empty one."""
         queue = queue or self.queue
-        operation = self.log.began("receive", queue=queue.id)
+        operation = self.log.began("receive", queue=queue.id, attempt=attempt_id)
         try:
             claim = queue.receive(most, self.timeout, wait=wait, attempt_id=attempt_id)
         except OverLimit:

@@ -55,9 +55,12 @@ def _without_a_row(facts: Facts) -> Iterable[str]:
 def _refused_while_held(facts: Facts, write: Operation) -> Iterable[str]:
     """A holder that gave nothing up, and lost nothing to a later one, was told that its lease is lost."""
     taken = [one for verb in ("purge", "remove") for one in facts.by_verb[verb] if one.queue == write.queue]
-    # The same attempt, tried again meanwhile, takes the claim over from this run.
+    # The same attempt, tried again meanwhile, takes the claim over from this run, and fences its write off: also when
+    # it died after that, or stood still until the lease was over and it was granted something else.
+    attempts = {one.attempt for one in facts.by_receipt[write.receipt]} - {None}
+    tried = [one for one in facts.by_verb["receive"] if one.attempt in attempts and one.began <= write.ended]
     again = [one for one in facts.by_receipt[write.receipt] if one.verb in ("receive", "write") and one is not write]
-    doubtful = any(one.ended is None or one.ended >= write.began for one in [*taken, *again])
+    doubtful = any(one.ended is None or one.ended >= write.began for one in [*taken, *again, *tried])
     if not doubtful and write.ids and all(_surely_held(facts, message, write) for message in write.ids):
         yield f"the write of {write.worker} through {write.receipt} was refused, and it held {', '.join(write.ids)}"
 

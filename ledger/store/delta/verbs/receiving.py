@@ -53,7 +53,9 @@ class Receiver:
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
             events = Events()
-            undecided = self._outputs.fence_doubts(loaded, events, attempts)
+            # One that is refused for asking for fewer does nothing, to a write of the earlier run neither.
+            retried = {request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)}
+            undecided = self._outputs.fence_doubts(loaded, events, retried - {None})
             again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
             known = {n: part for n, part in again.items() if part is not None}
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
@@ -130,6 +132,13 @@ class Receiver:
             return redrive.dead_letter(record, source.id, loaded.now, fifo=fifo, target=target.id)
 
         return move(loaded, listing, target, dead, arrives, events)
+
+
+def _asks_for_fewer(loaded: Loaded, request: Request) -> bool:
+    """Whether an earlier run of the attempt holds more than is asked for, so that this one is no retry of it."""
+    if request.attempt_id is None or request.maximum is None:
+        return False
+    return _same_attempt(loaded.lanes, request.attempt_id, request.timeout, loaded.now).count > request.maximum
 
 
 def _again(loaded: Loaded, request: Request, undecided: OutputUnreadable | None, events: Events) -> Part | None:
