@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         LedgerDamaged,
         LedgerDoesNotExist,
         LedgerError,
+        LedgerIsReadOnly,
         LedgerTooNew,
         MessageDoesNotExist,
         MessageNotInflight,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ledger.rules.state import Status
     from ledger.settings import Settings
     from ledger.store.delta.dataframes.bulk_send import Sent
+    from ledger.store.delta.verbs.health import Health, TableHealth
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 __version__ = "0.1.0"
@@ -66,6 +68,8 @@ _HOMES = {
     "MoveTask": "ledger.rules.move_task",
     "Sent": "ledger.store.delta.dataframes.bulk_send",
     "SentTable": "ledger.arrow_rows",
+    "Health": "ledger.store.delta.verbs.health",
+    "TableHealth": "ledger.store.delta.verbs.health",
     "UpkeepReport": "ledger.store.delta.verbs.upkeep",
     "Settings": "ledger.settings",
     **dict.fromkeys(
@@ -93,6 +97,7 @@ _HOMES = {
             "ClocksDisagree",
             "StorageFailed",
             "LedgerDamaged",
+            "LedgerIsReadOnly",
             "LedgerTooNew",
             "LedgerDoesNotExist",
             "SparkIsNeeded",
@@ -107,6 +112,7 @@ __all__ = [
     "ContentionOutlastedRetries",
     "Counts",
     "HandleOutcome",
+    "Health",
     "Heartbeat",
     "InvalidAttributeName",
     "InvalidAttributeValue",
@@ -117,6 +123,7 @@ __all__ = [
     "LedgerDamaged",
     "LedgerDoesNotExist",
     "LedgerError",
+    "LedgerIsReadOnly",
     "LedgerTooNew",
     "Message",
     "MessageDoesNotExist",
@@ -141,6 +148,7 @@ __all__ = [
     "SparkIsNeeded",
     "Status",
     "StorageFailed",
+    "TableHealth",
     "UnsafeStorage",
     "UpkeepReport",
     "Worked",

@@ -54,8 +54,19 @@ def sent_table(entries: Sequence[Entry], sent: Sequence[Sent]) -> SentTable:
 
 
 def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> list[Entry]:
-    """Every row as a message for a queue with these attributes: its body the column `body` (or the one named), else
-    the whole row as JSON. Raises InvalidParameterValue, MissingParameter."""
+    """Every row as a message for a queue with these attributes. Raises InvalidParameterValue, MissingParameter."""
+    entries = []
+    for number, given in enumerate(rows_of(table, queue, body)):
+        try:
+            entries.append(entry(given.pop("body"), queue, **given))
+        except LedgerError as error:
+            raise error.advised(f"It is row {number}. Nothing was sent.") from None
+    return entries
+
+
+def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any]]:
+    """Every row as what an entry for a queue with these attributes is made of, by the fields' names: its body the
+    column `body` (or the one named), else the whole row as JSON. Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
     require_columns(table.column_names)
     if not table.num_columns:
@@ -72,15 +83,10 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
         raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the table.")
     # As for a DataFrame: a FIFO queue has one delay for all, and a standard queue no deduplication.
     columns.pop("delay_seconds" if fifo else "message_deduplication_id", None)
-    entries = []
     for number, text in enumerate(texts):
         given = {name: values[number] for name, values in columns.items()}
         given["message_attributes"] = _attributes(given.get("message_attributes"))
-        try:
-            entries.append(entry(text, queue, **given))
-        except LedgerError as error:
-            raise error.advised(f"It is row {number}. Nothing was sent.") from None
-    return entries
+        yield {"body": text, **given}
 
 
 def _is_attributes(kind: pa.DataType) -> bool:

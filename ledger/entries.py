@@ -27,6 +27,7 @@ class EntryList:
         """Raises what the first entry that cannot be sent is refused for, or the first that fails the whole call."""
         for number, one in enumerate(self._read):
             if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
+                one.entry = number
                 raise one if len(self._read) == 1 else one.advised(f"It is entry {number}. Nothing was sent.")
 
     def outcomes(self, sent: Sequence[Sent]) -> list[SendOutcome]:

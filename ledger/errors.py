@@ -21,6 +21,8 @@ class LedgerError(Exception):
     """Root of all errors raised by the ledger on purpose: the service's sentence `message`, and our `advice`."""
 
     code = "LedgerError"
+    #: Which entry of a list that is sent it is about.
+    entry: int | None = None
 
     def __init__(self, message: str, advice: str = "") -> None:
         self.message, self.advice = message, advice
@@ -266,6 +268,19 @@ class LedgerDamaged(LedgerError):
     """The tables hold what no commit may have made. Says what repairs it."""
 
     code = "LedgerDamaged"
+
+
+class LedgerIsReadOnly(LedgerError):
+    """The ledger was opened with read_only=True, and `verb` would write. Nothing was changed."""
+
+    code = "AccessDenied"
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        super().__init__(
+            f"{verb} writes, and the ledger was opened with read_only=True",
+            "Nothing was changed. Open it without read_only, by an account that may write to its storage.",
+        )
 
 
 class LedgerTooNew(LedgerError):

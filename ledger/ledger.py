@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.opening import Opened
+    from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 #: The folder a ledger lies in when none is named.
@@ -48,6 +49,7 @@ class Ledger:
         engine: str | None = None,
         *,
         create: bool = True,
+        read_only: bool = False,
         settings: Settings | None = None,
         owner: str | None = None,
         sender_id: str | None = None,
@@ -67,7 +69,10 @@ class Ledger:
         environment says; when none are given, on S3 with `spark` they are what the session says of the bucket
         (fs.s3a.access.key, endpoint, ...). `storage_clock` returns the storage's time (milliseconds), which this
         machine's is held against at opening and every 10 minutes; without it it is a file's time, where delta-rs
-        commits.
+        commits. `read_only` is for storage that one may only read, and for looking only: without locks, without files
+        to try the storage out, and nothing is made or brought to a newer format. All that shows works (counts, peek,
+        messages, views, attributes); what writes raises LedgerIsReadOnly. `view("receipts")` is as the last upkeep, or
+        whoever may write, has filled it.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
         """
         from ledger.store.delta.opening import open_tables
@@ -76,6 +81,8 @@ class Ledger:
             ("root", root, (str, os.PathLike), "Must be a path or a URI", "Is a variable of the environment not set?"),
             ("settings", settings, (Settings, type(None)), "Must be Settings", "Settings.read(path) reads a file."),
             ("owner", owner, (str, type(None)), "Must be a text", "Name who acts."),
+            ("read_only", read_only, (bool,), "Must be True or False", "True opens it to be looked at."),
+            ("create", create, (bool,), "Must be True or False", "False refuses a root that holds no ledger."),
         ):
             if not isinstance(given, kinds):
                 raise InvalidParameterValue(name, given, bound, fix)
@@ -92,6 +99,7 @@ class Ledger:
             storage_clock,
             create,
             message_attributes.sender_id(sender_id),
+            read_only,
         )
         return cls(opened.store, clock, settings, opened)
 
@@ -149,7 +157,7 @@ class Ledger:
         if name == "queue_depth" and version is None:
             counts = {record.name: self.store.counts(record, self.clock) for record in self.store.queues()}
             return queue_depth(spark, {queue: known.by_status for queue, known in counts.items()})
-        if name == "receipts":
+        if name == "receipts" and not opened.transactions.read_only:
             self.fill_receipts()
         return open_view(spark, opened.engine, opened.locations, name, self.clock(), version)
 
@@ -166,6 +174,14 @@ class Ledger:
 
         opened = self._on_delta("fill_receipts")
         return fill_receipts(opened.engine, opened.transactions)
+
+    def health(self) -> Health:
+        """How the tables are: queues, files, the length of the logs, what an upkeep would remove, and the age of the
+        oldest commit that none has gone over. Reads alone; delta-rs does it, where it reads the storage. `ledger doctor
+        ROOT --json` says it for a monitor. Raises StorageFailed."""
+        from ledger.store.delta.verbs.health import health_of
+
+        return health_of(self._on_delta("health").store, self.clock)
 
     def upkeep(self, vacuum: bool = True) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and

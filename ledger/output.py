@@ -76,6 +76,7 @@ def write_output(
     `ending`: around what ends messages (RUNS).
     """
     record, writer = access.record(), writer_of(access, rows, table, failed)
+    access.store.outputs.require_writable()
     with writer.evaluated():
         done, beside = decide(record, writer)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])

@@ -80,5 +80,8 @@ class OutputWrites(Protocol):
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""
 
+    def require_writable(self) -> None:
+        """Raises LedgerIsReadOnly where nothing may be written."""
+
     def step(self, name: str) -> None:
         """Tells whoever listens that a write has come so far."""

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
 
 log = logging.getLogger("ledger.opening")
+#: What to do where a ledger can be read and not written.
+LOOK_ONLY = "Ledger.open(root, read_only=True) opens it to be looked at."
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ def open_tables(
     storage_clock: Clock | None = None,
     create: bool = True,
     sender_id: str | None = None,
+    read_only: bool = False,
 ) -> Opened:
-    """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks."""
+    """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks. With `read_only` nothing
+    is written, and so nothing locked, tried out or brought to a newer format."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     given = as_text(storage_options)
@@ -96,17 +100,17 @@ def open_tables(
     files = _files(place, given, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
-    if missing and not create:
+    if missing and (read_only or not create):
         raise LedgerDoesNotExist(root, _found(missing, folder.parent if place.is_local else None, files))
-    if storage_clock is None and clock is system_clock:
+    if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
             storage_clock = probe(folder.parent / "_locks")
         elif files is not None:
             storage_clock = probe_of(files)
     clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
-    if place.is_local:
-        locks = _locks(root, folder.parent / "_locks")
+    if place.is_local and not read_only:
+        locks = _locks(root, folder.parent / "_locks", there=not missing)
     clocks.check()
     checked = partial(_checked, root, scheme, chosen, settings)
     older = checked([name for name in TABLES if name not in missing])
@@ -120,8 +124,10 @@ def open_tables(
     older += checked(missing)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
-    transactions = Transactions(chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check)
-    migrate(chosen, transactions, older, clock)
+    transactions = Transactions(
+        chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check, read_only=read_only
+    )
+    migrate(chosen, transactions, () if read_only else older, clock)
     by_spark = _by_spark(chosen, spark, of_spark)
     store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
     return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark)
@@ -230,13 +236,13 @@ def _locations(root: str, spark: SparkSession | None, create: bool) -> dict[str,
     return {name: place.below(name).text for name in TABLES}
 
 
-def _locks(root: str, folder: Path) -> dict[str, Any]:
+def _locks(root: str, folder: Path, there: bool) -> dict[str, Any]:
     try:
         return {name: TableLock(folder, name) for name in TABLES}
     except OSError as error:
-        raise InvalidParameterValue(
-            "root", root, f"No folder can be made there: {error.strerror}", "Name a folder that you may write."
-        ) from error
+        fix = LOOK_ONLY if there else "Name a folder that you may write."
+        bound = f"No folder can be made there: {error.strerror}"
+        raise InvalidParameterValue("root", root, bound, fix) from error
 
 
 def _engine(

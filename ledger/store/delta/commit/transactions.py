@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from ledger.errors import StorageFailed
+from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.retrying import Attempts
@@ -44,7 +44,10 @@ class Plan(Generic[Answer]):
 
 
 class Transactions:
-    """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests."""
+    """Runs verbs on one engine. `on_step` is told of "chosen" (decided, not committed) and "committed", for tests.
+
+    With `read_only` whatever would commit raises LedgerIsReadOnly before it looks at anything.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,12 @@ class Transactions:
         on_step: Callable[[str], None] | None = None,
         before_turn: Callable[[], None] | None = None,
         turns: Turns | None = None,
+        read_only: bool = False,
     ) -> None:
         self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
-        self._turns = turns or Turns()
+        self._turns, self.read_only = turns or Turns(), read_only
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Tries `decide(losses)` and commits its plan as one MERGE.
@@ -91,7 +95,8 @@ class Transactions:
         return version
 
     def attempts(self, verb: str) -> Attempts:
-        """As many tries as the setting maximum_attempts says."""
+        """As many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""
+        self.require_writable(verb)
         return Attempts(verb, self._settings.maximum_attempts)
 
     def commit(
@@ -144,6 +149,11 @@ class Transactions:
                 raise StorageFailed(error.place, error.cause, verb, unknown=not local) from error
             return version
 
+    def require_writable(self, verb: str) -> None:
+        """Raises LedgerIsReadOnly, naming the verb, where nothing may be written."""
+        if self.read_only:
+            raise LedgerIsReadOnly(verb)
+
     def step(self, name: str) -> None:
         """Tells whoever listens that a verb has come so far."""
         self.on_step(name)
@@ -186,6 +196,7 @@ class Transactions:
 
     @contextmanager
     def _safe(self, table: str, losses: int) -> Iterator[None]:
+        self.require_writable(f"a commit to {table}")
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
@@ -194,5 +205,6 @@ class Transactions:
 
     def spark_turn(self, table: str) -> Any:
         """A context in which a commit through Spark is safe, whichever engine runs the verbs."""
+        self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()

@@ -54,6 +54,8 @@ class BulkSender:
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:
         """Sends every row; see Queue.send."""
+        # Before anything is computed or staged.
+        self._store.transactions.require_writable("send")
         rows = frame.select(
             *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
         )

@@ -40,6 +40,10 @@ class Outputs:
         self.tables = OutputTables(engine, by_spark, opened.settings)
         self._known: set[str] = set()
 
+    def require_writable(self) -> None:
+        """Raises LedgerIsReadOnly where nothing may be written."""
+        self._transactions.require_writable("write")
+
     def step(self, name: str) -> None:
         """Tells whoever listens that a write has come so far."""
         self._transactions.step(name)

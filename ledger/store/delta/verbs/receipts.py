@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.clock import milliseconds_of
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Commit, Tables
+from ledger.store.delta.engines.protocol import Commit, Tables, Where
 from ledger.store.delta.model.tables import RECEIPTS
 from ledger.store.delta.state.lane_records import instant_column
 
@@ -35,6 +36,30 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()
+
+
+def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
+    """What the commits did to a queue (its id; None: to any), to messages under one receipt or under any, oldest first,
+    as rows of RECEIPTS with instants in milliseconds: what is filled, and from the log what is not yet. Writes nothing.
+    """
+    filled = tables.greatest("receipts", "version")
+    stored = tables.load("receipts", Where(queue)).rows.select([name for name in RECEIPTS.names if name != "day"])
+    rows = [
+        {
+            **row,
+            "at": milliseconds_of(row["at"]),
+            "visible_at": row["visible_at"] and milliseconds_of(row["visible_at"]),
+        }
+        for row in stored.to_pylist()
+    ]
+    known = -1 if filled is None else filled
+    rows += [
+        {name: row.get(name) for name in stored.column_names}
+        for row in _rows(tables.history("visibility", known))
+        if queue is None or row["queue"] == queue
+    ]
+    mine = (row for row in rows if receipt_id is None or row["receipt_id"] == receipt_id)
+    return sorted(mine, key=lambda row: int(row["version"]))
 
 
 def _rows(commits: list[Commit]) -> list[dict[str, Any]]:

@@ -1,0 +1,117 @@
+"""All commands under one name, and what becomes of errors: a line on stderr and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import ledger
+from ledger.cli import dead_letters, doctor, extras, history, queues, receive, send, settle, submit, top, upkeep
+from ledger.errors import (
+    InvalidAttributeName,
+    InvalidMessageContents,
+    InvalidParameterValue,
+    LedgerDoesNotExist,
+    LedgerError,
+    MissingParameter,
+    SparkIsNeeded,
+)
+
+FAILED, USAGE, IN_PART, INTERRUPTED = 1, 2, 3, 130
+#: What the arguments are to blame for.
+WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
+EPILOG = """\b
+Exit codes: 0 all done; 1 the ledger or its storage says no; 2 wrong arguments or values;
+3 done in part (rows refused, handles that nothing was done for); 130 Ctrl-C.
+\b
+The ledger is named by --root or the environment variable LEDGER_ROOT, its settings by --settings FILE
+or LEDGER_SETTINGS. With --json a command prints a JSON document a line. LEDGER_LOG=debug logs to stderr.
+\b
+Example:
+  export LEDGER_ROOT=./my-ledger
+  ledger queues create work
+  echo hello | ledger send work -
+  ledger receive work
+"""
+
+
+@click.group(
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    invoke_without_command=False,
+)
+@click.version_option(ledger.__version__, prog_name="ledger")
+@click.option("-r", "--root", metavar="ROOT", help="The ledger, for all commands; each takes it, too.")
+def application(root: str | None) -> None:
+    """SQS visibility timeouts on Delta tables: queues, messages, receipts, from the command line."""
+
+
+for command in (
+    queues.queues,
+    send.send,
+    receive.receive,
+    receive.peek,
+    settle.extend,
+    settle.release,
+    settle.delete,
+    dead_letters.redrive,
+    dead_letters.restore,
+    history.history,
+    top.top,
+    upkeep.upkeep,
+    doctor.doctor,
+    submit.submit,
+    *extras.COMMANDS,
+):
+    application.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command line; returns the exit code."""
+    _log()
+    try:
+        answer: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nledger: interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        # Who reads has read enough, as `head` does. Nothing is to be flushed at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except LedgerError as error:
+        click.echo(f"ledger: {_said(error)}", err=True)
+        return USAGE if isinstance(error, WRONG) else FAILED
+
+
+def _said(error: LedgerError) -> str:
+    """An error in the words of the command line."""
+    if isinstance(error, LedgerDoesNotExist):
+        made = "`ledger queues create NAME` makes one, with a queue"
+        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {made}"
+    if isinstance(error, SparkIsNeeded):
+        return f"{error.message} (the command line has no Spark: run one of the jobs with `ledger submit`)"
+    return str(error)
+
+
+def _log() -> None:
+    """LEDGER_LOG=debug, info, ... shows the log on stderr; else warnings alone, as Python does."""
+    level = os.environ.get("LEDGER_LOG")
+    if level:
+        import logging
+
+        # A name that is none shows all from INFO on.
+        known = logging.getLevelName(level.upper())
+        logging.basicConfig(
+            level=known if isinstance(known, int) else logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+        )

@@ -1,0 +1,157 @@
+"""What `ledger doctor` says. Needs no library until it looks at a ledger: it is for where things are missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ledger.runtime.checks import Finding
+    from ledger.store.delta.verbs.health import Health
+
+DAY = 86_400
+#: More commits than that behind a checkpoint make opening slow; they are read one by one.
+MANY_COMMITS = 2_000
+#: Of a table's files.
+MANY_ORPHANS = 1_000
+
+
+def diagnose(root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None) -> int:
+    """Prints what is found of this machine, and of the ledger at `root`; returns 1 when something fails, else 0."""
+    from ledger.runtime.checks import Finding, examine
+
+    if fetch:
+        _fetch(root)
+    found, known = list[Finding](), dict[str, Any]()
+    for finding in _findings(examine(root), root, settings, known):
+        found.append(finding)
+        if not as_json:
+            print(finding, flush=True)
+    failed = any(finding.outcome == "FAIL" for finding in found)
+    if as_json:
+        versions = {one.subject: one.found for one in found if one.subject in ("python", "java")}
+        findings = [dataclasses.asdict(finding) for finding in found]
+        print(
+            json.dumps(
+                {
+                    "healthy": not failed,
+                    "root": root,
+                    "versions": {**_versions(), **versions},
+                    **known,
+                    "findings": findings,
+                }
+            )
+        )
+    return int(failed)
+
+
+def _findings(
+    examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any]
+) -> Iterator[Finding]:
+    """What is found, one after the other; what is known of a ledger's tables is put into `known`."""
+    there = False
+    for finding in examined:
+        there = there or (finding.subject, finding.outcome) == ("ledger", "OK")
+        yield finding
+    yield from _object_store(root)
+    if root is not None and (there or "://" in root):
+        yield from _ledger(root, settings, known)
+
+
+def _object_store(root: str | None) -> Iterator[Finding]:
+    """What an object store does, tried out with the keys of the environment."""
+    from ledger.runtime.checks import Finding
+    from ledger.runtime.storage import object_store
+
+    place = None if root is None else object_store(root)
+    if place is None:
+        return
+    try:
+        from ledger.store.delta.commit.storage_report import report
+    except ImportError as error:
+        yield Finding("FAIL", "storage", f"cannot be looked at: {error}", "install the package with what it needs")
+        return
+    yield from (Finding(*found) for found in report(place))
+
+
+def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[Finding]:
+    """How the tables of the ledger are, if there is one and delta-rs reads it."""
+    from ledger.errors import LedgerDoesNotExist, LedgerError
+    from ledger.runtime.checks import Finding
+
+    try:
+        from ledger.ledger import Ledger
+        from ledger.settings import Settings
+
+        chosen = Settings.read(settings) if settings else Settings()
+        health = Ledger.open(root, read_only=True, settings=chosen).health()
+    except ImportError as error:
+        yield Finding("FAIL", "tables", f"cannot be looked at: {error}", "install the package with what it needs")
+    except LedgerDoesNotExist as error:
+        yield Finding("WARN", "tables", error.found, "is the root mistyped? `ledger queues create NAME` makes a ledger")
+    except LedgerError as error:
+        yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+    else:
+        known["ledger"] = dataclasses.asdict(health)
+        yield from _judged(health, chosen.log_retention)
+
+
+def _judged(health: Health, log_retention: int) -> Iterator[Finding]:
+    from ledger.runtime.checks import Finding
+
+    tables = health.tables
+    size = sum(table.bytes for table in tables.values())
+    files = sum(table.files for table in tables.values())
+    yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
+    age = health.oldest_without_upkeep or 0
+    found = (
+        f"the oldest commit that none has gone over is {age / 3_600:,.1f} h old" if age else "nothing is left for it"
+    )
+    advice = (
+        f"`ledger upkeep`, once an hour: what is older than log_retention ({log_retention / DAY:.0f} days) leaves a gap"
+    )
+    outcome = "FAIL" if age > log_retention else "WARN" if age > min(7 * DAY, log_retention / 2) else "OK"
+    yield Finding(outcome, "upkeep", found, "" if outcome == "OK" else advice)
+    longest = max(tables, key=lambda name: tables[name].since_checkpoint)
+    found = f"{tables[longest].since_checkpoint:,} commits of {longest} since its checkpoint"
+    found += f", {sum(table.log_files for table in tables.values()):,} files in all logs"
+    if tables[longest].since_checkpoint > MANY_COMMITS:
+        yield Finding("WARN", "log length", found, "`ledger upkeep`; does no writer get to write a checkpoint?")
+    else:
+        yield Finding("OK", "log length", found)
+    orphans = sum(table.orphans for table in tables.values())
+    found = f"{orphans:,} that nothing within the retention needs"
+    if orphans > MANY_ORPHANS:
+        yield Finding("WARN", "orphan files", found, "`ledger upkeep` removes them")
+    else:
+        yield Finding("OK", "orphan files", found)
+
+
+def _versions() -> dict[str, str]:
+    from importlib import metadata
+
+    import ledger
+
+    found = {"ledger": ledger.__version__}
+    for name in ("deltalake", "pyarrow", "pyspark", "delta-spark"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _fetch(root: str | None) -> None:
+    from ledger.runtime.cache import RuntimeSetupError
+    from ledger.runtime.jars import delta_packages, jars_of, s3_packages
+    from ledger.runtime.storage import is_s3
+
+    try:
+        jars_of(delta_packages())
+        if root is not None and is_s3(root):
+            jars_of(s3_packages())
+    except RuntimeSetupError as error:
+        print(f"ledger: {error}", file=sys.stderr)

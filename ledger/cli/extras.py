@@ -1,0 +1,28 @@
+"""Commands whose imports are an extra: each is here, with the name of the extra to install, and is imported when run.
+
+A command with an extra is a function that imports inside `of_extra`, and stands in COMMANDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+
+@contextmanager
+def of_extra(extra: str) -> Iterator[None]:
+    """Turns an import that fails in the block into the line that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "ledger":
+            raise
+        raise click.ClickException(
+            f"this needs {error.name}: install the extra, pip install 'ledger[{extra}]'"
+        ) from None
+
+
+#: The commands of extras.
+COMMANDS: tuple[click.Command, ...] = ()

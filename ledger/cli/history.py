@@ -1,0 +1,71 @@
+"""`ledger history`: what the log says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ledger.cli.opening import as_json, open_ledger, with_root
+from ledger.cli.printing import print_json, print_table
+
+
+@click.command(short_help="Who was granted what, and what became of it.")
+@click.argument("queue", required=False)
+@click.option("--receipt", metavar="ID", help="Only what was done under this receipt.")
+@click.option("--message", metavar="ID", help="Only what was done under the last receipt of this message of QUEUE.")
+@click.option(
+    "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
+)
+@as_json
+@with_root
+def history(
+    queue: str | None,
+    receipt: str | None,
+    message: str | None,
+    last: int,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Who was granted what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. It is
+    read from the receipts and, for what upkeep has not copied there yet, from the log.
+
+    \b
+    Example:
+      ledger history work
+      ledger history work --message MESSAGE_ID
+    """
+    from ledger.clock import instant
+    from ledger.store.delta.verbs.receipts import history as events
+
+    if message is not None and (queue is None or receipt is not None):
+        raise click.UsageError("--message needs its QUEUE, and no --receipt.")
+    ledger = open_ledger(root, settings, read_only=True)
+    names = {record.id: record.name for record in ledger.store.queues()}
+    store: Any = ledger.store
+    record = None if queue is None else store.queue(queue)
+    if message is not None:
+        receipt = store.peek(record, message).record.receipt_id
+        if receipt is None:
+            raise click.ClickException(f"the message {message} holds no receipt: it was never received, or came anew")
+    found = events(store.engine, record and record.id, receipt)[-last:]
+    rows = [
+        {
+            "at": instant(event["at"]),
+            "queue": names.get(event["queue"], event["queue"]),
+            "event": event["event"],
+            "messages": event["messages"],
+            "receipt_id": event["receipt_id"],
+            "attempt_id": event["attempt_id"],
+            "visible_at": None if event["visible_at"] is None else instant(event["visible_at"]),
+            "owner": event["owner"],
+            "version": event["version"],
+        }
+        for event in found
+    ]
+    if json:
+        print_json(*rows)
+    else:
+        shorter = [{name: row[name] for name in row if name not in ("attempt_id", "version")} for row in rows]
+        print_table(shorter, "nothing was received yet")

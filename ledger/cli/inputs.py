@@ -1,0 +1,258 @@
+"""What `ledger send` reads: lines of text, JSON lines, CSV, Parquet, Delta tables; each row with the line it is in.
+
+A row becomes an entry as SQS names its parts. Its body is the column `body`, or the one that is named, or without one
+the whole row as JSON; beside it delay_seconds, message_attributes, message_group_id, message_deduplication_id and
+aws_trace_header count, as in a table that `Queue.send` is given.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import click
+
+from ledger.cli.opening import WrongInput
+from ledger.rules.attributes import is_fifo
+from ledger.rules.message import require_columns
+from ledger.rules.message_fields import GIVEN
+
+FORMATS = ("text", "json", "csv", "parquet", "delta")
+ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
+#: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
+LONGEST_FIELD = 1 << 26
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+#: What entries call the columns that mean something.
+SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
+
+
+class Row(NamedTuple):
+    """A row: the line that it begins in, its columns, and its text where it is sent as a whole."""
+
+    line: int
+    columns: Mapping[str, Any]
+    text: str
+
+
+class Malformed(NamedTuple):
+    """A line that cannot be read, and why."""
+
+    line: int
+    why: str
+
+
+def format_of(source: str, given: str | None) -> str:
+    """What an input is, by its ending if it is not said."""
+    if given is not None:
+        return given
+    if source == "-":
+        return "text"
+    if Path(source, "_delta_log").is_dir() or source.rstrip("/").endswith(".delta"):
+        return "delta"
+    ending = source.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
+    if ending not in ENDINGS:
+        raise click.UsageError(f"The ending of {source} does not say what it is: add --format {'|'.join(FORMATS)}.")
+    return ENDINGS[ending]
+
+
+class Read(NamedTuple):
+    """What an input holds: an entry for each row and the line that it begins in, and the lines that cannot be read."""
+
+    entries: list[dict[str, Any]]
+    lines: list[int]
+    malformed: list[Malformed]
+
+
+def read(
+    source: str, kind: str, body: str | None, attributes: Mapping[str, str], reading: Callable[[int], None]
+) -> Read:
+    """All of an input, for a queue with these attributes; `reading` is told how many rows there are so far. Raises what
+    the command line shows, when it is not there, or has not the column that is named."""
+    rows, malformed = list[Row](), list[Malformed]()
+    for one in _table(source, kind, body, attributes) if kind in ("parquet", "delta") else _lines(source, kind, body):
+        if isinstance(one, Malformed):
+            malformed.append(one)
+        else:
+            rows.append(one)
+            reading(len(rows))
+    # A table's rows have it as `body`, whatever the column was called.
+    named = None if kind in ("parquet", "delta") else body
+    return Read(list(_entries(rows, named, fifo=is_fifo(attributes))), [row.line for row in rows], malformed)
+
+
+def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
+    """An entry for each row. Where one row has a body, all need one."""
+    name = body or "body"
+    whole = not any(name in row.columns for row in rows)
+    if whole and body is not None and rows:
+        raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
+    # As for tables: a FIFO queue has one delay for all, and a standard queue no deduplication.
+    without = "delay_seconds" if fifo else "message_deduplication_id"
+    counted = {column: sqs for column, sqs in SQS.items() if column != without and (fifo or not whole)}
+    for row in rows:
+        text = row.text if whole else row.columns.get(name)
+        given = {sqs: row.columns[column] for column, sqs in counted.items() if row.columns.get(column) is not None}
+        yield {"MessageBody": "" if text is None else text, **given}
+
+
+def _lines(source: str, kind: str, body: str | None) -> Iterator[Row | Malformed]:
+    reader = {"text": _text, "json": _json, "csv": _csv}[kind]
+    try:
+        with _opened(source, newline="" if kind == "csv" else "\n") as file:
+            yield from reader(file, body)
+    except (OSError, EOFError, zlib.error) as error:
+        raise WrongInput(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def _opened(source: str, newline: str) -> IO[str]:
+    """A file, or stdin, as text; what is no UTF-8 is left in it, to be found with its line."""
+    binary: Any = sys.stdin.buffer
+    if source != "-":
+        binary = gzip.GzipFile(source) if source.endswith(".gz") else io.FileIO(source)
+    return io.TextIOWrapper(io.BufferedReader(binary), encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+
+
+def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+    if body is not None:
+        raise click.UsageError("--body names a column, and lines of text have none.")
+    for number, line in enumerate(file, 1):
+        text = line.removesuffix("\n").removesuffix("\r")
+        if _NOT_UTF8.search(text):
+            yield Malformed(number, "is not UTF-8")
+        elif text:
+            yield Row(number, {"body": text}, text)
+
+
+def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+    for number, line in enumerate(file, 1):
+        text = line.strip()
+        if not text:
+            continue
+        if _NOT_UTF8.search(text):
+            yield Malformed(number, "is not UTF-8")
+            continue
+        try:
+            found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            yield Malformed(number, f"is not JSON: {error}")
+            continue
+        if isinstance(found, str):
+            found = {body or "body": found}
+        if not isinstance(found, dict):
+            yield Malformed(number, "is neither an object nor a text")
+            continue
+        require_columns(found)
+        yield Row(number, found, text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        double = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the name {double!r} stands in it twice")
+    return known
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
+    csv.field_size_limit(LONGEST_FIELD)
+    reader = csv.reader(file, strict=True)
+    header: list[str] | None = None
+    before = 0
+    while True:
+        line, before = reader.line_num + 1, reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Malformed(line, f"is no CSV: {error}")
+            # One that ends in a quotation that nobody closed says so at the end, again and again.
+            if reader.line_num == before:
+                return
+            continue
+        if not cells:
+            continue
+        if header is None:
+            header = cells
+            _require_header(header, body)
+        elif any(_NOT_UTF8.search(cell) for cell in cells):
+            yield Malformed(line, "is not UTF-8")
+        elif len(cells) != len(header):
+            yield Malformed(line, f"has {len(cells)} fields, and the header has {len(header)}")
+        else:
+            try:
+                columns = {name: _cell(name, cell) for name, cell in zip(header, cells)}
+            except ValueError as error:
+                yield Malformed(line, str(error))
+                continue
+            yield Row(line, columns, json.dumps(dict(zip(header, cells)), ensure_ascii=False, separators=(",", ":")))
+
+
+def _require_header(header: list[str], body: str | None) -> None:
+    double = [name for name, count in Counter(header).items() if count > 1]
+    if double:
+        raise WrongInput(f"The header has two columns {double[0]!r}. Nothing was sent.")
+    if any(_NOT_UTF8.search(name) for name in header):
+        raise WrongInput("The header is not UTF-8. Nothing was sent.")
+    require_columns(header)
+    _require_body(header, body)
+
+
+def _require_body(names: Iterable[str], body: str | None) -> None:
+    known = list(names)
+    if body is not None and body not in known:
+        raise WrongInput(f"There is no column {body!r}; there are {', '.join(known)}. Nothing was sent.")
+
+
+def _cell(name: str, cell: str) -> Any:
+    """A cell of a column that means something, by what it means; all else is text. An empty one says nothing."""
+    if name not in SQS or not cell:
+        return cell if name not in SQS else None
+    if name == "delay_seconds":
+        return int(cell) if re.fullmatch(r"-?[0-9]{1,9}", cell) else cell
+    if name == "message_attributes":
+        try:
+            return json.loads(cell)
+        except ValueError as error:
+            raise ValueError(f"message_attributes is not JSON: {error}") from None
+    return cell
+
+
+def _table(source: str, kind: str, body: str | None, attributes: Mapping[str, str]) -> Iterator[Row | Malformed]:
+    """Rows that have their columns' meanings already: the body is in `body`, whatever it was called."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from ledger import arrow_rows
+    from ledger.tabular import arrow_table
+
+    if source == "-":
+        raise WrongInput(f"{kind} is not read from stdin: name the file.")
+    try:
+        if kind == "delta":
+            from deltalake import DeltaTable
+            from deltalake.exceptions import DeltaError
+
+            try:
+                table = DeltaTable(source).to_pyarrow_table()
+            except DeltaError as error:
+                raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
+        else:
+            table = ds.dataset(source, format="parquet").to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise WrongInput(f"{source} cannot be read as {kind}: {str(error)[:200]}") from None
+    for number, columns in enumerate(arrow_rows.rows_of(arrow_table("input", table), attributes, body), 1):
+        yield Row(number, columns, "")

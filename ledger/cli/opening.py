@@ -1,0 +1,95 @@
+"""What every command has: the ledger's root and how it is opened."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class WrongInput(click.ClickException):
+    """What was given cannot be taken: exit code 2, without the usage, which was right."""
+
+    exit_code = 2
+
+
+def with_root(function: Function) -> Function:
+    """Adds --root and --settings to a command."""
+    for option in (
+        click.option(
+            "--settings",
+            envvar="LEDGER_SETTINGS",
+            metavar="FILE",
+            help="A TOML file of settings, like conf/ledger.toml.  [env var: LEDGER_SETTINGS]",
+        ),
+        click.option(
+            "-r",
+            "--root",
+            envvar="LEDGER_ROOT",
+            metavar="ROOT",
+            help="The ledger: a path, or a URI such as s3://bucket/ledger.  [env var: LEDGER_ROOT]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def as_json(function: Function) -> Function:
+    """Adds --json to a command."""
+    return click.option("--json", "json", is_flag=True, help="For programs: a JSON document a line.")(function)
+
+
+def named_root(root: str | None) -> str:
+    """The root that is given. Raises what the command line shows when there is none."""
+    context = click.get_current_context()
+    of_all = context.find_root().params.get("root")
+    # What stands before the command holds, unless the command says otherwise.
+    if of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
+        return str(of_all)
+    if not root:
+        raise click.UsageError("Which ledger? Give --root ROOT, or set the environment variable LEDGER_ROOT.")
+    return root
+
+
+def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
+    """The ledger that the arguments name. `read_only`: to be looked at, where one may not write too."""
+    place = named_root(root)
+    _spare_pandas()
+    from ledger.ledger import Ledger
+    from ledger.settings import Settings
+
+    known = Settings.read(settings) if settings else None
+    return Ledger.open(place, create=create, read_only=read_only, settings=known)
+
+
+class _NoPandas:
+    """Finds pandas nowhere."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError for pandas; knows nothing of all else."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def _spare_pandas() -> None:
+    """pyarrow imports pandas, which takes longer than all else that a command does, when it makes its first array, to
+    tell DataFrames from other values. The command line has none: pyarrow looks once, and does not find it."""
+    if "pyarrow" in sys.modules or "pandas" in sys.modules:
+        return
+    finder: Any = _NoPandas
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow
+
+        pyarrow.array([True])
+    finally:
+        sys.meta_path.remove(finder)

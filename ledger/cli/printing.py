@@ -1,0 +1,97 @@
+"""What commands print: tables and blocks for people, JSON documents a line for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+#: So much of a body is shown to people; --json has all of it.
+LONGEST = 400
+
+
+def many(count: int, thing: str) -> str:
+    """So many of a thing, in words."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def print_json(*documents: Any) -> None:
+    """Each document as a line of JSON; instants in ISO 8601, UTC."""
+    for document in documents:
+        click.echo(json.dumps(document, ensure_ascii=False, default=_plain))
+
+
+def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
+    """What a command did: a document for programs, a sentence for people."""
+    if json:
+        print_json(document)
+    else:
+        click.echo(sentence)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], none: str) -> None:
+    """Rows in aligned columns, numbers to the right; without any, the text `none`."""
+    click.echo(table_of(rows) if rows else none)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as text in aligned columns."""
+    names = list(rows[0])
+    cells = [[shown(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells)]
+    right = [all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in names]
+    lines = [names, ["-" * width for width in widths], *cells]
+    return "\n".join(
+        "  ".join(
+            f"{cell:>{width}}" if to_right else f"{cell:<{width}}" for cell, width, to_right in zip(*each)
+        ).rstrip()
+        for each in ((line, widths, right) for line in lines)
+    )
+
+
+def print_blocks(blocks: Iterable[Mapping[str, Any]], none: str) -> None:
+    """A block of lines, `name  value`, for each; what has no value is left out. Without any, the text `none`."""
+    first = True
+    for block in blocks:
+        known = {name: value for name, value in block.items() if value not in (None, {}, "")}
+        width = max(map(len, known))
+        if not first:
+            click.echo()
+        for name, value in known.items():
+            click.echo(f"{name:<{width}}  {shown(value)}")
+        first = False
+    if first:
+        click.echo(none)
+
+
+def shown(value: Any) -> str:
+    """A value for people: thousands separated, instants to the second, long texts cut, control characters escaped."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+    if isinstance(value, (dict, list)):
+        return shown(json.dumps(value, ensure_ascii=False, default=_plain))
+    text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in str(value)[: LONGEST + 1])
+    return (
+        text if len(str(value)) <= LONGEST else f"{text[:LONGEST]}... ({len(str(value)):,} characters: --json has all)"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        import base64
+
+        return base64.b64encode(value).decode()
+    return str(value)

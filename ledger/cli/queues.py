@@ -1,0 +1,221 @@
+"""`ledger queues`: list, show, create, set, delete, purge."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
+from ledger.cli.printing import many, print_blocks, print_json, print_table, report
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
+
+
+@click.group()
+def queues() -> None:
+    """List, show, create, change, delete and purge queues."""
+
+
+@queues.command("list")
+@click.argument("prefix", default="")
+@as_json
+@with_root
+def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> None:
+    """How many messages are in each state, for queues whose names begin with PREFIX. Reading disturbs nobody.
+
+    \b
+    Example:
+      ledger queues list
+    """
+    ledger = open_ledger(root, settings, read_only=True)
+    rows = [depth_of(queue) for queue in ledger.list_queues(prefix)]
+    if json:
+        print_json(*rows)
+    else:
+        names = {"in_flight": "in flight", "age_of_oldest": "oldest (s)"}
+        print_table([{names.get(name, name): value for name, value in row.items()} for row in rows], "no queues")
+
+
+def depth_of(queue: Queue) -> dict[str, Any]:
+    """How many messages a queue has in each state, and the age of the oldest in seconds."""
+    counts = queue.counts()
+    return {
+        "queue": queue.name,
+        "visible": counts.visible,
+        "delayed": counts.delayed,
+        "locked": counts.locked,
+        "in_flight": counts.in_flight,
+        "deleted": counts.deleted,
+        "age_of_oldest": None if counts.age_of_oldest is None else round(counts.age_of_oldest, 1),
+    }
+
+
+@queues.command()
+@click.argument("queue")
+@as_json
+@with_root
+def show(queue: str, json: bool, root: str | None, settings: str | None) -> None:
+    """The counts, attributes and tags of QUEUE, and the queues whose dead letters it takes.
+
+    \b
+    Example:
+      ledger queues show work
+    """
+    show_queue(open_ledger(root, settings, read_only=True).queue(queue), json)
+
+
+def show_queue(queue: Queue, json: bool) -> None:
+    """Prints all that is known of a queue."""
+    known = {"counts": depth_of(queue), "attributes": queue.attributes(), "tags": queue.tags()}
+    sources = queue.dead_letter_source_queues()
+    if json:
+        print_json({"queue": queue.name, **known, "dead_letters_of": sources})
+        return
+    print_blocks([known["counts"], {**known["attributes"], "dead letters of": ", ".join(sources)}], "")
+    if known["tags"]:
+        print_blocks([{f"tag {name}": value for name, value in known["tags"].items()}], "")
+
+
+def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """NAME=VALUE arguments as a dictionary."""
+    for text in given:
+        if "=" not in text:
+            raise click.BadParameter(f"{text!r} must be NAME=VALUE", param_hint=option)
+    return dict(text.split("=", 1) for text in given)
+
+
+_attribute = click.option(
+    "-a", "--attribute", multiple=True, metavar="NAME=VALUE", help="Such as VisibilityTimeout=600; several times."
+)
+_tag = click.option("-t", "--tag", multiple=True, metavar="NAME=VALUE", help="A tag; several times.")
+
+
+@queues.command()
+@click.argument("queue")
+@_attribute
+@_tag
+@as_json
+@with_root
+def create(
+    queue: str, attribute: tuple[str, ...], tag: tuple[str, ...], json: bool, root: str | None, settings: str | None
+) -> None:
+    """Make QUEUE, and the ledger around it if there is none. Made again, nothing changes.
+
+    \b
+    Example:
+      ledger queues create work -a VisibilityTimeout=600 -t team=data
+    """
+    from ledger.errors import QueueNameExists
+
+    attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
+    ledger = _opened_or_made(root, settings)
+    try:
+        made = ledger.create_queue(queue, attributes, tags)
+    except QueueNameExists as error:
+        raise click.ClickException(
+            f"{error.message}: {error.name} has {error.there}, asked was {error.asked}. "
+            f"`ledger queues set {queue} -a {error.attribute}={error.asked}` changes it."
+        ) from None
+    show_queue(made, json)
+
+
+def _opened_or_made(root: str | None, settings: str | None) -> Ledger:
+    from ledger.errors import LedgerDoesNotExist
+
+    try:
+        return open_ledger(root, settings)
+    except LedgerDoesNotExist as error:
+        made = open_ledger(root, settings, create=True)
+        click.echo(f"made a new ledger at {named_root(root)} ({error.found})", err=True)
+        return made
+
+
+@queues.command("set")
+@click.argument("queue")
+@_attribute
+@_tag
+@click.option("--untag", multiple=True, metavar="NAME", help="Removes a tag; several times.")
+@as_json
+@with_root
+def set_attributes(
+    queue: str,
+    attribute: tuple[str, ...],
+    tag: tuple[str, ...],
+    untag: tuple[str, ...],
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Change attributes and tags of QUEUE; those that are not named stay.
+
+    \b
+    Example:
+      ledger queues set work -a VisibilityTimeout=900 --untag team
+    """
+    attributes, tags = pairs(attribute, "--attribute"), pairs(tag, "--tag")
+    if not (attributes or tags or untag):
+        raise click.UsageError("Nothing to change: give --attribute, --tag or --untag.")
+    known = open_ledger(root, settings).queue(queue)
+    if attributes:
+        known.set_attributes(attributes)
+    if tags:
+        known.tag(tags)
+    if untag:
+        known.untag(untag)
+    show_queue(known, json)
+
+
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks on a terminal; elsewhere --yes has to be given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes.")
+    click.confirm(question, abort=True, err=True)
+
+
+@queues.command()
+@click.argument("queue")
+@_yes
+@as_json
+@with_root
+def delete(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
+    """Delete QUEUE with all its messages. Asks on a terminal; else it needs --yes.
+
+    \b
+    Example:
+      ledger queues delete work --yes
+    """
+    ledger = open_ledger(root, settings)
+    counts = ledger.queue(queue).counts()
+    there = counts.stored + counts.in_flight
+    confirm(f"Delete the queue {queue} with its {many(there, 'message')}, {counts.in_flight:,} of them in flight?", yes)
+    ledger.delete_queue(queue)
+    report(json, {"queue": queue, "deleted": True, "messages": there}, f"deleted {queue}")
+
+
+@queues.command()
+@click.argument("queue")
+@_yes
+@as_json
+@with_root
+def purge(queue: str, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
+    """Delete every message of QUEUE, in flight or not. Asks on a terminal; else it needs --yes.
+
+    \b
+    Example:
+      ledger queues purge work --yes
+    """
+    known = open_ledger(root, settings).queue(queue)
+    counts = known.counts()
+    there = counts.stored + counts.in_flight
+    confirm(f"Delete all of {many(there, 'message')} in {queue}, {counts.in_flight:,} of them in flight?", yes)
+    gone = known.purge()
+    report(json, {"queue": queue, "messages": gone}, f"deleted {many(gone, 'message')} of {queue}")

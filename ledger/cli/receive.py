@@ -1,0 +1,114 @@
+"""`ledger receive` and `ledger peek`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.opening import as_json, open_ledger, with_root
+from ledger.cli.printing import print_blocks, print_json
+
+if TYPE_CHECKING:
+    from ledger.message import Message
+
+
+@click.command(short_help="Receive messages, and hold them for a while.")
+@click.argument("queue")
+@click.option(
+    "-n", "--max", "most", type=int, default=1, show_default=True, metavar="N", help="At most so many messages."
+)
+@click.option("--all", "everything", is_flag=True, help="All messages that are visible.")
+@click.option("--visibility-timeout", type=int, metavar="S", help="Seconds they are held (default: the queue's).")
+@click.option("--wait", type=float, metavar="S", help="Wait so many seconds for a message (default: the queue's).")
+@click.option(
+    "--attempt-id", metavar="ID", help="Called again with it, the same claim is returned as long as it is held."
+)
+@click.option("--claim", "whole", is_flag=True, help="Print the receipt and the count, and read no message.")
+@as_json
+@with_root
+def receive(
+    queue: str,
+    most: int,
+    everything: bool,
+    visibility_timeout: int | None,
+    wait: float | None,
+    attempt_id: str | None,
+    whole: bool,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> None:
+    """Receive messages of QUEUE: hold them until their visibility timeout ends. Prints each with its handle, for
+    `ledger delete`, `extend` and `release`; with --claim one receipt for all, however many they are.
+
+    \b
+    Example:
+      ledger receive work --max 10
+      ledger receive work --max 10 --json | ledger delete work -
+      ledger receive work --all --claim
+    """
+    known = open_ledger(root, settings).queue(queue)
+    claim = known.receive(None if everything else most, visibility_timeout, wait, attempt_id)
+    if not whole:
+        messages = claim.messages()
+        if json:
+            print_json(*map(document, messages))
+        else:
+            print_blocks(map(_block, messages), f"no message of {queue} is visible")
+        return
+    found = {"receipt": claim.receipt_id, "count": claim.count, "deadline": claim.deadline, "version": claim.version}
+    if json:
+        print_json({"queue": queue, **found})
+    else:
+        print_blocks([found] if claim else [], f"no message of {queue} is visible")
+
+
+@click.command(short_help="Show a message, and change nothing.")
+@click.argument("queue")
+@click.argument("message_id")
+@as_json
+@with_root
+def peek(queue: str, message_id: str, json: bool, root: str | None, settings: str | None) -> None:
+    """Show a message of QUEUE, whatever its state, and change nothing.
+
+    \b
+    Example:
+      ledger peek work MESSAGE_ID
+    """
+    message = open_ledger(root, settings, read_only=True).queue(queue).peek(message_id)
+    if json:
+        print_json(document(message))
+    else:
+        print_blocks([_block(message)], "")
+
+
+def document(message: Message) -> dict[str, Any]:
+    """All that is known of a message; what it has not is left out."""
+    attributes = {name: _attribute(one) for name, one in message.message_attributes.items()}
+    known = {
+        "message_id": message.message_id,
+        "body": message.body,
+        "receipt_handle": message.receipt_handle,
+        "status": message.status.value,
+        "receive_count": message.receive_count,
+        "sent_at": message.sent_at,
+        "first_received_at": message.first_received_at,
+        "visible_at": message.visible_at,
+        "message_attributes": attributes or None,
+        "message_group_id": message.message_group_id,
+        "message_deduplication_id": message.message_deduplication_id,
+        "sequence_number": message.sequence_number,
+        "aws_trace_header": message.aws_trace_header,
+        "dead_letter_source": message.dead_letter_source,
+        "sender_id": message.sender_id,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _attribute(one: Any) -> dict[str, Any]:
+    return {name: value for name, value in one._asdict().items() if value is not None}
+
+
+def _block(message: Message) -> dict[str, Any]:
+    return {name.replace("_", " "): value for name, value in document(message).items()}

@@ -1,0 +1,160 @@
+"""`ledger extend`, `release` and `delete`: through receipt handles, or a whole claim through its receipt's id."""
+
+from __future__ import annotations
+
+import json as jsons
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
+from ledger.cli.printing import many, print_json, report
+
+if TYPE_CHECKING:
+    from ledger.claim import Claim
+    from ledger.queue import Queue
+    from ledger.results import HandleOutcome, Settled
+
+IN_PART = 3
+
+
+def _arguments(function: Any) -> Any:
+    for each in (
+        with_root,
+        as_json,
+        click.option("--receipt", metavar="ID", help="A whole claim, by the receipt of `ledger receive --claim`."),
+        click.argument("handles", nargs=-1, metavar="[HANDLE]..."),
+        click.argument("queue"),
+    ):
+        function = each(function)
+    return function
+
+
+_timeout = click.option(
+    "--visibility-timeout", type=int, metavar="S", help="Seconds from now (default: the queue's timeout)."
+)
+
+
+@click.command(short_help="Hold messages for longer.")
+@_timeout
+@_arguments
+def extend(
+    queue: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    visibility_timeout: int | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
+) -> int:
+    """Hold messages of QUEUE for longer. `-` for HANDLE reads stdin: a handle, or a line of `receive --json`, a line.
+
+    \b
+    Example:
+      ledger extend work HANDLE --visibility-timeout 600
+      ledger extend work --receipt ID --visibility-timeout 600
+    """
+    known = open_ledger(root, settings).queue(queue)
+    return _settled(
+        known, handles, receipt, json, "extended", lambda claim: claim.extend(visibility_timeout),
+        lambda given: known.settle(extend=given, visibility_timeout=visibility_timeout),
+    )  # fmt: skip
+
+
+@click.command(short_help="Give messages back: they are visible at once.")
+@_arguments
+def release(
+    queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
+) -> int:
+    """Give messages of QUEUE back: they are visible at once. `-` for HANDLE reads stdin, as for `ledger extend`.
+
+    \b
+    Example:
+      ledger release work HANDLE
+      ledger release work --receipt ID
+    """
+    known = open_ledger(root, settings).queue(queue)
+    return _settled(
+        known, handles, receipt, json, "released", lambda claim: claim.release(),
+        lambda given: known.settle(release=given),
+    )  # fmt: skip
+
+
+@click.command(short_help="Acknowledge messages: they are done.")
+@_arguments
+def delete(
+    queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
+) -> int:
+    """Acknowledge messages of QUEUE: they are done, for good. `-` for HANDLE reads stdin, as for `ledger extend`.
+
+    \b
+    Example:
+      ledger delete work HANDLE
+      ledger receive work --max 10 --json | ledger delete work -
+      ledger delete work --receipt ID
+    """
+    known = open_ledger(root, settings).queue(queue)
+    return _settled(
+        known, handles, receipt, json, "deleted", lambda claim: claim.delete(), lambda given: known.settle(delete=given)
+    )
+
+
+def _settled(
+    queue: Queue,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    json: bool,
+    did: str,
+    whole: Callable[[Claim], Settled],
+    single: Callable[[list[str]], list[HandleOutcome]],
+) -> int:
+    """Does it to a claim or to handles, and says so; returns the exit code."""
+    if (receipt is None) == (not handles):
+        raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
+    if receipt is not None:
+        claim = queue.claim(receipt)
+        if not claim:
+            raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
+        settled = whole(claim)
+        found = {"receipt": receipt, "outcome": did, "messages": settled.messages, "lost": settled.lost}
+        lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
+        report(json, found, f"{did} {many(settled.messages, 'message')}{lost}")
+        return IN_PART if settled.lost else 0
+    outcomes = single(list(_handles(handles)))
+    if json:
+        print_json(*(_document(one) for one in outcomes))
+    else:
+        click.echo(f"{did} {many(sum(map(bool, outcomes)), 'message')}")
+    for one in outcomes:
+        if not one:
+            click.echo(f"{one.outcome}: {one.receipt_handle}: {one.error_message}", err=True)
+    return 0 if all(outcomes) else IN_PART
+
+
+def _document(one: HandleOutcome) -> dict[str, Any]:
+    failure = {} if one else {"error_code": one.error_code, "error_message": one.error_message}
+    return {"receipt_handle": one.receipt_handle, "outcome": one.outcome, **failure}
+
+
+def _handles(given: Iterable[str]) -> Iterator[str]:
+    for one in given:
+        if one != "-":
+            yield one
+            continue
+        for number, line in enumerate(sys.stdin, 1):
+            if line.strip():
+                yield _handle(line.strip(), number)
+
+
+def _handle(line: str, number: int) -> str:
+    """A handle, or that of a message as `ledger receive --json` prints it."""
+    if not line.startswith("{"):
+        return line
+    try:
+        return str(jsons.loads(line)["receipt_handle"])
+    except (ValueError, KeyError):
+        raise WrongInput(
+            f"Line {number} of stdin is neither a receipt handle nor a line of `receive --json`. Nothing was done."
+        ) from None

@@ -1,0 +1,64 @@
+"""How a ledger's tables are: the length of their logs, what an upkeep would remove, and for how long none was there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from ledger.clock import Clock
+from ledger.rules.limits import MILLISECONDS
+from ledger.store.delta.engines.table_files import LOG, table_files
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.store import DeltaStore
+
+_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
+_CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """One table: its newest version, its data files and their bytes, how many files its log has, how many commits lie
+    behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them."""
+
+    version: int
+    files: int
+    bytes: int
+    log_files: int
+    since_checkpoint: int
+    orphans: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """A ledger: how many queues it has, its tables, and the age in seconds of the oldest commit that no upkeep has gone
+    over (None: there is none). An upkeep has to within the setting log_retention, or the receipts get a gap."""
+
+    queues: int
+    tables: Mapping[str, TableHealth]
+    oldest_without_upkeep: float | None
+
+
+def health_of(store: DeltaStore, clock: Clock) -> Health:
+    """Reads the logs and lists the files, of ledgers that delta-rs reads; writes nothing. Raises StorageFailed."""
+    engine = store.engine
+    filled = engine.greatest("receipts", "version")
+    # The first of a table makes it.
+    left = engine.history("visibility", 0 if filled is None else filled)
+    oldest = None if not left else max(0, clock() - left[0].timestamp) / MILLISECONDS
+    tables = {name: _table(engine.place(name), store.storage_options) for name in TABLES}
+    return Health(len(store.queues()), tables, oldest)
+
+
+def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:
+    options = dict(storage_options or {}) or None
+    loaded = DeltaTable(place, storage_options=options)
+    sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    log = [file.path for file in table_files(place, options).log()]
+    commits = [int(found[1]) for found in map(_COMMIT.fullmatch, log) if found]
+    checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
+    orphans = loaded.vacuum(dry_run=True, full=True)
+    since = sum(version > checkpoint for version in commits)
+    return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))

@@ -1,0 +1,86 @@
+"""Every command says what it does, with an example that runs as it stands."""
+
+import io
+import re
+import shlex
+
+import click
+import pytest
+
+from ledger import Ledger
+from ledger.cli.app import application
+from tests.cli.running import run
+
+
+def commands(group=application, path=()):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands())
+EXAMPLES = [
+    line.strip()
+    for command in COMMANDS.values()
+    for line in (command.help or "").partition("Example:")[2].splitlines()
+    if line.strip()
+]
+#: They start a JVM, or a server.
+SLOW = ("submit", "serve")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a ledger and the files that examples name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_ROOT", "ledger-data")
+    ledger = Ledger.open("ledger-data")
+    dead, work = ledger.create_queue("dead"), ledger.create_queue("work", {"VisibilityTimeout": 600})
+    work.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 5}})
+    work.set_tags({"team": "data"})
+    work.send([f"body {number}" for number in range(20)])
+    (tmp_path / "orders.csv").write_text("body\none\n")
+    (tmp_path / "bodies.txt").write_text("one\ntwo\n")
+    return work
+
+
+@pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example_of_itself(name):
+    example = (COMMANDS[name].help or "").partition("Example:")[2]
+    assert f"ledger {' '.join(name)}" in example
+    ran = run(*name, "--help")
+    assert ran.code == 0 and example.strip().splitlines()[0] in ran.out
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.split()[1] not in SLOW])
+def test_every_example_runs(example, place):
+    claim = place.receive(2)
+    message = claim.messages()[0]
+    if " restore " in example:
+        claim.delete()
+    known = {
+        "MESSAGE_ID": message.message_id,
+        "HANDLE": message.receipt_handle,
+        "RECEIPT": claim.receipt_id,
+        "ID": claim.receipt_id,
+    }
+    example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID)\b", lambda found: known[found[0]], example)
+    given = ""
+    for part in example.split(" | "):
+        program, *arguments = shlex.split(part)
+        if program == "cat":
+            with io.open(arguments[0]) as file:  # noqa: UP020
+                given = file.read()
+            continue
+        assert program == "ledger"
+        ran = run(*arguments, given=given, root="ledger-data")
+        assert ran.code == 0, ran
+        given = ran.out
+    assert given, "it said something"
+
+
+@pytest.mark.parametrize("name", [("--version",), ("--help",), ("-h",)])
+def test_the_version_and_the_help_need_no_ledger(name):
+    assert run(*name).code == 0
