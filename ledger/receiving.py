@@ -16,6 +16,47 @@ from ledger.store import QueueRecord, Request
 from ledger.tabular import listed
 
 
+class Reception:
+    """A receive that may have to wait: it looks once at a time, and who has it says when to look again.
+
+    `wait` is for how many seconds it may wait. Making one raises what `Queue.receive` does for what is asked wrong.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        max_messages: int | None,
+        visibility_timeout: int | None,
+        wait: float | None,
+        attempt_id: str | None,
+    ) -> None:
+        record = access.record()
+        limits = attribute_rules.limits_of(record.attributes)
+        self._access, self._known = access, [record]
+        self._request = _request(record, max_messages, visibility_timeout, attempt_id)
+        default = int(record.attributes["ReceiveMessageWaitTimeSeconds"])
+        self.wait = bounds.wait(default if wait is None else wait, limits)
+
+    def look(self, *, last: bool) -> Claim | None:
+        """The claim, in one commit; None when there is nothing yet. The `last` look returns an empty claim instead.
+
+        Raises OverLimit and OutputUnreadable where it cannot wait, QueueDoesNotExist when the queue is gone meanwhile.
+        """
+        # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
+        record = self._known.pop() if self._known else self._access.record()
+        (received,) = self._access.store.receive(record, [self._request], self._access.clock)
+        if isinstance(received, LedgerError):
+            # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
+            # are left alone others may come.
+            waits = self.wait and isinstance(received, (OverLimit, OutputUnreadable))
+            if not waits or (isinstance(received, OutputUnreadable) and last):
+                raise received
+            received = None
+        if received is None and not last:
+            return None
+        return Claim(self._access, received, self._request.timeout)
+
+
 def receive(
     access: Access,
     max_messages: int | None,
@@ -24,26 +65,14 @@ def receive(
     attempt_id: str | None,
 ) -> Claim:
     """See Queue.receive."""
-    record = access.record()
-    limits = attribute_rules.limits_of(record.attributes)
-    request = _request(record, max_messages, visibility_timeout, attempt_id)
-    wait = bounds.wait(int(record.attributes["ReceiveMessageWaitTimeSeconds"]) if wait is None else wait, limits)
-    give_up = time.monotonic() + wait
+    reception = Reception(access, max_messages, visibility_timeout, wait, attempt_id)
+    give_up = time.monotonic() + reception.wait
     while True:
-        seen = access.store.change_token() if wait else None
-        (received,) = access.store.receive(record, [request], access.clock)
-        if isinstance(received, LedgerError):
-            # Q2: "with long polling, no new messages are returned until the count drops". And beside messages that
-            # are left alone others may come.
-            waits = wait and isinstance(received, (OverLimit, OutputUnreadable))
-            if not waits or (isinstance(received, OutputUnreadable) and time.monotonic() >= give_up):
-                raise received
-            received = None
-        if received is not None or time.monotonic() >= give_up:
-            return Claim(access, received, request.timeout)
+        seen = access.store.change_token() if reception.wait else None
+        claim = reception.look(last=time.monotonic() >= give_up)
+        if claim is not None:
+            return claim
         _wait_for_change(access, seen, give_up)
-        # Deleted meanwhile, what was recorded about its messages is forgotten: acknowledged ones would come back.
-        record = access.record()
 
 
 def receive_many(access: Access, requests: Sequence[Sequence[Any]]) -> list[Claim]:

@@ -33,6 +33,8 @@ MAXIMUM_RECEIVES = 1_000
 #: The API reference of TagQueue; of SendMessage: at most ten message attributes.
 MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
 MAXIMUM_MESSAGE_ATTRIBUTES = 10
+#: The API reference of ListQueues and ListDeadLetterSourceQueues; of ListMessageMoveTasks: "The upper limit is 10."
+MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
 #: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 MILLISECONDS = 1_000

@@ -110,21 +110,29 @@ def handle_of(task: MoveTask, source_arn: str) -> str:
 
 
 def task_id(handle: object) -> str:
-    """The task's id in a handle; earlier releases gave out the id alone. Recorded for what is none: "Value for
-    parameter TaskHandle is invalid."."""
-    found = handle
-    if isinstance(handle, str) and not _ID.fullmatch(handle):
-        try:
-            said = json.loads(base64.b64decode(handle, validate=True))
-        except ValueError:
-            said = None
-        found = said.get("taskId") if isinstance(said, dict) and isinstance(said.get("sourceArn"), str) else None
-    if not isinstance(found, str) or not _ID.fullmatch(found):
-        bound = "It is not the handle of a message move task"
-        raise InvalidParameterValue(
-            "TaskHandle", handle, bound, f"{bound}.", message="Value for parameter TaskHandle is invalid."
-        )
-    return found
+    """The task's id in a handle; earlier releases gave out the id alone. Raises InvalidParameterValue."""
+    return handle if isinstance(handle, str) and _ID.fullmatch(handle) else _read(handle)["taskId"]
+
+
+def source_of(handle: object) -> str:
+    """The ARN of the queue that the task of a handle is of. Raises InvalidParameterValue."""
+    return _read(handle)["sourceArn"]
+
+
+def _read(handle: object) -> dict[str, str]:
+    """What a handle says. Recorded for what is none: "Value for parameter TaskHandle is invalid."."""
+    try:
+        said = json.loads(base64.b64decode(handle, validate=True)) if isinstance(handle, str) else None
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and isinstance(said.get("sourceArn"), str):
+        found = said.get("taskId")
+        if isinstance(found, str) and _ID.fullmatch(found):
+            return said
+    bound = "It is not the handle of a message move task"
+    raise InvalidParameterValue(
+        "TaskHandle", handle, bound, f"{bound}.", message="Value for parameter TaskHandle is invalid."
+    )
 
 
 def to_cancel(tasks: Iterable[MoveTask], handle: object) -> MoveTask:

@@ -1,0 +1,58 @@
+"""Messages, up to ten at a time: each entry has an outcome of its own (M2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ledger.endpoint.actions.call import Call
+from ledger.endpoint.shapes import sent_as_sqs, to_send
+from ledger.endpoint.statuses import query_code
+from ledger.results import HandleOutcome, SendOutcome
+from ledger.rules.batches import require_entries, require_length
+
+Result = Mapping[str, object]
+
+
+def send(call: Call) -> Result:
+    """SendMessageBatch."""
+    queue, entries = call.queue(), _entries(call)
+    require_length(entries)
+    outcomes = queue.send([to_send(entry) for entry in entries])
+    return _told(entries, outcomes, [sent_as_sqs(one) if one.successful else {} for one in outcomes])
+
+
+def delete(call: Call) -> Result:
+    """DeleteMessageBatch."""
+    queue, entries = call.queue(), _entries(call)
+    return _told(entries, queue.delete([entry["ReceiptHandle"] for entry in entries]), [{}] * len(entries))
+
+
+def change_visibility(call: Call) -> Result:
+    """ChangeMessageVisibilityBatch."""
+    queue, entries = call.queue(), _entries(call)
+    default = int(queue.access.made.attributes["VisibilityTimeout"])
+    timeouts = [entry.get("VisibilityTimeout", default) for entry in entries]
+    outcomes = queue.change_visibility([entry["ReceiptHandle"] for entry in entries], timeouts)
+    return _told(entries, outcomes, [{}] * len(entries))
+
+
+def _entries(call: Call) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = call.parameters["Entries"]
+    require_entries(entries, f"{call.action}RequestEntry")
+    return entries
+
+
+def _told(
+    entries: Sequence[Mapping[str, Any]], outcomes: Sequence[SendOutcome | HandleOutcome], done: Sequence[Result]
+) -> Result:
+    """Recorded: of the two lists the one that is empty is left out."""
+    successful, failed = [], []
+    for entry, outcome, more in zip(entries, outcomes, done):
+        if outcome.error_code is None:
+            successful.append({"Id": entry["Id"], **more})
+        else:
+            code = query_code(outcome.error_code)
+            failed.append({"Id": entry["Id"], "SenderFault": True, "Code": code, "Message": outcome.error_message})
+    lists = {"Successful": successful, "Failed": failed}
+    return {name: entries for name, entries in lists.items() if entries}

@@ -1,0 +1,77 @@
+"""What an action is given: who asks for what, of which ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.endpoint import addresses, callers
+from ledger.endpoint.callers import Caller
+from ledger.errors import ResourceNotFound
+from ledger.ledger import Ledger
+from ledger.queue import Queue
+from ledger.rules.arns import Account, not_ours, queue_of
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: the action and its parameters, checked by the model; `base` is what queue URLs begin with. What a
+    queue is made with, beside what the request says, is in `new_queues`."""
+
+    ledger: Ledger
+    action: str
+    parameters: Mapping[str, Any]
+    base: str
+    caller: Caller
+    new_queues: Mapping[str, str] = field(default_factory=dict)
+    _found: list[str] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def account(self) -> Account:
+        """Whose the queues are."""
+        return self.ledger.settings.account
+
+    def get(self, name: str) -> Any:
+        """A parameter; None where it was not given."""
+        return self.parameters.get(name)
+
+    @property
+    def known_queue(self) -> str | None:
+        """The id of the queue that this was about; None before it was looked up."""
+        return self._found[-1] if self._found else None
+
+    def queue(self) -> Queue:
+        """The queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied where the caller
+        may not do this to it."""
+        return self.named(addresses.name_of(self.parameters["QueueUrl"], self.account.account_id))
+
+    def named(self, name: str) -> Queue:
+        """The queue of a name, if the caller may do this to it."""
+        queue = self.ledger.queue(name)
+        self._found.append(queue.id)
+        callers.require(self.caller, self.action, queue.arn, queue.access.made.attributes.get("Policy"), self.account)
+        return queue
+
+    def of_arn(self, parameter: str) -> Queue:
+        """The queue whose ARN a parameter is. Raises ResourceNotFound, AccessDenied."""
+        arn = self.parameters[parameter]
+        name = queue_of(arn)
+        if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
+            raise _no_resource(parameter)
+        try:
+            return self.named(name)
+        except LookupError:
+            raise _no_resource(parameter) from None
+
+    def require_owner(self) -> None:
+        """Raises AccessDenied for callers of another account, of actions that are about no queue that there is."""
+        callers.require(self.caller, self.action, "", None, self.account)
+
+    def url(self, name: str) -> str:
+        """The URL of a queue."""
+        return addresses.url_of(self.base, self.account.account_id, name)
+
+
+def _no_resource(parameter: str) -> ResourceNotFound:
+    return ResourceNotFound(f"The resource that you specified for the {parameter} parameter doesn't exist.")

@@ -1,0 +1,74 @@
+"""Messages, one at a time: send, receive, delete, change the visibility; and the purge of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.claim import Claim
+from ledger.endpoint.actions.call import Call
+from ledger.endpoint.shapes import message_as_sqs, sent_as_sqs, to_send
+from ledger.receiving import Reception
+
+Result = Mapping[str, object]
+
+
+class Waiting:
+    """A receive that found nothing and may wait: `seconds` long, looked at by `look`, a commit or none each time."""
+
+    def __init__(self, call: Call, queue_id: str, reception: Reception) -> None:
+        self._call, self._reception = call, reception
+        self.queue_id, self.seconds = queue_id, reception.wait
+
+    def look(self, *, last: bool) -> Result | None:
+        """The answer, or None to go on waiting; the `last` look answers in any case."""
+        claim = self._reception.look(last=last)
+        return None if claim is None else _received(self._call, claim)
+
+
+def send(call: Call) -> Result:
+    """SendMessage."""
+    queue = call.queue()
+    (outcome,) = queue.send(to_send(call.parameters), all_or_nothing=True)
+    return sent_as_sqs(outcome)
+
+
+def receive(call: Call) -> Result | Waiting:
+    """ReceiveMessage: the first look at once."""
+    queue = call.queue()
+    most = call.get("MaxNumberOfMessages")
+    reception = Reception(
+        queue.access,
+        1 if most is None else most,
+        call.get("VisibilityTimeout"),
+        call.get("WaitTimeSeconds"),
+        call.get("ReceiveRequestAttemptId"),
+    )
+    waiting = Waiting(call, queue.id, reception)
+    found = waiting.look(last=not reception.wait)
+    return waiting if found is None else found
+
+
+def delete(call: Call) -> Result:
+    """DeleteMessage."""
+    call.queue().delete(str(call.parameters["ReceiptHandle"]))
+    return {}
+
+
+def change_visibility(call: Call) -> Result:
+    """ChangeMessageVisibility."""
+    call.queue().change_visibility(str(call.parameters["ReceiptHandle"]), call.parameters["VisibilityTimeout"])
+    return {}
+
+
+def purge(call: Call) -> Result:
+    """PurgeQueue."""
+    call.queue().purge()
+    return {}
+
+
+def _received(call: Call, claim: Claim) -> dict[str, Any]:
+    system = (call.get("AttributeNames") or []) + (call.get("MessageSystemAttributeNames") or [])
+    own = call.get("MessageAttributeNames") or []
+    messages = [message_as_sqs(message, system, own) for message in claim.messages()]
+    return {"Messages": messages} if messages else {}

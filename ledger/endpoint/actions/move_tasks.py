@@ -1,0 +1,58 @@
+"""Message move tasks (D2): start, list, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.endpoint.actions.call import Call
+from ledger.errors import ResourceNotFound
+from ledger.queue import Queue
+from ledger.rules.limits import MAXIMUM_TASKS_LISTED, whole_number
+from ledger.rules.move_task import MoveTask, source_of
+
+Result = Mapping[str, object]
+
+
+def start(call: Call) -> Result:
+    """StartMessageMoveTask."""
+    source = call.of_arn("SourceArn")
+    destination = call.of_arn("DestinationArn").name if call.get("DestinationArn") else None
+    handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
+    return {"TaskHandle": handle}
+
+
+def listed(call: Call) -> Result:
+    """ListMessageMoveTasks."""
+    asked = call.get("MaxResults")
+    most = 1 if asked is None else whole_number("MaxResults", asked, 1, MAXIMUM_TASKS_LISTED)
+    source = call.of_arn("SourceArn")
+    results = [_as_sqs(call, source, task) for task in source.list_message_move_tasks(most)]
+    return {"Results": results} if results else {}
+
+
+def cancel(call: Call) -> Result:
+    """CancelMessageMoveTask: the handle tells which queue the task is of."""
+    handle = call.parameters["TaskHandle"]
+    arn = source_of(handle)
+    try:
+        queue = call.named(arn.rpartition(":")[2])
+    except LookupError:
+        raise ResourceNotFound("Task does not exist.") from None
+    return {"ApproximateNumberOfMessagesMoved": queue.cancel_message_move_task(handle)}
+
+
+def _as_sqs(call: Call, source: Queue, task: MoveTask) -> dict[str, Any]:
+    """Recorded: the handle of a task that runs, and of no other."""
+    told = {
+        "TaskHandle": task.task if task.is_running else None,
+        "Status": str(getattr(task.status, "value", task.status)),
+        "SourceArn": source.arn,
+        "DestinationArn": task.destination and call.account.arn(task.destination),
+        "MaxNumberOfMessagesPerSecond": task.rate,
+        "ApproximateNumberOfMessagesMoved": task.moved,
+        "ApproximateNumberOfMessagesToMove": task.to_move,
+        "FailureReason": task.failure,
+        "StartedTimestamp": task.started_at,
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,76 @@
+"""A request from the first byte to the last, whoever serves it: verified, read, done, answered. No server in here."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.endpoint import addresses, json_protocol, query_protocol, service_model
+from ledger.endpoint.actions import ACTIONS, Result
+from ledger.endpoint.actions.call import Call
+from ledger.endpoint.actions.messages import Waiting
+from ledger.endpoint.callers import Caller
+from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.signatures import Signatures
+from ledger.endpoint.statuses import told
+from ledger.endpoint.wire import Request, Response
+from ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A ledger as a service. Without `signatures` every caller is the owner. `new_queues` is what queues are made with
+    beside what requests say, `public` what queue URLs begin with where that is not how clients reach it."""
+
+    ledger: Ledger
+    signatures: Signatures | None = None
+    new_queues: Mapping[str, str] = field(default_factory=dict)
+    public: str | None = None
+
+
+class Exchange:
+    """One request and its response. `action` is known once it has begun."""
+
+    def __init__(self, endpoint: Endpoint, request: Request) -> None:
+        self._endpoint, self._request = endpoint, request
+        self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
+        self._id = str(uuid.uuid4())
+        self.action: str | None = None
+        #: Why it was refused: the Query code; None for a success.
+        self.refused_for: str | None = None
+
+    def begun(self) -> Call:
+        """Who asks for what. Raises the LedgerError that it is refused for; nothing was done then."""
+        request, endpoint = self._request, self._endpoint
+        if request.method not in ("GET", "POST"):
+            raise Refusal("UnsupportedOperation", "Unsupported operation.")
+        account = endpoint.ledger.settings.account
+        caller = endpoint.signatures.caller(request) if endpoint.signatures else Caller(account.account_id)
+        command = self._protocol.read(request)
+        self.action = command.action
+        parameters = dict(command.parameters)
+        if "QueueUrl" in service_model.input_shape(command.action).members and "QueueUrl" not in parameters:
+            path = addresses.queue_in_path(request.path)
+            parameters.update({"QueueUrl": path} if path else {})
+        service_model.require(command.action, parameters)
+        base = addresses.base_of(request, endpoint.public)
+        return Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues)
+
+    def done(self, call: Call) -> Result | Waiting:
+        """Does it, in one commit or none. Raises what it is refused for."""
+        return ACTIONS[call.action](call)
+
+    def written(self, result: Result) -> Response:
+        """The response with a result."""
+        assert self.action is not None, "it has begun"
+        response: Response = self._protocol.written(self.action, result, self._id)
+        return response
+
+    def refused(self, error: BaseException) -> Response:
+        """The response with an error."""
+        said = told(error)
+        self.refused_for = said.known.query_code
+        response: Response = self._protocol.refused(self.action, said, self._id)
+        return response

@@ -1,0 +1,64 @@
+"""AWS JSON 1.0: the action in the header X-Amz-Target, parameters and results as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+
+from ledger.endpoint import service_model
+from ledger.endpoint.refusals import not_serialized
+from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint.wire import Command, Request, Response
+
+CONTENT_TYPE = "application/x-amz-json-1.0"
+TARGET, PREFIX = "x-amz-target", "AmazonSQS."
+
+
+def is_spoken_in(request: Request) -> bool:
+    """Whether a request is one of this protocol."""
+    return TARGET in request.headers or request.headers.get("content-type", "").startswith("application/x-amz-json")
+
+
+def read(request: Request) -> Command:
+    """The command in a request. Raises a Refusal for an action that there is not, and for a body that is no JSON object
+    or has a value of another type than the model says."""
+    target = request.headers.get(TARGET, "")
+    action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
+    shape = service_model.input_shape(action)
+    try:
+        given = json.loads(request.body or b"{}", parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise not_serialized("The request body is no JSON object") from None
+    if not isinstance(given, dict):
+        raise not_serialized("The request body is no JSON object")
+    return Command(action, service_model.from_json(shape, given))
+
+
+def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
+    """The response with a result. S4: an action without one is answered by an empty body."""
+    body = b"" if service_model.output_shape(action) is None else json.dumps(result, default=_base64).encode()
+    return Response(OK, body, _headers(request_id))
+
+
+def refused(action: str | None, error: Told, request_id: str) -> Response:
+    """The response with an error."""
+    known = error.known
+    body = json.dumps({"__type": known.json_type, "message": error.message}).encode()
+    return Response(
+        known.status, body, {**_headers(request_id), "x-amzn-query-error": f"{known.query_code};{known.fault}"}
+    )
+
+
+def _headers(request_id: str) -> dict[str, str]:
+    return {"content-type": CONTENT_TYPE, "x-amzn-requestid": request_id}
+
+
+def _base64(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(type(value).__name__)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)

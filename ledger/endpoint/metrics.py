@@ -1,0 +1,63 @@
+"""What the endpoint counts, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: Upper bounds of how long requests take, in seconds.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
+OUTCOMES, NONE = "ok", "unknown"
+
+
+class Metrics:
+    """Counts of one process. Of one thread."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._buckets: dict[str, list[int]] = {}
+        self._seconds: Counter[str] = Counter()
+        self.disconnects = 0
+
+    def answered(self, action: str | None, refused_for: str | None, seconds: float) -> None:
+        """A request was answered: an error's code, or None for a success."""
+        name = action or NONE
+        self._requests[name, refused_for or OUTCOMES] += 1
+        buckets = self._buckets.setdefault(name, [0] * (len(BOUNDS) + 1))
+        buckets[bisect_left(BOUNDS, seconds)] += 1
+        self._seconds[name] += seconds  # type: ignore[assignment]
+
+    def lines(self) -> Iterator[str]:
+        """Of requests."""
+        yield from family("ledger_requests_total", "counter", "Requests, by action and outcome.", (
+            ({"action": action, "outcome": outcome}, count) for (action, outcome), count in self._requests.items()
+        ))  # fmt: skip
+        yield from family("ledger_disconnects_total", "counter", "Clients that went away.", [({}, self.disconnects)])
+        name = "ledger_request_seconds"
+        yield f"# HELP {name} How long requests took, long polls included."
+        yield f"# TYPE {name} histogram"
+        for action, buckets in self._buckets.items():
+            total = 0
+            for bound, count in zip((*map(str, BOUNDS), "+Inf"), buckets):
+                total += count
+                yield _sample(f"{name}_bucket", {"action": action, "le": bound}, total)
+            yield _sample(f"{name}_sum", {"action": action}, self._seconds[action])
+            yield _sample(f"{name}_count", {"action": action}, total)
+
+
+def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
+    """The lines of one metric: what it is, and a line for each of its samples."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    yield from (_sample(name, labels, value) for labels, value in samples)
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inside}}} {value}" if inside else f"{name} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,223 @@
+"""The Query protocol: parameters as a form, `SendMessageBatchRequestEntry.1.Id=...`, and results as XML.
+
+botocore's model no longer says what lists and maps are called there. That is in the two tables below.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from ledger.endpoint import service_model
+from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint.wire import Command, Request, Response
+from ledger.errors import InvalidParameterValue
+
+NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
+#: What requests call the lists and maps of the model; `{}` stands for the action. They may be called as in the model,
+#: too. (A queue's tags are `Tags` in the API's examples, and `Tag` where a queue is made.)
+IN_REQUESTS = {
+    "AWSAccountIds": "AWSAccountId",
+    "Actions": "ActionName",
+    "AttributeNames": "AttributeName",
+    "Attributes": "Attribute",
+    "Entries": "{}RequestEntry",
+    "MessageAttributeNames": "MessageAttributeName",
+    "MessageAttributes": "MessageAttribute",
+    "MessageSystemAttributeNames": "MessageSystemAttributeName",
+    "MessageSystemAttributes": "MessageSystemAttribute",
+    "TagKeys": "TagKey",
+    "Tags": "Tag",
+    "tags": "Tag",
+    "StringListValues": "StringListValue",
+    "BinaryListValues": "BinaryListValue",
+}
+#: What responses call them.
+IN_RESPONSES = {
+    "Attributes": "Attribute",
+    "Failed": "BatchResultErrorEntry",
+    "MessageAttributes": "MessageAttribute",
+    "Messages": "Message",
+    "QueueUrls": "QueueUrl",
+    "Results": "{}ResultEntry",
+    "Successful": "{}ResultEntry",
+    "Tags": "Tag",
+    "queueUrls": "QueueUrl",
+    "StringListValues": "StringListValue",
+    "BinaryListValues": "BinaryListValue",
+}
+#: Of maps: what they call a key and a value, in both directions.
+TAGS, OTHERS = ("Key", "Value"), ("Name", "Value")
+#: Recorded: what these two refuse for the batch's form has no empty element Detail, unlike all other errors.
+WITHOUT_DETAIL = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch")
+_FORM_OF_A_BATCH = (
+    "EmptyBatchRequest",
+    "TooManyEntriesInBatchRequest",
+    "InvalidBatchEntryId",
+    "BatchEntryIdsNotDistinct",
+)
+MOST_PARAMETERS = 2_000
+_INDEX = re.compile(r"[1-9][0-9]{0,3}")
+_HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def read(request: Request) -> Command:
+    """The command in a request's body, and in what stands behind the ? of its URL. Raises a Refusal."""
+    try:
+        text = request.body.decode()
+        pairs = parse_qsl(request.query, True, max_num_fields=MOST_PARAMETERS, errors="strict")
+        pairs += parse_qsl(text, True, max_num_fields=MOST_PARAMETERS, errors="strict")
+    except ValueError:
+        raise Refusal("MalformedQueryString", "The query string contains a syntax error.") from None
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        raise Refusal("MalformedQueryString", "The query string names a parameter twice.")
+    action = given.get("Action")
+    shape = service_model.input_shape(action)
+    assert action is not None, "it is the name of a shape"
+    found = _structure(shape, _tree(given), action, "")
+    # Recorded: beside AttributeName the other one means nothing here.
+    if found.get("AttributeNames"):
+        found.pop("MessageSystemAttributeNames", None)
+    return Command(action, found)
+
+
+def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
+    """The response with a result."""
+    shape = service_model.output_shape(action)
+    inside = "" if shape is None else f"<{action}Result>{''.join(_members(shape, result, action))}</{action}Result>"
+    return _response(
+        OK,
+        f'<{action}Response xmlns="{NAMESPACE}">{inside}<ResponseMetadata><RequestId>{request_id}</RequestId>'
+        f"</ResponseMetadata></{action}Response>",
+        request_id,
+    )
+
+
+def refused(action: str | None, error: Told, request_id: str) -> Response:
+    """The response with an error."""
+    known = error.known
+    detail = "" if action in WITHOUT_DETAIL and known.shape in _FORM_OF_A_BATCH else "<Detail/>"
+    return _response(
+        known.status,
+        f'<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{known.fault}</Type><Code>{known.query_code}</Code>'
+        f"<Message>{_text(error.query_message)}</Message>{detail}</Error><RequestId>{request_id}</RequestId>"
+        "</ErrorResponse>",
+        request_id,
+    )
+
+
+def names_of_pairs(member: str) -> tuple[str, str]:
+    """What the map in a member calls a key and a value."""
+    return TAGS if member.lower() == "tags" else OTHERS
+
+
+def _response(status: int, xml: str, request_id: str) -> Response:
+    body = f'<?xml version="1.0"?>{xml}'.encode()
+    return Response(status, body, {"content-type": "text/xml", "x-amzn-requestid": request_id})
+
+
+def _tree(given: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters by the parts of their names: a text, or a tree of those that go on."""
+    tree: dict[str, Any] = {}
+    for name, value in given.items():
+        place, parts = tree, name.split(".")
+        if len(parts) > 8:
+            raise Refusal("MalformedQueryString", "A parameter's name has too many parts.")
+        for part in parts[:-1]:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise _two_things(name)
+        if isinstance(place.get(parts[-1]), dict):
+            raise _two_things(name)
+        place[parts[-1]] = value
+    return tree
+
+
+def _two_things(name: str) -> Refusal:
+    return Refusal("MalformedQueryString", f"The parameter {name[:80]} has a value and parts of its own.")
+
+
+def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if not isinstance(tree, dict):
+        raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
+    for name, member in shape.members.items():
+        for called in (IN_REQUESTS.get(name, name).format(action), name):
+            if called in tree:
+                found[name] = _value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
+                break
+    return found
+
+
+def _value(shape: Any, member: str, given: object, action: str, where: str) -> Any:
+    kind = shape.type_name
+    if kind == "structure":
+        return _structure(shape, given, action, where)
+    if kind == "list":
+        return [_value(shape.member, member, one, action, f"{where}.{n}") for n, one in _numbered(given, where)]
+    if kind == "map":
+        key, value = names_of_pairs(member)
+        pairs = [(n, one) for n, one in _numbered(given, where)]
+        found = {}
+        for number, one in pairs:
+            if not isinstance(one, dict) or not isinstance(one.get(key), str):
+                raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{key}.")
+            if value in one:
+                found[one[key]] = _value(shape.value, "", one[value], action, f"{where}.{number}.{value}")
+            else:
+                raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{value}.")
+        return found
+    if not isinstance(given, str):
+        raise Refusal("MalformedQueryString", f"The parameter {where} has no parts of its own.")
+    if kind in ("integer", "long"):
+        if not re.fullmatch(r"-?[0-9]{1,18}", given):
+            raise InvalidParameterValue(where, given, "Must be an integer")
+        return int(given)
+    return service_model.blob(given) if kind == "blob" else given
+
+
+def _numbered(given: object, where: str) -> list[tuple[int, object]]:
+    """The members of a list, by their numbers, which need not be without gaps. One empty text is an empty list."""
+    if given == "":
+        return []
+    if not isinstance(given, dict):
+        raise Refusal("MalformedQueryString", f"The parameter {where} needs a number behind it.")
+    wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)
+    if wrong is not None:
+        raise Refusal("MalformedQueryString", f"The parameter {where}.{wrong[:20]} has no number.")
+    return sorted((int(number), one) for number, one in given.items())
+
+
+def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str]:
+    for name, member in shape.members.items():
+        if name not in result:
+            continue
+        value, called = result[name], IN_RESPONSES.get(name, name).format(action)
+        if member.type_name == "list":
+            yield from (f"<{called}>{_inside(member.member, one, action)}</{called}>" for one in value)
+        elif member.type_name == "map":
+            key, end = names_of_pairs(name)
+            for known, one in value.items():
+                inside = _inside(member.value, one, action)
+                yield f"<{called}><{key}>{_text(known)}</{key}><{end}>{inside}</{end}></{called}>"
+        else:
+            yield f"<{called}>{_inside(member, value, action)}</{called}>"
+
+
+def _inside(shape: Any, value: Any, action: str) -> str:
+    if shape.type_name == "structure":
+        return "".join(_members(shape, value, action))
+    if shape.type_name == "blob":
+        return base64.b64encode(value).decode()
+    return _text(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _text(value: str) -> str:
+    """As XML takes it: a carriage return would be read back as a line's end; what XML cannot say is left out."""
+    return _HIDDEN.sub("", escape(value, {"\r": "&#xD;"}))

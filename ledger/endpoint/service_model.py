@@ -1,0 +1,108 @@
+"""What botocore's model of the service says of each action: its parameters, which of them are required, their types."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.endpoint.refusals import not_serialized, unknown_action
+from ledger.errors import MissingParameter
+
+_JSON_KINDS = {str: "STRING_VALUE", bool: "TRUE_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}
+_WANTED = {"string": "a String", "integer": "an Integer", "long": "a Long", "boolean": "a Boolean", "blob": "a Blob"}
+
+
+@functools.cache
+def _model() -> Any:
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+
+    return ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")
+
+
+@functools.cache
+def actions() -> tuple[str, ...]:
+    """The names of all actions."""
+    return tuple(_model().operation_names)
+
+
+@functools.cache
+def errors() -> dict[str, Any]:
+    """The error shapes by their names."""
+    return {shape.name: shape for shape in _model().error_shapes}
+
+
+@functools.cache
+def input_shape(action: str | None) -> Any:
+    """What an action is given. Raises a Refusal for what is no action."""
+    if action not in actions():
+        raise unknown_action(action)
+    return _model().operation_model(action).input_shape
+
+
+@functools.cache
+def output_shape(action: str) -> Any | None:
+    """What an action answers; None when that is nothing."""
+    return _model().operation_model(action).output_shape
+
+
+def require(action: str, parameters: Mapping[str, object]) -> None:
+    """Raises MissingParameter for a required parameter that is not there, also in the entries of a batch."""
+    shape = input_shape(action)
+    for name in shape.required_members:
+        if name not in parameters:
+            raise MissingParameter(name)
+    entries = parameters.get("Entries")
+    if isinstance(entries, list):
+        for number, entry in enumerate(entries, 1):
+            for name in shape.members["Entries"].member.required_members:
+                if name not in entry:
+                    raise MissingParameter(f"{action}RequestEntry.{number}.{name}")
+
+
+def from_json(shape: Any, value: object) -> Any:
+    """A JSON value as the model says it is: blobs decoded, nulls left out, what the model does not know too. Raises a
+    SerializationException for another type."""
+    kind = shape.type_name
+    if kind == "structure":
+        given = _expect(value, dict)
+        known = shape.members
+        return {n: from_json(known[n], one) for n, one in given.items() if n in known and one is not None}
+    if kind == "list":
+        return [from_json(shape.member, one) for one in _expect(value, list)]
+    if kind == "map":
+        return {key: from_json(shape.value, one) for key, one in _expect(value, dict).items()}
+    return _scalar(kind, value)
+
+
+def _expect(value: object, kind: type) -> Any:
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, list):
+        raise not_serialized("Start of list found where not expected")
+    if isinstance(value, dict):
+        raise not_serialized("Start of structure or map found where not expected.")
+    raise not_serialized("Unexpected value type in payload")
+
+
+def _scalar(kind: str, value: object) -> object:
+    if isinstance(value, (dict, list)) or value is None:
+        _expect(value, str)
+    if kind == "blob" and isinstance(value, str):
+        return blob(value)
+    right = {"string": str, "blob": str, "boolean": bool}.get(kind, int)
+    if isinstance(value, right) and not (right is int and isinstance(value, bool)):
+        return value
+    said = "FALSE_VALUE" if value is False else _JSON_KINDS[type(value)]
+    raise not_serialized(f"{said} can not be converted to {_WANTED[kind]}")
+
+
+def blob(text: str) -> bytes:
+    """The bytes that a text of base64 stands for."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise not_serialized("A Blob is not base64") from None

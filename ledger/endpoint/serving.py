@@ -1,0 +1,163 @@
+"""The server: uvicorn's, with limits on what it reads before there is a request, and a stop that answers what it took.
+
+Uvicorn with httptools, without a framework: two small packages that are kept well, a parser in C, TLS, and no more than
+the endpoint needs, which routes by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ledger.endpoint.application import Application, Bounds
+from ledger.endpoint.handling import Endpoint
+
+log = logging.getLogger("ledger.endpoint")
+#: The head of a request: how long it may be, and how long it may take.
+HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
+#: Clients keep connections; this is longer than a long poll.
+KEEP_ALIVE, GRACE = 75, 60
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Gives up on a head that is too long or takes too long. Uvicorn itself bounds neither."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A head is awaited."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is awaited any more."""
+        self._end_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """As long as it is a head, within its bounds."""
+        if self._timer is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._timer is not None and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request's head is too long.")
+
+    def on_message_begin(self) -> None:
+        """A head has begun."""
+        self._end_head()
+        self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: the body has bounds of its own."""
+        self._end_head()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._head_bytes = 0
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _end_head(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Serves an application until it is told to stop: by SIGTERM or SIGINT in the main thread, or by `stop`."""
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new connections; long polls are answered, and what was accepted is done and answered."""
+        self._application.stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but that a stop that was asked for is a success."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._asked) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        # Asked for again by Ctrl-C, it waits for nobody.
+        self.force_exit = self.force_exit or (self.should_exit and number == signal.SIGINT)
+        self.should_exit = True
+
+    def stop(self) -> None:
+        """Asks it to stop; from any thread."""
+        self.should_exit = True
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(2_048)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def serve(
+    endpoint: Endpoint,
+    sock: socket.socket,
+    bounds: Bounds | None = None,
+    *,
+    certificate: str | None = None,
+    key: str | None = None,
+    open_metrics: bool = False,
+    started: Callable[[Server], None] | None = None,
+) -> None:
+    """Serves an endpoint on a listening socket, with TLS when there is a certificate, until it is stopped. `started` is
+    called once it serves."""
+
+    async def run() -> None:
+        application = Application(endpoint, bounds or Bounds(), open_metrics=open_metrics)
+        tls: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
+        config = uvicorn.Config(
+            application, http=BoundedProtocol, ws="none", lifespan="off", interface="asgi3", loop="none",
+            log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=GRACE, **tls,
+        )  # fmt: skip
+        server = Server(config, application)
+        serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if started is not None and server.started:
+            started(server)
+        try:
+            await serving
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, application.pool.close)
+
+    asyncio.run(run())

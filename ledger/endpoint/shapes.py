@@ -1,0 +1,69 @@
+"""Messages as the service's model has them: what a request sends, and what a response tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ledger.errors import InvalidParameterValue
+from ledger.message import Message
+from ledger.results import SendOutcome
+from ledger.rules.message_attributes import Attribute, md5_of_attributes
+
+_EVERY = ("All", ".*", "*")
+_TRACE = "AWSTraceHeader"
+
+
+def to_send(given: Mapping[str, Any]) -> dict[str, object]:
+    """An entry as `Queue.send` takes it, of a SendMessage's parameters or of an entry of a batch."""
+    names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
+    entry = {name: given[name] for name in names if name in given}
+    for name, one in (given.get("MessageSystemAttributes") or {}).items():
+        if name != _TRACE or one.get("DataType") != "String" or not one.get("StringValue"):
+            raise InvalidParameterValue(
+                "MessageSystemAttributes",
+                name,
+                "The only message system attribute that can be sent is AWSTraceHeader, a non-empty String",
+            )
+        entry[_TRACE] = one["StringValue"]
+    return entry
+
+
+def sent_as_sqs(outcome: SendOutcome) -> dict[str, object]:
+    """What a SendMessage returns of a message that was sent."""
+    number = outcome.sequence_number
+    return _present(
+        MessageId=outcome.message_id,
+        MD5OfMessageBody=outcome.md5_of_body,
+        MD5OfMessageAttributes=outcome.md5_of_message_attributes,
+        MD5OfMessageSystemAttributes=outcome.md5_of_system_attributes,
+        SequenceNumber=None if number is None else f"{number:020d}",
+    )
+
+
+def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
+    """A received message with those of its attributes that are asked for by their names."""
+    known, asked = message.attributes(), _chosen(message.message_attributes, own)
+    attributes = known if "All" in system else {name: text for name, text in known.items() if name in system}
+    return _present(
+        MessageId=message.message_id,
+        ReceiptHandle=message.receipt_handle,
+        MD5OfBody=message.md5_of_body,
+        Body=message.body,
+        Attributes=attributes or None,
+        # Recorded: the digest is of those that are told.
+        MD5OfMessageAttributes=md5_of_attributes(asked),
+        MessageAttributes={name: one.as_sqs() for name, one in asked.items()} or None,
+    )
+
+
+def _chosen(known: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
+    """Those of the names; `All` and `.*` are all, and `prefix.*` those that begin so."""
+    wanted, prefixes = set(names), tuple(name[:-2] for name in names if name.endswith(".*"))
+    if wanted.intersection(_EVERY):
+        return dict(known)
+    return {name: one for name, one in known.items() if name in wanted or (prefixes and name.startswith(prefixes))}
+
+
+def _present(**members: object) -> dict[str, object]:
+    return {name: value for name, value in members.items() if value is not None}

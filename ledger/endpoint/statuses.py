@@ -1,0 +1,155 @@
+"""The one place that knows HTTP statuses and what errors are called on the wire, in both protocols.
+
+JSON says an error's shape in `__type`, and the Query code in the header x-amzn-query-error, by which clients know it;
+Query says the code in its XML. Codes and statuses of modeled errors are those of the model that botocore had while it
+spoke Query; of the others, those of the recordings and of the service's "Common Errors".
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from ledger.errors import (
+    LedgerError,
+    LedgerTooNew,
+    MessageDoesNotExist,
+    QueueDoesNotExist,
+    SparkIsNeeded,
+    StorageFailed,
+)
+
+log = logging.getLogger("ledger.endpoint")
+OK, NOT_FOUND, NOT_READY = 200, 404, 503
+_MODELED, _COMMON, _PREFIX = "com.amazonaws.sqs#", "com.amazon.coral.service#", "AWS.SimpleQueueService."
+
+
+class Known(NamedTuple):
+    """An error as the wire knows it: its shape in JSON, its code in Query, the status, and who is to blame."""
+
+    shape: str
+    query_code: str
+    status: int = 400
+    fault: str = "Sender"
+    namespace: str = _COMMON
+    #: Recorded: what the Query protocol says where it is not what JSON says.
+    query_message: str | None = None
+
+    @property
+    def json_type(self) -> str:
+        """What `__type` says."""
+        return self.namespace + self.shape
+
+
+class Told(NamedTuple):
+    """An error that is being answered: what is known of it, and its sentence."""
+
+    known: Known
+    message: str
+
+    @property
+    def query_message(self) -> str:
+        """The sentence in the Query protocol."""
+        return self.known.query_message or self.message
+
+
+def _modeled(shape: str, query_code: str | None = None, status: int = 400, message: str | None = None) -> Known:
+    return Known(shape, query_code or shape, status, namespace=_MODELED, query_message=message)
+
+
+def _prefixed(shape: str, status: int = 400) -> Known:
+    return _modeled(shape, _PREFIX + shape, status)
+
+
+_NO_QUEUE = _modeled(
+    "QueueDoesNotExist",
+    _PREFIX + "NonExistentQueue",
+    message="The specified queue does not exist for this wsdl version.",
+)
+_UNSUPPORTED, _INTERNAL = (
+    _prefixed("UnsupportedOperation"),
+    Known("InternalFailure", "InternalFailure", 500, "Receiver"),
+)
+_UNAVAILABLE = Known("ServiceUnavailableException", "ServiceUnavailable", NOT_READY, "Receiver")
+#: By the `code` of the library's errors and of the endpoint's own.
+ERRORS: dict[str, Known] = {
+    QueueDoesNotExist.code: _NO_QUEUE,
+    "QueueAlreadyExists": _modeled("QueueNameExists", "QueueAlreadyExists"),
+    "BatchEntryIdsNotDistinct": _prefixed("BatchEntryIdsNotDistinct"),
+    "BatchRequestTooLong": _prefixed("BatchRequestTooLong"),
+    "EmptyBatchRequest": _prefixed("EmptyBatchRequest"),
+    "InvalidBatchEntryId": _prefixed("InvalidBatchEntryId"),
+    "TooManyEntriesInBatchRequest": _prefixed("TooManyEntriesInBatchRequest"),
+    "MessageNotInflight": _prefixed("MessageNotInflight"),
+    "PurgeQueueInProgress": _prefixed("PurgeQueueInProgress", 403),
+    "QueueDeletedRecently": _prefixed("QueueDeletedRecently"),
+    "UnsupportedOperation": _UNSUPPORTED,
+    "OverLimit": _modeled("OverLimit", status=403),
+    "ResourceNotFoundException": _modeled("ResourceNotFoundException", status=404),
+    # S4, of ChangeMessageVisibility: these have the status 400.
+    **{
+        shape: _modeled(shape)
+        for shape in (
+            "InvalidAddress",
+            "InvalidAttributeName",
+            "InvalidAttributeValue",
+            "InvalidIdFormat",
+            "InvalidMessageContents",
+            "InvalidSecurity",
+            "ReceiptHandleIsInvalid",
+            "RequestThrottled",
+        )
+    },
+    # Of keys: a ledger has none, so nothing here answers with them.
+    "KmsAccessDenied": _modeled("KmsAccessDenied", "KMS.AccessDeniedException"),
+    "KmsDisabled": _modeled("KmsDisabled", "KMS.DisabledException"),
+    "KmsInvalidKeyUsage": _modeled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
+    "KmsInvalidState": _modeled("KmsInvalidState", "KMS.InvalidStateException"),
+    "KmsNotFound": _modeled("KmsNotFound", "KMS.NotFoundException"),
+    "KmsOptInRequired": _modeled("KmsOptInRequired", "KMS.OptInRequired"),
+    "KmsThrottled": _modeled("KmsThrottled", "KMS.ThrottlingException"),
+    # Of every service.
+    "InvalidParameterValue": Known("InvalidParameterValueException", "InvalidParameterValue"),
+    "MissingParameter": Known("MissingRequiredParameterException", "MissingParameter"),
+    "SerializationException": Known("SerializationException", "MalformedInput"),
+    "MalformedQueryString": Known("MalformedQueryStringException", "MalformedQueryString"),
+    "InvalidAction": Known("UnknownOperationException", "InvalidAction"),
+    "MissingAction": Known("UnknownOperationException", "MissingAction"),
+    "AccessDenied": Known("AccessDeniedException", "AccessDenied", 403),
+    "InvalidClientTokenId": Known("UnrecognizedClientException", "InvalidClientTokenId", 403),
+    "SignatureDoesNotMatch": Known("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    "IncompleteSignature": Known("IncompleteSignatureException", "IncompleteSignature"),
+    "MissingAuthenticationToken": Known("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+    "RequestEntityTooLarge": Known("RequestEntityTooLargeException", "RequestEntityTooLarge", 413),
+    "RequestTimeout": Known("RequestTimeoutException", "RequestTimeout", 408),
+    "ServiceUnavailable": _UNAVAILABLE,
+    "InternalFailure": _INTERNAL,
+}
+_SORRY = "We encountered an internal error. Please try again."
+_NOT_NOW = "The service is temporarily unavailable. Please try again."
+
+
+def told(error: BaseException) -> Told:
+    """How an error is answered. What is wrong inside (storage, clocks, tables, a mistake of ours) is said in the log,
+    by its kind, and not to who asks."""
+    if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
+        log.error("%s: %s", error.code, error)
+        return Told(_UNSUPPORTED, "Unsupported operation.")
+    if isinstance(error, StorageFailed):
+        log.error("%s", error)
+        return Told(_UNAVAILABLE, _NOT_NOW)
+    if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
+        known = ERRORS.get(error.code)
+        if known is not None:
+            return Told(known, error.message)
+        log.error("%s: %s", error.code, error)
+        return Told(_UNAVAILABLE, _NOT_NOW)
+    # Where, but not what of: an exception's text may be a part of a request.
+    log.error("an error of ours: %s", type(error).__name__, exc_info=error if log.isEnabledFor(logging.DEBUG) else None)
+    return Told(_INTERNAL, _SORRY)
+
+
+def query_code(code: str) -> str:
+    """What an entry of a batch that failed calls an error, in both protocols."""
+    known = ERRORS.get(code)
+    return _INTERNAL.query_code if known is None else known.query_code

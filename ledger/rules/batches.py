@@ -1,0 +1,84 @@
+"""Batches of a request (M2): how many entries, what they are called, how long they may be together. Of the endpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ledger.errors import LedgerError
+from ledger.rules.limits import MAXIMUM_MESSAGE_BYTES, MAXIMUM_MESSAGES
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+class TooManyEntriesInBatchRequest(LedgerError, ValueError):
+    """A batch has more entries than ten."""
+
+    code = "TooManyEntriesInBatchRequest"
+
+
+class EmptyBatchRequest(LedgerError, ValueError):
+    """A batch has no entries."""
+
+    code = "EmptyBatchRequest"
+
+
+class InvalidBatchEntryId(LedgerError, ValueError):
+    """The id of an entry is none."""
+
+    code = "InvalidBatchEntryId"
+
+
+class BatchEntryIdsNotDistinct(LedgerError, ValueError):
+    """Two entries of a batch have the same id."""
+
+    code = "BatchEntryIdsNotDistinct"
+
+
+class BatchRequestTooLong(LedgerError, ValueError):
+    """All entries of a batch together are longer than one message may be."""
+
+    code = "BatchRequestTooLong"
+
+
+def require_entries(entries: Sequence[Mapping[str, object]], kind: str) -> None:
+    """Raises what the service does for a batch that is wrong as a whole; `kind` is what it calls an entry. Recorded."""
+    if not entries:
+        raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
+    if len(entries) > MAXIMUM_MESSAGES:
+        raise TooManyEntriesInBatchRequest(
+            f"Maximum number of entries per request are {MAXIMUM_MESSAGES}. You have sent {len(entries)}."
+        )
+    ids = [str(entry["Id"]) for entry in entries]
+    if not all(map(_ID.fullmatch, ids)):
+        raise InvalidBatchEntryId(
+            "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 "
+            "letters long."
+        )
+    again = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
+    if again is not None:
+        raise BatchEntryIdsNotDistinct(f"Id {again} repeated.")
+
+
+def require_length(entries: Sequence[Mapping[str, object]]) -> None:
+    """Raises BatchRequestTooLong when the bodies and attributes of a batch have more bytes than 1 MiB. Recorded, also
+    that a queue's own MaximumMessageSize does not count here."""
+    sent = sum(_length(entry.get("MessageBody")) + _length_of_attributes(entry) for entry in entries)
+    if sent > MAXIMUM_MESSAGE_BYTES:
+        raise BatchRequestTooLong(
+            f"Batch requests cannot be longer than {MAXIMUM_MESSAGE_BYTES} bytes. You have sent {sent} bytes."
+        )
+
+
+def _length_of_attributes(entry: Mapping[str, object]) -> int:
+    attributes = entry.get("MessageAttributes")
+    if not isinstance(attributes, Mapping):
+        return 0
+    values = [(name, *one.values()) for name, one in attributes.items() if isinstance(one, Mapping)]
+    return sum(_length(part) for parts in values for part in parts)
+
+
+def _length(part: object) -> int:
+    if isinstance(part, str):
+        return len(part.encode(errors="surrogatepass"))
+    return len(part) if isinstance(part, bytes) else 0

@@ -1,0 +1,69 @@
+"""What a queue's policy says of a caller: allowed or not. The endpoint asks; the library itself enforces no policy.
+
+IAM's order: an explicit Deny wins; the owner's account needs no Allow; others need one, and never get what is the
+owner's alone. Statements with a Condition are not understood: one that denies denies, one that allows does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.rules.policy import OWNER_ACTIONS
+
+_ROOT = re.compile(r"arn:[a-z-]+:iam::([0-9]{12}):root")
+
+
+def allows(policy: str | None, owner: str, account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
+    """Whether a caller (an account's id, and the ARN of who it is) may do an action to a queue of `owner`."""
+    mine = account_id == owner
+    if not mine and action in OWNER_ACTIONS:
+        return False
+    effects = {
+        statement.get("Effect")
+        for statement in _statements(policy)
+        if _is_about(statement, account_id, caller_arn, action, queue_arn)
+        if statement.get("Effect") == "Deny" or not statement.get("Condition")
+    }
+    return "Deny" not in effects and (mine or "Allow" in effects)
+
+
+def _statements(policy: str | None) -> list[Mapping[str, Any]]:
+    found = json.loads(policy).get("Statement", []) if policy else []
+    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, Mapping)]
+
+
+def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, action: str, queue_arn: str) -> bool:
+    granted = action.removesuffix("Batch")
+    actions = (f"sqs:{action}".lower(), f"sqs:{granted}".lower())
+    return (
+        _named(statement, "Principal", lambda one: _is_principal(one, account_id, caller_arn))
+        and _named(statement, "Action", lambda one: any(_matches(one.lower(), name) for name in actions))
+        and ("Resource" not in statement or any(_matches(one, queue_arn) for one in _listed(statement["Resource"])))
+    )
+
+
+def _named(statement: Mapping[str, Any], member: str, is_it: Any) -> bool:
+    """Whether a member of a statement names it, or its `Not` names it not."""
+    if member in statement:
+        return any(map(is_it, _listed(statement[member])))
+    return f"Not{member}" in statement and not any(map(is_it, _listed(statement[f"Not{member}"])))
+
+
+def _listed(given: Any) -> list[str]:
+    if isinstance(given, Mapping):
+        given = [one for name, several in given.items() if name == "AWS" for one in _listed(several)]
+    return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
+
+
+def _is_principal(one: str, account_id: str, caller_arn: str) -> bool:
+    root = _ROOT.fullmatch(one)
+    return one in ("*", account_id, caller_arn) or (root is not None and root[1] == account_id)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether a text is what a pattern with * and ? says."""
+    parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
