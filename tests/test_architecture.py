@@ -94,6 +94,7 @@ LAYERS = {
     "ledger.endpoint.polls": 11.6,
     "ledger.endpoint.application": 11.7,
     "ledger.endpoint.serving": 11.8,
+    "ledger.endpoint.command": 11.9,
     "ledger.endpoint": 11.9,
     "ledger.cli": 100,
     "ledger.bootstrap": RUNTIME,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import ledger
-from ledger.cli import dead_letters, doctor, extras, history, queues, receive, send, settle, submit, top, upkeep
+from ledger.cli import dead_letters, doctor, extras, history, queues, receive, send, serve, settle, submit, top, upkeep
 from ledger.errors import (
     InvalidAttributeName,
     InvalidMessageContents,
@@ -65,6 +65,7 @@ for command in (
     upkeep.upkeep,
     doctor.doctor,
     submit.submit,
+    serve.serve,
     *extras.COMMANDS,
 ):
     application.add_command(command)

@@ -64,6 +64,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         super().on_headers_complete()
 
+    def shutdown(self) -> None:
+        """The server stops. A TLS connection without a request is cut: its end would wait for the client's goodbye."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self.scheme == "https":
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def _await_head(self) -> None:
         self._head_bytes = 0
         self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)

@@ -1,0 +1,48 @@
+"""`ledger serve`, of the extra `endpoint`."""
+
+from __future__ import annotations
+
+import click
+
+from ledger.cli.extras import of_extra
+from ledger.cli.opening import open_ledger, with_root
+
+
+@click.command(short_help="Serve a ledger over HTTP, as SQS.")
+@click.argument("place", metavar="[ROOT]", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=9324, show_default=True, help="0 takes a free one, and says which.")
+@click.option("--keys", metavar="FILE", help="The keys that requests are signed with, a TOML file.")
+@click.option("--without-signatures", is_flag=True, help="Take every request, of this machine alone.")
+@click.option("--certificate", metavar="FILE", help="Serve with TLS: the certificate, in PEM.")
+@click.option("--certificate-key", metavar="FILE", help="Its key, in PEM.")
+@click.option(
+    "--receipts",
+    type=click.Choice(["fenced", "recorded"]),
+    default="fenced",
+    show_default=True,
+    help="What late and replaced receipts do in queues that are made from now on: as documented, or as recorded.",
+)
+@click.option("--url", help="What queue URLs begin with, where a proxy has another name.")
+@click.option("--threads", default=32, show_default=True, help="Threads that work on the tables.")
+@click.option("--open-metrics", is_flag=True, help="Let others than this machine read /metrics.")
+@click.option("--create", is_flag=True, help="Make the ledger if there is none.")
+@with_root
+def serve(place: str | None, root: str | None, settings: str | None, create: bool, **options: object) -> None:
+    """Serve the ledger ROOT over HTTP until SIGTERM or Ctrl-C, as SQS, in both of its protocols: clients work by
+    changing the endpoint URL. Requests must be signed with a key: of a file with a table [ID] and secret = "..." for
+    each, or the one of LEDGER_ACCESS_KEY_ID and LEDGER_SECRET_ACCESS_KEY.
+
+    \b
+    Example:
+      ledger serve ledger-data --keys keys.toml
+      ledger serve ledger-data --create --without-signatures
+    """
+    with of_extra("endpoint"):
+        from ledger.endpoint.command import Options, run
+    known: dict[str, object] = options
+    run(
+        open_ledger(place or root, settings, create=create),
+        Options(**known),  # type: ignore[arg-type]
+        lambda line: click.echo(f"ledger: {line}", err=True),
+    )

@@ -1,0 +1,109 @@
+"""What `ledger serve` and `jobs/serve.py` are told, checked, and the endpoint that they serve until they are stopped.
+
+Raises InvalidParameterValue, which names the option, for what does not go together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ledger.endpoint import keys
+from ledger.endpoint.application import LOOPBACK, Bounds
+from ledger.endpoint.handling import Endpoint
+from ledger.endpoint.serving import Server, listening, serve
+from ledger.endpoint.signatures import Signatures
+from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.ledger import Ledger
+
+DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
+RECEIPTS = ("fenced", "recorded")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve. `keys` is a file, `certificate` and `certificate_key` are files in PEM, `url` is what queue URLs
+    begin with when clients reach the endpoint by another name."""
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    keys: str | None = None
+    without_signatures: bool = False
+    certificate: str | None = None
+    certificate_key: str | None = None
+    receipts: str = RECEIPTS[0]
+    url: str | None = None
+    threads: int = DEFAULT_THREADS
+    open_metrics: bool = False
+
+
+def run(ledger: Ledger, options: Options, say: Callable[[str], None]) -> None:
+    """Serves a ledger until SIGTERM or Ctrl-C. `say` is given a line when it serves, and one for each thing to know."""
+    signatures = _signatures(ledger, options, os.environ)
+    _require(options)
+    # Q4: a queue that is made over the wire has the service's limits.
+    new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
+    endpoint = Endpoint(ledger, signatures, new_queues, options.url)
+    try:
+        sock = listening(options.host, options.port)
+    except OSError as error:
+        raise LedgerError(f"Cannot listen on {options.host}:{options.port}: {error.strerror}") from None
+    port = sock.getsockname()[1]
+    scheme = "https" if options.certificate else "http"
+
+    def started(server: Server) -> None:
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        say(f"serving at {options.url or f'{scheme}://{host}:{port}'}")
+
+    if not options.certificate and not _is_loopback(options.host):
+        say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
+    serve(
+        endpoint,
+        sock,
+        Bounds(threads=options.threads),
+        certificate=options.certificate,
+        key=options.certificate_key,
+        open_metrics=options.open_metrics,
+        started=started,
+    )
+
+
+def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]) -> Signatures | None:
+    owner = ledger.settings.account_id
+    if options.without_signatures:
+        if not _is_loopback(options.host):
+            bound = "Without signatures it serves this machine alone"
+            raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
+        return None
+    known = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
+    if known is None:
+        bound = "Requests are signed, and there is no key to verify them with"
+        fix = (
+            f"Give --keys FILE, or set {keys.ACCESS_KEY} and {keys.SECRET_KEY}; on this machine alone "
+            "--without-signatures takes every request."
+        )
+        raise InvalidParameterValue("keys", None, bound, fix)
+    return Signatures(known, ledger.settings.region, ledger.clock)
+
+
+def _require(options: Options) -> None:
+    if not 0 <= options.port <= 65_535:
+        raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
+    if not 1 <= options.threads <= 256:
+        raise InvalidParameterValue("threads", options.threads, "Must be 1 to 256")
+    if options.receipts not in RECEIPTS:
+        raise InvalidParameterValue("receipts", options.receipts, f"Must be one of {', '.join(RECEIPTS)}")
+    if bool(options.certificate) != bool(options.certificate_key):
+        raise InvalidParameterValue("certificate", options.certificate, "It goes with --certificate-key", "Give both.")
+    for name, place in (("certificate", options.certificate), ("certificate-key", options.certificate_key)):
+        if place is not None and not Path(place).is_file():
+            raise InvalidParameterValue(name, place, "There is no such file", "Name a file in PEM.")
+    if options.url is not None and urlsplit(options.url).scheme not in ("http", "https"):
+        raise InvalidParameterValue("url", options.url, "Must be an http or https URL", "Such as https://sqs.example.")
+
+
+def _is_loopback(host: str) -> bool:
+    return host in (*LOOPBACK, "localhost")

@@ -1,0 +1,191 @@
+"""Who signed a request: botocore signs, the endpoint verifies, with a clock that stands still."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from ledger.endpoint import keys
+from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.signatures import Signatures
+from ledger.endpoint.wire import Request
+from ledger.errors import InvalidParameterValue
+from tests.clock import FrozenClock
+
+NOW, MINUTE = 1_700_000_000_000, 60_000
+KEYS = keys.Keys({"AKID": keys.Key("the secret", keys.Caller("123456789012"))})
+
+
+@pytest.fixture
+def verifier():
+    return Signatures(KEYS, "us-east-1", FrozenClock(NOW))
+
+
+class Dated(SigV4Auth):
+    """botocore's signer, at an instant of the test's."""
+
+    def __init__(self, *arguments, at):
+        super().__init__(*arguments)
+        self.at = at
+
+    def add_auth(self, request):
+        stamp = datetime.fromtimestamp(self.at / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        request.context["timestamp"] = stamp
+        self._modify_request_before_signing(request)
+        string = self.string_to_sign(request, self.canonical_request(request))
+        self._inject_signature_to_request(request, self.signature(string, request))
+
+    def _set_necessary_date_headers(self, request):
+        request.headers["X-Amz-Date"] = request.context["timestamp"]
+
+
+def signed(
+    body=b"{}", *, path="/", query="", method="POST", key="AKID", secret="the secret", region="us-east-1",
+    service="sqs", at=NOW, headers=None,
+):  # fmt: skip
+    """A request as SDKs sign it."""
+    given = {"Host": "127.0.0.1:9324", "X-Amz-Target": "AmazonSQS.SendMessage", **(headers or {})}
+    url = f"http://127.0.0.1:9324{path}{'?' if query else ''}{query}"
+    made = AWSRequest(method, url, given, body)
+    Dated(Credentials(key, secret), service, region, at=at).add_auth(made)
+    return Request(method, path, query, {name.lower(): value for name, value in made.headers.items()}, body)
+
+
+def changed(request, **members):
+    return Request(**{**request.__dict__, **members})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"body": '{"MessageBody": "é𝄞"}'.encode()},
+        {"path": "/123456789012/queue.fifo"},
+        {"path": "/123456789012/with%20space/"},
+        {"method": "GET", "query": "Action=ListQueues&QueueNamePrefix=a%20b&Version=2012-11-05", "body": b""},
+        {"headers": {"X-Extra": "  several   spaces "}},
+    ],
+)
+def test_what_botocore_signs_is_the_callers(verifier, more):
+    assert verifier.caller(signed(**more)).account_id == "123456789012"
+
+
+def refused(verifier, request):
+    with pytest.raises(Refusal) as found:
+        verifier.caller(request)
+    return found.value.code
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (signed(secret="another secret"), "SignatureDoesNotMatch"),
+        (changed(signed(), body=b"{ }"), "SignatureDoesNotMatch"),
+        (changed(signed(), path="/123456789012/other"), "SignatureDoesNotMatch"),
+        (changed(signed(), query="Action=PurgeQueue"), "SignatureDoesNotMatch"),
+        (changed(signed(), method="GET"), "SignatureDoesNotMatch"),
+        (signed(key="NOBODYS"), "InvalidClientTokenId"),
+        (signed(region="eu-west-1"), "SignatureDoesNotMatch"),
+        (signed(service="s3"), "SignatureDoesNotMatch"),
+        (signed(at=NOW - 16 * MINUTE), "SignatureDoesNotMatch"),
+        (signed(at=NOW + 16 * MINUTE), "SignatureDoesNotMatch"),
+        (Request("POST", "/", "", {}, b"Action=ListQueues"), "MissingAuthenticationToken"),
+        (Request("POST", "/", "", {}, b"Action=ListQueues&SignatureVersion=2&Signature=x"), "InvalidSecurity"),
+        (Request("POST", "/", "", {"authorization": "Basic dXNlcg=="}, b""), "InvalidSecurity"),
+        (Request("POST", "/", "", {"authorization": "AWS4-HMAC-SHA256 nonsense"}, b""), "IncompleteSignature"),
+    ],
+)
+def test_a_request_that_nobody_known_signed_now_is_refused(verifier, request_, code):
+    assert refused(verifier, request_) == code
+
+
+def test_the_target_of_a_request_must_be_signed(verifier):
+    request = signed()
+    headers = dict(request.headers)
+    of_others = headers["authorization"].replace(";x-amz-target", "")
+    assert (
+        refused(verifier, changed(request, headers={**headers, "authorization": of_others})) == "SignatureDoesNotMatch"
+    )
+
+
+def test_a_header_that_was_signed_and_is_another_now_is_refused(verifier):
+    request = signed()
+    headers = {**request.headers, "x-amz-target": "AmazonSQS.DeleteQueue"}
+    assert refused(verifier, changed(request, headers=headers)) == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize("minutes", [-14, 14])
+def test_clocks_may_be_a_quarter_of_an_hour_apart(verifier, minutes):
+    assert verifier.caller(signed(at=NOW + minutes * MINUTE))
+
+
+def test_a_request_that_came_before_is_refused():
+    clock = FrozenClock(NOW)
+    verifier = Signatures(KEYS, "us-east-1", clock)
+    request = signed(headers={"X": "1"})
+    assert verifier.caller(request)
+    for seconds in (0, 1, 800):
+        clock.advance(seconds)
+        assert refused(verifier, request) == "SignatureDoesNotMatch"
+
+
+def invoked(request, name):
+    return changed(request, headers={**request.headers, "amz-sdk-invocation-id": name, "amz-sdk-request": "attempt=1"})
+
+
+def test_two_equal_requests_of_one_second_are_no_replay_when_their_sdk_says_that_they_are_two():
+    clock = FrozenClock(NOW)
+    verifier = Signatures(KEYS, "us-east-1", clock)
+    request = signed()
+    assert verifier.caller(invoked(request, "a")) and verifier.caller(invoked(request, "b"))
+    assert refused(verifier, invoked(request, "a")) == "SignatureDoesNotMatch"
+    clock.advance(6)
+    assert refused(verifier, invoked(request, "c")) == "SignatureDoesNotMatch", "nobody signs it so late"
+
+
+def test_what_came_is_known_as_long_as_its_date_is_within_the_window():
+    clock = FrozenClock(NOW)
+    verifier = Signatures(KEYS, "us-east-1", clock)
+    ahead = signed(at=NOW + 14 * MINUTE)
+    assert verifier.caller(ahead)
+    for minutes in range(1, 29):
+        clock.advance(60)
+        assert verifier.caller(signed(b"", at=NOW + minutes * MINUTE)), "others go on meanwhile"
+    assert refused(verifier, ahead) == "SignatureDoesNotMatch"
+
+
+def test_keys_of_a_file_say_whose_they_are(tmp_path):
+    file = tmp_path / "keys.toml"
+    user = "arn:aws:iam::210987654321:user/other"
+    theirs = f'[THEIRS]\nsecret = "long enough"\naccount = "210987654321"\nuser = "{user}"\n'
+    file.write_text(f'[MINE]\nsecret = "long enough"\n{theirs}')
+    known = keys.read(str(file), "123456789012").known
+    assert known["MINE"].caller.arn == "arn:aws:iam::123456789012:root"
+    assert (known["THEIRS"].caller.account_id, known["THEIRS"].caller.arn) == ("210987654321", user)
+    assert "long enough" not in repr(known), "a secret is shown to nobody"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "no toml", "[KEY]", '[KEY]\nsecret = "short"', '[KEY]\nsecret = "hunter2 hunter2"\naccount = "1"',
+     '[KEY]\nsecret = "hunter2 hunter2"\nrole = "x"', '["KEY/1"]\nsecret = "hunter2 hunter2"', 'KEY = "hunter2"'],
+)  # fmt: skip
+def test_a_file_of_keys_that_is_none_is_refused_without_a_word_of_what_is_in_it(tmp_path, text):
+    file = tmp_path / "keys.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidParameterValue) as found:
+        keys.read(str(file), "123456789012")
+    assert "hunter2" not in str(found.value) and str(file) in str(found.value)
+
+
+def test_a_key_of_the_environment_is_two_variables():
+    assert keys.of_environment({}, "123456789012") is None
+    both = {keys.ACCESS_KEY: "AKID", keys.SECRET_KEY: "long enough"}
+    assert "AKID" in keys.of_environment(both, "123456789012").known
+    for name in both:
+        with pytest.raises(InvalidParameterValue, match="go together"):
+            keys.of_environment({name: "long enough"}, "123456789012")
