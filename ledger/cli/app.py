@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         # Who reads has read enough, as `head` does. Nothing is to be flushed at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return FAILED
     except LedgerError as error:
         click.echo(f"ledger: {_said(error)}", err=True)
         return USAGE if isinstance(error, WRONG) else FAILED

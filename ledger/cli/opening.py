@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -62,12 +65,27 @@ def named_root(root: str | None) -> str:
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:
     """The ledger that the arguments name. `read_only`: to be looked at, where one may not write too."""
     place = named_root(root)
-    _spare_pandas()
-    from ledger.ledger import Ledger
-    from ledger.settings import Settings
+    with _lightly():
+        from ledger.ledger import Ledger
+        from ledger.settings import Settings
 
-    known = Settings.read(settings) if settings else None
-    return Ledger.open(place, create=create, read_only=read_only, settings=known)
+        known = Settings.read(settings) if settings else None
+        return Ledger.open(place, create=create, read_only=read_only, settings=known)
+
+
+@contextmanager
+def _lightly() -> Iterator[None]:
+    """Imports in the block take half their time: no pandas, no threads for algebra that nobody does, and nothing that
+    is garbage yet is looked for."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        _spare_pandas()
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class _NoPandas:

@@ -178,7 +178,8 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} There is no terminal to ask on: add --yes.")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise click.ClickException("nothing was changed")
 
 
 @queues.command()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.inputs import FORMATS, Read, format_of, read
 from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_json, shown
 from ledger.errors import LedgerError
 
+if TYPE_CHECKING:
+    from ledger.cli.inputs import Read
+
 IN_PART = 3
+FORMATS = ("text", "json", "csv", "parquet", "delta")
 #: So many lines are named one by one; of the others it is said how many there are. With --json all are.
 MOST_NAMED = 20
 
@@ -120,12 +124,16 @@ def send(
 
 
 def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> Read:
+    from ledger.cli.inputs import Read
+
     if kind or body:
         raise click.UsageError("--format and --body are about INPUT.")
     return Read([{"MessageBody": text} for text in messages], list(range(1, len(messages) + 1)), [])
 
 
 def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> Read:
+    from ledger.cli.inputs import format_of, read
+
     progress = Progress()
     try:
         return read(source, format_of(source, kind), body, attributes, lambda rows: progress(f"read {rows:,} rows"))

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ledger.opening")
 #: What to do where a ledger can be read and not written.
-LOOK_ONLY = "Ledger.open(root, read_only=True) opens it to be looked at."
+LOOK_ONLY = "Who may only read there opens it by Ledger.open(root, read_only=True)."
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,10 @@ def open_tables(
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local and not read_only:
         locks = _locks(root, folder.parent / "_locks", there=not missing)
-    clocks.check()
+    try:
+        clocks.check()
+    except StorageFailed as error:
+        raise error if missing else error.advised(LOOK_ONLY) from None
     checked = partial(_checked, root, scheme, chosen, settings)
     older = checked([name for name in TABLES if name not in missing])
     if missing and files is not None:

@@ -60,7 +60,8 @@ class Files:
             return self.by_partition
         if all(part.queue is not None and part.lanes is not None for part in where.parts()):
             return dict.fromkeys((part.queue, str(lane)) for part in where.parts() for lane in part.lanes or ())
-        return [known for known in self.by_partition if where.covers(known[0], int(known[1] or 0))]
+        # The table `receipts` has days in place of lanes, which nobody names.
+        return [known for known in self.by_partition if where.covers(known[0], _lane(known[1]))]
 
     def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Files:
         """Those of the next version, whose commit says this. Raises KeyError for what is not known here."""
@@ -177,3 +178,7 @@ def is_plain(loaded: DeltaTable, table: Table) -> bool:
         and not demands_of(loaded)
         and properties.get("delta.appendOnly", "false") == "false"
     )
+
+
+def _lane(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdecimal() else None

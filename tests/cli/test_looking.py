@@ -1,0 +1,89 @@
+"""`ledger history`, `top`, `doctor` and `upkeep`: what one looks at."""
+
+import json
+
+from tests.cli.running import run
+
+
+def test_history_says_who_was_granted_what_and_what_became_of_it_before_and_after_upkeep(cli, ledger, queue):
+    queue.send(["a", "b"])
+    claim = queue.receive(2)
+    claim.extend(700)
+    claim.delete()
+    for _ in range(2):
+        events = cli("history", "work", "--json").documents
+        assert [(one["event"], one["messages"]) for one in events] == [("granted", 2), ("extended", 2), ("deleted", 2)]
+        assert {one["receipt_id"] for one in events} == {claim.receipt_id}
+        assert {one["queue"] for one in events} == {"work"} and all(one["owner"] for one in events)
+        assert cli("upkeep").code == 0
+    assert cli("history", "--last", "1").out.splitlines()[-1].split()[2:5] == ["work", "deleted", "2"]
+
+
+def test_history_follows_a_receipt_or_the_last_receipt_of_a_message(cli, ledger, queue):
+    ids = queue.send(["a", "b"])
+    first, second = queue.receive(), queue.receive()
+    (event,) = cli("history", "--receipt", second.receipt_id, "--json").documents
+    assert event["receipt_id"] == second.receipt_id
+    (event,) = cli("history", "work", "--message", ids[0], "--json").documents
+    assert event["receipt_id"] in (first.receipt_id, second.receipt_id)
+    never = queue.send("c")[0]
+    ran = cli("history", "work", "--message", never)
+    assert ran.code == 1 and "never received" in ran.err
+    assert cli("history", "--receipt", "nobody").out == "nothing was received yet\n"
+
+
+def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cli, ledger, queue):
+    ledger.create_queue("empty")
+    queue.send(["a", "b", "c"])
+    queue.receive()
+    first, second = cli("top", "--json").documents
+    assert (first["queue"], first["depth"], first["in_flight"]) == ("work", 2, 1)
+    assert first["verbs_per_second"] == round(2 / 60, 2) and second["verbs_per_second"] == 0
+    assert cli("top", "--once").out.split()[:2] == ["queue", "depth"]
+    assert cli("top", "nobody", "--once").out == "no queues\n"
+
+
+def test_upkeep_says_what_it_did(cli, queue):
+    queue.send("a")
+    queue.receive()
+    (did,) = cli("upkeep", "--no-vacuum", "--json").documents
+    assert did["receipts_filled"] == 1
+    assert "receipts filled" in cli("upkeep").out
+
+
+def test_the_doctor_is_a_health_answer_for_programs(root, queue):
+    queue.send("a")
+    queue.receive()
+    ran = run("doctor", root, "--json")
+    (said,) = ran.documents
+    assert ran.code == 0 and said["healthy"] is True and said["root"] == root
+    assert {"ledger", "deltalake", "python"} <= set(said["versions"])
+    assert {one["subject"] for one in said["findings"]} >= {"clock", "storage", "tables", "upkeep", "orphan files"}
+    tables = said["ledger"]["tables"]
+    assert set(tables) == {"queues", "messages", "visibility", "receipts", "tasks"}
+    assert tables["messages"]["files"] == 1 and tables["visibility"]["version"] == 1 and said["ledger"]["queues"] == 1
+    assert said["ledger"]["oldest_without_upkeep"] >= 0
+    assert run("upkeep", root=root).code == 0
+    assert run("doctor", "--json", root=root).documents[0]["ledger"]["oldest_without_upkeep"] is None
+
+
+def test_the_doctor_finds_a_ledger_that_upkeep_forgot(tmp_path, root, queue):
+    queue.send("a")
+    queue.receive()
+    for name in ("00000000000000000001.json",):
+        file = tmp_path / "ledger-data" / "visibility" / "_delta_log" / name
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if "commitInfo" in line:
+                line["commitInfo"]["timestamp"] -= 40 * 86_400_000
+        file.write_text("\n".join(map(json.dumps, lines)))
+    ran = run("doctor", root, "--json")
+    (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "upkeep")
+    assert ran.code == 1 and finding["outcome"] == "FAIL" and "ledger upkeep" in finding["advice"]
+
+
+def test_the_doctor_fails_for_tables_that_cannot_be_read(tmp_path, root, queue):
+    (tmp_path / "ledger-data" / "queues" / "_delta_log" / "00000000000000000000.json").write_text("nonsense")
+    ran = run("doctor", root, "--json")
+    (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "tables")
+    assert ran.code == 1 and finding["outcome"] == "FAIL" and ran.documents[0]["healthy"] is False

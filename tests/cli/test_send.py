@@ -1,0 +1,182 @@
+"""`ledger send`: whatever it reads, nothing is lost in silence."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+FIFO = {"FifoQueue": True, "ContentBasedDeduplication": True}
+
+
+def bodies(queue):
+    return [message.body for message in queue.receive(None)]
+
+
+def entries(queue):
+    return [(message.body, message.message_group_id) for message in queue.receive(None)]
+
+
+def test_stdin_is_a_body_a_line(cli, queue):
+    ran = cli("send", "work", "-", given="one\r\n\ntwo ☃\nlast")
+    assert (ran.code, ran.out) == (0, "sent 3 messages to work\n")
+    assert bodies(queue) == ["one", "two ☃", "last"]
+
+
+def test_messages_may_stand_on_the_command_line(cli, queue):
+    ran = cli("send", "work", "-m", "a", "-m", "b\nc", "--ids")
+    assert ran.out.split() == [message.message_id for message in queue.receive(None)]
+    assert ran.err == "sent 2 messages to work\n"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "ndjson", "json", "jsonl.gz"])
+def test_a_line_of_json_is_a_body_with_its_fields_or_a_text(cli, queue, tmp_path, ending):
+    lines = [
+        json.dumps({"body": "a", "delay_seconds": 0, "message_attributes": {"kind": "express"}, "other": 1}),
+        json.dumps("b"),
+    ]
+    text = "\n".join(lines).encode()
+    (tmp_path / f"in.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    assert cli("send", "work", tmp_path / f"in.{ending}").code == 0
+    first, second = queue.receive(None).messages()
+    assert (first.body, first.message_attributes["kind"].value, second.body) == ("a", "express", "b")
+
+
+def test_without_a_body_a_line_of_json_is_sent_as_it_stands(cli, queue):
+    line = '{"amount": 1.10, "id": 12345678901234567890, "none": null}'
+    assert cli("send", "work", "-", "--format", "json", given=f" {line} \n").code == 0
+    assert bodies(queue) == [line]
+
+
+def test_csv_is_text_throughout(cli, queue, tmp_path):
+    (tmp_path / "in.csv").write_bytes(b'\xef\xbb\xbfid,name\r\n007,"a ""b"",\nc"\r\n')
+    assert cli("send", "work", tmp_path / "in.csv").code == 0
+    assert bodies(queue) == ['{"id":"007","name":"a \\"b\\",\\nc"}']
+
+
+def test_columns_of_csv_mean_what_those_of_a_table_do(cli, queue, tmp_path):
+    (tmp_path / "in.csv").write_text(
+        'text,delay_seconds,message_attributes\na,,"{""kind"": ""x""}"\nb,900,\n',
+    )
+    assert cli("send", "work", tmp_path / "in.csv", "--body", "text").code == 0
+    (message,) = queue.receive(None).messages()
+    assert (message.body, message.message_attributes["kind"].value) == ("a", "x")
+    assert queue.counts().delayed == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_tables_are_read_with_their_own_types(cli, ledger, queue, tmp_path, kind):
+    ordered = ledger.create_queue("events.fifo", FIFO)
+    table = pa.table({"n": [1, 2], "message_group_id": ["g", "h"]})
+    place = tmp_path / f"in.{kind}"
+    pq.write_table(table, place) if kind == "parquet" else write_deltalake(place, table)
+    assert cli("send", "work", place).code == cli("send", "events.fifo", place).code == 0
+    assert bodies(queue) == ['{"n":1,"message_group_id":"g"}', '{"n":2,"message_group_id":"h"}']
+    assert sorted(entries(ordered)) == [
+        ('{"n":1,"message_group_id":"g"}', "g"),
+        ('{"n":2,"message_group_id":"h"}', "h"),
+    ]
+
+
+MALFORMED = {
+    "text": (b"a\n\xff\nb\n", 2, "UTF-8"),
+    "json": (b'"a"\n\n{"body": "b",}\n"c"\n', 3, "not JSON"),
+    "json, one value of a number": (b'"a"\n5\n', 2, "neither an object nor a text"),
+    "json, a name twice": (b'{"body": "a", "body": "b"}\n"c"\n', 1, "twice"),
+    "json, no number": (b'"a"\n{"n": NaN}\n', 2, "NaN"),
+    "csv, a field missing": (b"id,body\n1,a\n2\n3,c\n", 3, "1 fields"),
+    "csv behind lines of one record": (b'id,body\n1,"a\n\nb"\n2\n', 5, "1 fields"),
+    "csv, a quotation that nobody closes": (b'id,body\n1,a\n2,"b\n3,c\n', 3, "no CSV"),
+    "csv, not UTF-8": (b"body\na\n\xff\n", 3, "UTF-8"),
+    "csv, attributes": (b"body,message_attributes\na,{\n", 2, "message_attributes"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_line_refuses_the_whole_file_with_its_number_unless_it_may_be_skipped(cli, queue, case):
+    given, line, why = MALFORMED[case]
+    kind = case.split(",")[0].split()[0]
+    ran = cli("send", "work", "-", "--format", kind, given=given)
+    assert ran.code == 2 and ran.out == ""
+    assert f"line {line} " in ran.err and why in ran.err and "Nothing was sent" in ran.err
+    assert queue.counts().stored == 0
+    ran = cli("send", "work", "-", "--format", kind, "--skip-malformed", "--json", given=given)
+    (said,) = ran.documents
+    assert ran.code == 3
+    assert [one["line"] for one in said["malformed"]] == [line]
+    assert said["sent"] == queue.counts().stored
+
+
+def test_rows_that_the_queue_refuses_are_named_by_their_lines_and_the_others_are_sent(cli, queue):
+    given = '{"body": "a"}\n\n{"body": ""}\n{"other": 1}\n{"body": "\\u0001"}\n{"body": 5}\n{"body": "b"}\n'
+    ran = cli("send", "work", "-", "--format", "json", "--json", given=given)
+    (said,) = ran.documents
+    assert (ran.code, said["sent"], [one["line"] for one in said["refused"]]) == (3, 2, [3, 4, 5, 6])
+    assert bodies(queue) == ["a", "b"]
+    ran = cli("send", "work", "-", "--format", "json", given=given)
+    assert ran.code == 3 and [f"line {line} was refused" in ran.err for line in (1, 3, 4, 5, 6)] == [False] + 4 * [True]
+    assert ran.out == "sent 2 messages to work; refused: 4 rows\n"
+
+
+def test_all_or_nothing_sends_nothing_and_names_the_line(cli, queue):
+    ran = cli("send", "work", "-", "--format", "json", "--all-or-nothing", given='"a"\n\n{"body": ""}\n')
+    assert ran.code == 2 and "line 3" in ran.err.lower() and queue.counts().stored == 0
+
+
+def test_a_fifo_queue_needs_a_group_for_every_row(cli, ledger):
+    queue = ledger.create_queue("events.fifo", FIFO)
+    lines = '{"body": "a", "message_group_id": "g"}\n{"body": "b"}\n'
+    ran = cli("send", "events.fifo", "-", "--format", "json", given=lines)
+    assert ran.code == 2 and "line 2" in ran.err.lower() and queue.counts().stored == 0
+    assert cli("send", "events.fifo", "-", "--format", "json", "--group", "h", given=lines).code == 0
+    assert sorted(entries(queue)) == [("a", "g"), ("b", "h")]
+
+
+def test_under_an_attempt_id_nothing_is_sent_twice(cli, queue):
+    for _ in range(2):
+        ran = cli("send", "work", "-", "--attempt-id", "run 1", given="a\nb\n")
+        assert (ran.code, ran.out) == (0, "sent 2 messages to work\n")
+    assert queue.counts().stored == 2
+    other = cli("send", "work", "-", "--attempt-id", "run 1", given="c\n")
+    assert other.code == 2 and queue.counts().stored == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "says"),
+    [
+        ((), "", "Give INPUT"),
+        (("-", "-m", "a"), "", "Give INPUT"),
+        (("-m", "a", "--body", "b"), "", "are about INPUT"),
+        (("none.csv",), "", "none.csv"),
+        (("none.parquet",), "", "none.parquet"),
+        (("none.delta",), "", "none.delta"),
+        (("none",), "", "--format"),
+        (("-", "--format", "parquet"), "", "stdin"),
+        (("-", "--body", "b"), "a\n", "lines of text have none"),
+        (("-", "--format", "csv", "--body", "b"), "a,c\n1,2\n", "there are a, c"),
+        (("-", "--format", "json", "--body", "b"), '{"a": 1}\n', "No row has a column 'b'"),
+        (("-", "--format", "csv"), "a,a\n1,2\n", "two columns 'a'"),
+        (("-", "--format", "csv"), "MessageBody\n1\n", "MessageBody"),
+        (("-", "--format", "json"), '{"MessageBody": "a"}\n', "MessageBody"),
+        (("-m", "a", "--delay", "901"), "", "DelaySeconds"),
+        (("-m", "a", "--group", "two words"), "", "MessageGroupId"),
+    ],
+)
+def test_what_cannot_be_sent_says_why_and_sends_nothing(cli, queue, tmp_path, monkeypatch, arguments, given, says):
+    monkeypatch.chdir(tmp_path)
+    ran = cli("send", "work", *arguments, given=given)
+    assert ran.code == 2 and says in ran.err and ran.out == ""
+    assert queue.counts().stored == 0
+
+
+def test_a_file_that_is_cut_off_in_the_middle_sends_nothing(cli, queue, tmp_path):
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a\n" * 10_000)[:-9])
+    ran = cli("send", "work", tmp_path / "in.txt.gz")
+    assert ran.code == 2 and "in.txt.gz" in ran.err and queue.counts().stored == 0
+
+
+def test_only_the_first_of_many_lines_are_named(cli, queue):
+    ran = cli("send", "work", "-", "--format", "json", given="{\n" * 30)
+    assert ran.code == 2 and ran.err.count("is not JSON") == 20 and "and 10 more lines" in ran.err

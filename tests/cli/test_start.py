@@ -1,0 +1,56 @@
+"""The command itself, as a process: the entry point, how quickly it starts, a terminal, a pipe that closes."""
+
+import os
+import pty
+import subprocess
+import sys
+
+from tests.sources import CHECKOUT
+
+COMMAND = [sys.executable, "-m", "ledger.cli"]
+
+
+def environment(root, **more):
+    return {**os.environ, "PYTHONPATH": str(CHECKOUT), "LEDGER_ROOT": root, **more}
+
+
+def test_the_entry_point_is_this_command():
+    text = (CHECKOUT / "pyproject.toml").read_text()
+    assert 'ledger = "ledger.cli:main"' in text
+
+
+def test_it_starts_without_pandas_spark_or_what_reads_inputs(root, queue):
+    code = """
+import sys
+from ledger.cli import main
+assert main(["--help"]) == 0
+light = set(sys.modules)
+assert main(["queues", "list"]) == 0
+print(sorted({"numpy", "pyarrow"} & light), "deltalake" in sys.modules)
+print(sorted({"pandas", "pyspark", "py4j", "delta", "obstore"} & set(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], env=environment(root), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-2:] == ["[] True", "[]"]
+
+
+def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
+    queue.send("a")
+    mine, its = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "queues", "purge", "work"], env=environment(root), stdin=its, stdout=its, stderr=its
+    ) as run:
+        os.close(its)
+        os.write(mine, b"n\n")
+        assert run.wait(60) == 1
+    said = os.read(mine, 10_000).decode()
+    os.close(mine)
+    assert "Delete all of 1 message in work" in said and "nothing was changed" in said
+    assert queue.counts().visible == 1
+
+
+def test_a_reader_that_has_enough_gets_no_traceback(root, queue):
+    queue.send([f"{number:01000}" for number in range(2_000)])
+    script = f"{sys.executable} -m ledger.cli receive work --all --json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["bash", "-c", script], env=environment(root), capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr, len(ran.stdout)) == (1, "", 10)
