@@ -74,7 +74,7 @@ def prepare() -> None:
         return
     from ledger.bootstrap import ensure_environment
 
-    ensure_environment(["jvm"])
+    ensure_environment(["spark", "jvm"])
 
 
 def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool = False) -> Ledger:

@@ -70,7 +70,7 @@ if __name__ == "__main__":
     chosen = parser().parse_args()
     from ledger.bootstrap import ensure_environment
 
-    ensure_environment(["flights", "jvm"])
+    ensure_environment(["spark", "flights", "jvm"])
     started = time.monotonic()
     code = main(chosen)
     if code in (0, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,10 @@ class Access:
         if record.id != self.made.id:
             raise QueueDoesNotExist(self.name, made_anew=True)
         return record
+
+    def named_jobs(self, verb: str, receipt_id: str | None = None) -> AbstractContextManager[None]:
+        """A context whose Spark jobs, if there are any, name the verb, the queue and the receipt."""
+        return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
     def spark(self, what: str = "A DataFrame") -> Frames:
         """What moves DataFrames. Raises SparkIsNeeded, for `what`."""

@@ -90,8 +90,9 @@ def settle(
     parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
-        asked = access.spark().wishes(record, parts, limits)
-        return asked.outcomes(apply(access, record, asked.actions))
+        with access.named_jobs("settle"):
+            asked = access.spark().wishes(record, parts, limits)
+            return asked.outcomes(apply(access, record, asked.actions))
     wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
     outcomes = _apply_list(access, record, wishes, limits)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)

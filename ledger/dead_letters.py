@@ -30,7 +30,8 @@ def redrive(
     chosen = None
     if isinstance(where, str):
         what = "A predicate, unlike a list of message ids,"
-        chosen = access.spark(what).chosen(record, where, access.clock())
+        with access.named_jobs("redrive"):
+            chosen = access.spark(what).chosen(record, where, access.clock())
     elif where is not None:
         chosen = runs_of_ids(listed("where", where, "Must be a SQL predicate or a list of message ids"))
     return access.store.redrive(record, target, maximum, chosen, access.clock)

@@ -77,7 +77,7 @@ def write_output(
     """
     record, writer = access.record(), writer_of(access, rows, table, failed)
     access.store.outputs.require_writable()
-    with writer.evaluated():
+    with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         done, beside = decide(record, writer)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with ending(ended) if ended.num_rows else contextlib.nullcontext():

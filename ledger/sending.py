@@ -56,10 +56,11 @@ def send(
 def _send_table(
     access: Access, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
 ) -> Sent | SentTable:
-    if is_spark(table):
-        return access.spark().send(record, table, body, access.clock, attempt_id)
-    if access.frames is not None:
-        sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
-        return SentTable(table.num_rows, sent.ids().toArrow())
+    with access.named_jobs("send"):
+        if is_spark(table):
+            return access.spark().send(record, table, body, access.clock, attempt_id)
+        if access.frames is not None:
+            sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
+            return SentTable(table.num_rows, sent.ids().toArrow())
     entries = entries_of(table, record.attributes, body)
     return sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))

@@ -20,7 +20,7 @@ def of_extra(extra: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "ledger":
             raise
         raise click.ClickException(
-            f"this needs {error.name}: install the extra, pip install 'ledger[{extra}]'"
+            f"this needs {error.name}: install the extra, pip install 'ledger-queue[{extra}]'"
         ) from None
 
 

@@ -9,22 +9,24 @@ import click
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Run a script under spark-submit on this machine.",
 )
-@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
-    """Run SCRIPT under spark-submit on this machine, set up for a ledger. Returns the script's exit code.
+    """Run SCRIPT under spark-submit on this machine, set up for a ledger: a file, or one of the jobs by its name: work,
+    send, create_queue, show, upkeep. Returns the script's exit code.
 
     \b
     Example:
-      ledger submit jobs/show.py ledger-data --in-flight
+      ledger submit show ledger-data --in-flight
     """
     import subprocess
 
     from ledger.runtime.cache import RuntimeSetupError
     from ledger.runtime.session import submit_command, submit_environment
+    from ledger.runtime.shipped import job
 
     try:
-        command, environment = submit_command(script, *arguments), submit_environment()
+        command, environment = submit_command(job(script), *arguments), submit_environment()
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
     return subprocess.run(command, env=environment).returncode

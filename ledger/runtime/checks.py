@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -18,6 +19,11 @@ from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_fill
 from ledger.runtime.storage import check_storage, is_s3, local_path
 
 OLDEST_PYTHON = (3, 10)
+#: Its name among the installed packages. What is called `ledger` on the package index is a stranger's.
+DISTRIBUTION = "ledger-queue"
+#: What the extra `spark` brings.
+OF_SPARK = ("pyspark", "delta-spark", "pandas")
+_EXTRA = re.compile(r"""\s*(?:;|and)\s*extra\s*==\s*['"]spark['"]""")
 _PIN = re.compile(r"""([\w.-]+)==([\w.]+)\s*(?:;\s*python_version\s*(<|>=)\s*['"](\d+)\.(\d+)['"])?""")
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
@@ -43,9 +49,7 @@ def examine(root: str | None = None) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
         *((pin[0], partial(_package, *pin)) for pin in _pins()),
-        ("java", _java),
-        ("delta jars", partial(_jars, "delta jars", delta_packages, "--fetch")),
-        ("local maven repository", _local_maven),
+        *(_of_spark() if importlib.util.find_spec("pyspark") else ()),
         ("time zone", _time_zone),
         ("clock", partial(_clock, root)),
     ]
@@ -65,6 +69,14 @@ def examine(root: str | None = None) -> Iterator[Finding]:
             yield Finding("FAIL", subject, f"the check itself failed with {error!r}", PREPARE)
 
 
+def _of_spark() -> list[tuple[str, Callable[[], Finding]]]:
+    return [
+        ("java", _java),
+        ("delta jars", partial(_jars, "delta jars", delta_packages, "--fetch")),
+        ("local maven repository", _local_maven),
+    ]
+
+
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
@@ -75,12 +87,12 @@ def _python() -> Finding:
 def _pins() -> list[tuple[str, str]]:
     """Return (package, version) for each pinned dependency of the installed project that applies here."""
     try:
-        required = metadata.requires("ledger") or []
+        required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return [("ledger", "0.1.0")]
+        return [(DISTRIBUTION, "0.1.0")]
     pins = []
     for requirement in required:
-        pin = _PIN.fullmatch(requirement)
+        pin = _PIN.fullmatch(_EXTRA.sub("", requirement))
         if pin:
             name, version, relation, major, minor = pin.groups()
             is_older = relation is not None and sys.version_info < (int(major), int(minor))
@@ -93,6 +105,8 @@ def _package(name: str, wanted: str) -> Finding:
     try:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
+        if name in OF_SPARK:
+            return Finding("WARN", name, "not installed: only DataFrames need it", "pip install 'ledger-queue[spark]'")
         return Finding("FAIL", name, f"not installed, must be {wanted}", PREPARE)
     if found == wanted:
         return Finding("OK", name, found)

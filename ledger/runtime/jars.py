@@ -80,9 +80,7 @@ def delta_packages() -> Packages:
     try:
         spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
-        raise RuntimeSetupError(
-            f"package {error.name} is not installed: pip install -e . -c constraints.lock in the checkout"
-        ) from error
+        raise RuntimeSetupError(f"package {error.name} is not installed: pip install 'ledger-queue[spark]'") from error
     spark_line = ".".join(spark.split(".")[:2])
     names = (
         f"delta-spark_{spark_line}_{_SCALA}",

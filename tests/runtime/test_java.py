@@ -72,7 +72,7 @@ def test_no_java_at_all_is_an_error_that_names_the_fix(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 11)))
-    with pytest.raises(RuntimeSetupError, match=r"no Java 17 or 21 found \(JAVA_HOME is .*ledger\[jvm\]"):
+    with pytest.raises(RuntimeSetupError, match=r"no Java 17 or 21 found \(JAVA_HOME is .*ledger-queue\[jvm\]"):
         find_java.__wrapped__()
 
 

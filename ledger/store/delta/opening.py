@@ -36,6 +36,7 @@ from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_o
 from ledger.store.delta.commit.storage_safety import require_committer, require_conditional_puts, require_safe
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
+from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors_here, require_jvm
 from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
@@ -89,7 +90,9 @@ def open_tables(
     require_safe(scheme, engine)
     if engine == "spark" and spark is None:
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")
-    if spark is not None and scheme in S3:
+    if spark is not None and place.is_local and not settings.single_driver:
+        require_executors_here(root, spark)
+    if spark is not None and scheme in S3 and has_jvm(spark):
         from ledger.store.delta.engines.hadoop_settings import require_s3a, storage_options_of
 
         require_s3a(spark)
@@ -266,12 +269,13 @@ def _engine(
         return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark))
     from ledger.store.delta.engines.spark import SparkEngine
 
+    require_jvm(spark)
     return SparkEngine(spark, locations)
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
     """What a session knows of a bucket of S3."""
-    if spark is None:
+    if spark is None or not has_jvm(spark):
         return None
     from ledger.store.delta.engines.hadoop_settings import storage_options_of
 
@@ -279,7 +283,7 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
 
 
 def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> SparkEngine | None:
-    if spark is None:
+    if spark is None or not has_jvm(spark):
         return None
     from ledger.store.delta.engines.spark import SparkEngine
 

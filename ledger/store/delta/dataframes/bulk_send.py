@@ -19,6 +19,7 @@ from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.spark_sessions import parallelism
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ class BulkSender:
         return self._writer.write(placed, attempt.transaction, losses, clock)
 
     def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int, absent: frozenset[str]) -> Placed:
-        tasks = max(1, min(self._spark.sparkContext.defaultParallelism, 4_096))
-        placed = by_task(rows, tasks, self._store.settings)
+        placed = by_task(rows, parallelism(self._spark), self._store.settings)
         rows = with_columns(placed, at, self._store.sender_id)
         return Placed(rows, queue, key, at, int(key[:6], 16), absent=absent)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.engines.protocol import Where, tuple_of
+from ledger.store.delta.engines.spark_jobs import named_jobs
 from ledger.store.delta.engines.spark_tables import arrow_frame
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Frames:
     def __init__(self, spark: SparkSession, store: DeltaStore, locations: Mapping[str, str]) -> None:
         self._spark, self._store, self._locations = spark, store, locations
         self.send = BulkSender(spark, store, locations).send
+        self.named_jobs = partial(named_jobs, spark)
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """The messages of a grant as `Claim.dataframe` has them; only their segments are read."""

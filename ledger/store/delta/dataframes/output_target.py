@@ -76,11 +76,8 @@ def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> L
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
         else:
-            from delta import DeltaTable
-
             with table_lock(place.text).exclusive():
-                if not DeltaTable.isDeltaTable(spark, for_spark(place.text)):
-                    nothing.save(for_spark(place.text))
+                nothing.save(for_spark(place.text))
     found = place or _place_in_catalog(str(table), spark)
     if found is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ledger.store.delta.engines.log_gaps import is_gap
 from ledger.store.delta.engines.merge_statement import CHANGED_MEANWHILE
 from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.spark_jobs import named_jobs
 from ledger.store.delta.engines.spark_tables import jvm_of
 from ledger.store.delta.model.tables import FORMAT, Table
 
@@ -41,7 +42,8 @@ def committing(session: SparkSession, metadata: Mapping[str, Any]) -> Iterator[S
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
     try:
-        yield session
+        with named_jobs(session, metadata.get("verb", "upkeep"), metadata.get("queue")):
+            yield session
     except CONFLICTS as conflict:
         raise Conflict(str(conflict)) from conflict
     except Exception as error:

@@ -1,0 +1,74 @@
+"""What a user's session is: where its JVM is, where its executors are, how many tasks it has at once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ledger.errors import InvalidParameterValue, UnsafeStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: No more tasks than these write a send: each begins segments of its own.
+MOST_TASKS = 4_096
+
+
+def has_jvm(spark: SparkSession) -> bool:
+    """Whether this process has the JVM of a session; that of Spark Connect is somewhere else."""
+    from pyspark.sql import SparkSession
+
+    return isinstance(spark, SparkSession)
+
+
+def require_jvm(spark: SparkSession) -> None:
+    """Raises InvalidParameterValue for a session through which nothing can be committed."""
+    if not has_jvm(spark):
+        raise InvalidParameterValue(
+            "spark",
+            "a session of Spark Connect",
+            "Spark commits through a JVM of this process's own, which it has none of",
+            'Where delta-rs commits, leave out engine="spark"; else take a session that spark-submit started.',
+        )
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks a session runs at once, which Spark Connect only shows by how it parts what is made of nothing."""
+    if has_jvm(spark):
+        return min(max(1, int(spark.sparkContext.defaultParallelism)), MOST_TASKS)
+    from pyspark.sql import functions as F
+
+    return spark.range(MOST_TASKS).select(F.spark_partition_id()).distinct().count()
+
+
+def require_executors_here(root: str, spark: SparkSession) -> None:
+    """Raises UnsafeStorage for a path of this machine when the session has executors on others: what they write there
+    is not here. Of those that are not started yet nobody knows."""
+    if not has_jvm(spark) or str(spark.sparkContext.master).startswith("local"):
+        return
+    known = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    elsewhere = elsewhere_of({executor.host() for executor in known})
+    if elsewhere:
+        raise UnsafeStorage(
+            f"{root} is a path of this machine, and the session has executors on {', '.join(elsewhere)}, which would "
+            "write to disks of their own. Take a place that all of them see (s3://, abfss://, gs://, hdfs://). If it "
+            "is a mount that all of them share, file locks need not work there between machines: say that only one "
+            "driver ever writes, Settings(single_driver=True)"
+        )
+
+
+def elsewhere_of(hosts: Iterable[str]) -> list[str]:
+    """Those of some hosts that are not this machine: whose address nothing here can listen at."""
+    return sorted(host for host in hosts if not _is_here(host))
+
+
+def _is_here(host: str) -> bool:
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as one:
+                one.bind(address)
+                return True
+    except OSError:
+        pass
+    return False
