@@ -31,17 +31,17 @@ class BootstrapError(RuntimeError):
     """The environment could not be made; the message says why and what to do."""
 
 
-def ensure_environment(extras: Iterable[str] = ()) -> None:
+def ensure_environment(extras: Iterable[str] = (), folder: str = ".venv") -> None:
     """Carry on in an environment that holds the project and `extras`; make it first if need be.
 
-    Returns at once when the running Python already is that environment. Otherwise brings `.venv` up to
+    Returns at once when the running Python already is that environment. Otherwise brings `folder` up to
     date and starts the same command again with its Python, so this call does not return.
     `LEDGER_BOOTSTRAP=off` trusts the running Python to have everything.
     Ends the process with a message on stderr when the environment cannot be made.
     """
     if os.environ.get(_OFF, "").lower() in ("off", "0", "no"):
         return
-    environment = Environment(CHECKOUT)
+    environment = Environment(CHECKOUT, folder)
     try:
         if sys.version_info < OLDEST_PYTHON:
             raise BootstrapError(
@@ -65,11 +65,11 @@ def ensure_environment(extras: Iterable[str] = ()) -> None:
 
 
 class Environment:
-    """The `.venv` of one checkout."""
+    """The `.venv` of one checkout, or an environment in another folder of it."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, checkout: Path, folder: str = ".venv") -> None:
         self.checkout = checkout
-        self.folder = checkout / ".venv"
+        self.folder = checkout / folder
         self.python = self.folder / "bin" / "python"
 
     def is_running(self) -> bool:

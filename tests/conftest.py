@@ -1,8 +1,12 @@
 """Fixtures for the whole suite."""
 
 import contextlib
+from importlib.util import find_spec
 
 import pytest
+
+#: They run where Airflow is: tests/airflow/run.py.
+collect_ignore = [] if find_spec("airflow") else ["airflow"]
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,7 @@ LAYERS = {
     "ledger.queue": 8,
     "ledger.ledger": 9,
     "ledger": 10,
+    "ledger.airflow": 11,
     "ledger.endpoint.wire": 11,
     "ledger.endpoint.refusals": 11,
     "ledger.endpoint.statuses": 11.1,
@@ -192,6 +193,13 @@ def test_the_runtime_is_a_leaf_for_the_command_line_and_the_jobs():
     users = {each.importer for each in all_imports() if layer_of_or_none(each.imported) == RUNTIME}
     inside = {user for user in users if top(user) == "ledger" and layer_of(user) != RUNTIME}
     assert inside == {"ledger.cli.diagnosis", "ledger.cli.submit"}
+
+
+def test_airflow_is_imported_in_its_package_alone_and_that_by_nothing_else():
+    outside = [each for each in all_imports() if not f"{each.importer}.".startswith("ledger.airflow.")]
+    assert [str(each) for each in outside if top(each.imported) == "airflow"] == []
+    assert [str(each) for each in outside if f"{each.imported}.".startswith("ledger.airflow.")] == []
+    assert any(top(each.imported) == "airflow" for each in all_imports()), "the imports were found"
 
 
 def layer_of_or_none(module: str) -> float | None:

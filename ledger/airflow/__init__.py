@@ -1,0 +1,47 @@
+"""The ledger in Apache Airflow 3: a connection type, operators, a sensor, triggers, and a message queue for watchers.
+
+Nothing else of the package imports it, and nothing but it imports Airflow. What a DAG needs is here by name; the
+modules are imported when a name is first used, so that Airflow finds the provider without importing any of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ledger.airflow.hook import LedgerHook
+    from ledger.airflow.operators import LedgerCreateQueueOperator, LedgerReceiveOperator, LedgerSendOperator
+    from ledger.airflow.sensor import LedgerSensor
+    from ledger.airflow.spark_operator import LedgerSparkWorkOperator
+    from ledger.airflow.triggers import LedgerQueueTrigger, LedgerTrigger
+    from ledger.airflow.work_operator import LedgerWorkOperator
+
+_HOMES = {
+    "LedgerCreateQueueOperator": "ledger.airflow.operators",
+    "LedgerHook": "ledger.airflow.hook",
+    "LedgerQueueTrigger": "ledger.airflow.triggers",
+    "LedgerReceiveOperator": "ledger.airflow.operators",
+    "LedgerSendOperator": "ledger.airflow.operators",
+    "LedgerSensor": "ledger.airflow.sensor",
+    "LedgerSparkWorkOperator": "ledger.airflow.spark_operator",
+    "LedgerTrigger": "ledger.airflow.triggers",
+    "LedgerWorkOperator": "ledger.airflow.work_operator",
+}
+__all__ = [
+    "LedgerCreateQueueOperator",
+    "LedgerHook",
+    "LedgerQueueTrigger",
+    "LedgerReceiveOperator",
+    "LedgerSendOperator",
+    "LedgerSensor",
+    "LedgerSparkWorkOperator",
+    "LedgerTrigger",
+    "LedgerWorkOperator",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ledger.airflow' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,73 @@
+"""A connection of the type `ledger`, read: where the ledger is and how it is reached. Knows nothing of Airflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.errors import InvalidParameterValue
+from ledger.ledger import Ledger
+from ledger.rules.storage import PREFIXES
+from ledger.settings import Settings
+
+EXTRAS = ("storage_options", "settings")
+EXAMPLE = '{"conn_type": "ledger", "host": "/data/ledger"}'
+
+
+@dataclass(frozen=True)
+class Place:
+    """A ledger that a connection names: its root, the options that reach its storage, the path of its settings."""
+
+    root: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    settings: str | None = None
+
+    def open(self, owner: str | None = None, *, create: bool = False, read_only: bool = False) -> Ledger:
+        """The ledger, opened without Spark, `read_only` to be looked at only; raises what `Ledger.open` raises,
+        LedgerDoesNotExist unless `create`."""
+        settings = Settings.read(self.settings) if self.settings else None
+        options = self.storage_options or None
+        return Ledger.open(
+            self.root, create=create, settings=settings, owner=owner, storage_options=options, read_only=read_only
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The storage options as variables of the environment, for a process that opens the ledger on its own: there,
+        and not on a command line, keys are nobody else's to read."""
+        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self._named()}
+        return {name.upper(): value for name, value in shown.items()}
+
+    def _named(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in self.storage_options.items() if name.lower().startswith(PREFIXES)]
+
+
+def place_of(connection_id: str, host: str | None, extra: str | None) -> Place:
+    """What a connection's host and extra say. Raises InvalidParameterValue, which names the connection and the field:
+    for a missing root, an extra that is no JSON object, and for one that nobody knows."""
+    if not host:
+        raise _wrong(connection_id, "host", host, "It is the root of the ledger, and is missing", f"As in {EXAMPLE}.")
+    given = _object(connection_id, "extra", extra)
+    for name in sorted(set(given) - set(EXTRAS)):
+        bound = f"The extra knows {' and '.join(EXTRAS)}"
+        raise _wrong(connection_id, f"extra.{name}", "...", bound, "Remove it, or put it into storage_options.")
+    settings = given.get("settings") or None
+    if settings is not None and not isinstance(settings, str):
+        raise _wrong(connection_id, "extra.settings", settings, "Must be the path of a TOML file")
+    return Place(host, _object(connection_id, "extra.storage_options", given.get("storage_options")), settings)
+
+
+def _object(connection_id: str, name: str, given: object) -> dict[str, Any]:
+    """A JSON object, as one or as its text. What is wrong with it is told without it: it may have keys in it."""
+    try:
+        read = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
+    except ValueError as error:
+        raise _wrong(connection_id, name, "...", f"It is no JSON ({error})") from None
+    if not isinstance(read, Mapping):
+        raise _wrong(connection_id, name, "...", "Must be a JSON object")
+    return {str(key): value for key, value in read.items() if value is not None}
+
+
+def _wrong(connection_id: str, name: str, value: object, bound: str, fix: str = "") -> InvalidParameterValue:
+    return InvalidParameterValue(f"{name} of the connection {connection_id!r}", value, bound, fix)

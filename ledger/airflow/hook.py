@@ -1,0 +1,72 @@
+"""The hook: opens the ledger that a connection of the type `ledger` names."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from airflow.sdk import BaseHook
+
+from ledger.airflow.connection import Place, place_of
+from ledger.airflow.provider import CONNECTION_TYPE, HIDDEN_FIELDS, PLACEHOLDERS, RELABELING
+from ledger.ledger import Ledger
+from ledger.queue import Queue
+
+DEFAULT_CONNECTION = "ledger_default"
+
+
+class LedgerHook(BaseHook):
+    """Opens the ledger of a connection, once for each hook.
+
+    The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object: delta-rs's) and
+    `settings` (the path of a TOML file, on the workers). `owner` is who the receipts ledger names. Open a ledger in the
+    process that uses it: delta-rs does not survive a fork.
+    """
+
+    conn_name_attr = "ledger_conn_id"
+    default_conn_name = DEFAULT_CONNECTION
+    conn_type = CONNECTION_TYPE
+    hook_name = "Ledger"
+
+    def __init__(self, ledger_conn_id: str = DEFAULT_CONNECTION, owner: str | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self.ledger_conn_id, self.owner = ledger_conn_id, owner
+
+    @cached_property
+    def place(self) -> Place:
+        """Where the ledger is; raises InvalidParameterValue for a connection that does not say so."""
+        connection = self.get_connection(self.ledger_conn_id)
+        place = place_of(self.ledger_conn_id, connection.host, connection.extra)
+        # For what it does beside: from here on logs mask the secrets in it.
+        _ = connection.extra_dejson
+        return place
+
+    def open(self, *, create: bool = False) -> Ledger:
+        """The ledger, opened anew; raises LedgerDoesNotExist where there is none, unless `create`."""
+        return self.place.open(self.owner, create=create)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger; raises LedgerDoesNotExist, and what `Ledger.open` raises."""
+        return self.open()
+
+    def get_conn(self) -> Ledger:
+        """The ledger, by the name that hooks have for it."""
+        return self.ledger
+
+    def get_queue(self, name: str) -> Queue:
+        """The queue of this name; raises QueueDoesNotExist."""
+        return self.ledger.queue(name)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """For the button of the form: whether the ledger can be opened, and what is there or what is wrong."""
+        try:
+            queues = len(self.ledger.list_queues())
+        except Exception as error:
+            return False, str(error)
+        return True, f"A ledger with {queues:,} queue{'' if queues == 1 else 's'}"
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """The form's fields, for Airflow 3.1; later ones read them in the provider's description."""
+        return {"hidden_fields": HIDDEN_FIELDS, "relabeling": RELABELING, "placeholders": PLACEHOLDERS}

@@ -1,0 +1,138 @@
+"""Work on claims without Spark: a function of a list of messages, under a heartbeat. Knows nothing of Airflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ledger.claim import Claim
+from ledger.errors import InvalidParameterValue, LeaseLost
+from ledger.queue import Queue
+from ledger.results import Settled, Worked
+from ledger.rules.visibility import Outcome
+from ledger.working import Work, Worker
+
+UNTIL = ("once", "empty")
+#: Whether a claim, of which an error ended the work, is kept, and not given back.
+Keeps = Callable[[Claim, BaseException], bool]
+#: So many reasons of messages that failed are said for each claim.
+MOST_SAID = 10
+
+
+def never(claim: Claim, error: BaseException) -> bool:
+    """Gives back, whatever the error."""
+    return False
+
+
+@dataclass(frozen=True)
+class MessageWork:
+    """What is done with each claim: as in LedgerWorkOperator. `say` gets a line of text for each step.
+
+    Raises InvalidParameterValue.
+    """
+
+    function: Callable[[Any], Any]
+    output: str | os.PathLike[str] | None
+    reason: str | None
+    hide_failed: int
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidParameterValue("function", type(self.function).__name__, "Must be a function")
+        if self.reason is not None and self.output is None:
+            bound = "It is a column of the rows, and without an output there are none"
+            raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
+
+    def through(
+        self, queue: Queue, max_messages: int | None, visibility_timeout: int | None, attempt_id: str, until: str
+    ) -> Worked:
+        """Claims and works: one claim (`once`), or until a receive finds nothing (`empty`). First what a run of this
+        attempt that died still holds. A claim that others took over is left to them; whatever else goes wrong, the
+        claim in hand is given back, and the error raised."""
+        if until not in UNTIL:
+            raise InvalidParameterValue("until", until, f"Must be one of {', '.join(UNTIL)}")
+        if until == "empty" and not self.hide_failed:
+            bound = "What failed would be received again at once, without end"
+            raise InvalidParameterValue("hide_failed", self.hide_failed, bound, "Give seconds, or until='once'.")
+        asked = Work(self.function, None, None, None, max_messages, visibility_timeout, attempt_id, "once")
+        worker, worked = Worker(queue.access, asked), Worked(0, 0, 0)
+        for attempt, most in worker.attempts():
+            claim = worker.receive(attempt, most)
+            if claim:
+                try:
+                    done, failed = self.on(claim)
+                except LeaseLost as lost:
+                    self.say(f"lost the claim, others do its messages: {lost}")
+                    done, failed = 0, 0
+                worked = Worked(worked.claims + 1, worked.messages + done, worked.failed + failed)
+            if not claim or until == "once":
+                break
+        return worked
+
+    def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
+        """Works on one claim and settles it: how many messages are done, and how many failed. Whatever goes wrong, what
+        is held is given back, unless `keeps` says of the error that it is kept; and the error is raised."""
+        try:
+            self.say(f"works on {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
+            with claim.heartbeat() as beat:
+                answer = self.function(claim.messages())
+                beat.check()
+                settled = self._written(claim, answer) if self.output is not None else self._settled(claim, answer)
+        except LeaseLost:
+            raise
+        except BaseException as error:
+            if not keeps(claim, error):
+                self._give_back(claim)
+            raise
+        lost = f", lost {settled.lost:,} to others" if settled.lost else ""
+        self.say(f"acknowledged {settled.messages:,}, {settled.failed:,} failed{lost}")
+        return settled.messages, settled.failed
+
+    def _written(self, claim: Claim, answer: Any) -> Settled:
+        """Writes the rows that the function returned, and settles the claim in one go, effectively once."""
+        if answer is None or isinstance(answer, (str, Mapping)):
+            bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
+            raise InvalidParameterValue("function", type(answer).__name__, bound)
+        rows = pa.Table.from_pylist(list(answer)) if isinstance(answer, Sequence) else answer
+        assert self.output is not None
+        if isinstance(rows, pa.Table) and not rows.num_columns:
+            # Of no rows there are no columns to write, and nothing failed.
+            return claim.delete()
+        if self.reason is None:
+            return claim.write(rows, self.output)
+        return claim.write(rows, self.output, failed=self.reason, visibility_timeout=self.hide_failed)
+
+    def _settled(self, claim: Claim, answer: Any) -> Settled:
+        """Acknowledges the claim but for the messages that failed, in one commit."""
+        if answer is not None and not isinstance(answer, Mapping):
+            bound = "Without an output it must return None, or {message_id: reason} of the messages that failed"
+            raise InvalidParameterValue("function", type(answer).__name__, bound)
+        if not answer:
+            return claim.delete()
+        handles = {message.message_id: str(message.receipt_handle) for message in claim.messages()}
+        strange = sorted(str(name) for name in set(answer) - set(handles))
+        if strange:
+            bound = f"It named {len(strange):,} messages that are not of the claim"
+            raise InvalidParameterValue("function", strange[0], bound, "Its keys are message_id of what it was given.")
+        for name, reason in list(answer.items())[:MOST_SAID]:
+            self.say(f"failed {name}: {reason}")
+        failed = [handles.pop(name) for name in answer]
+        done = list(handles.values())
+        if self.hide_failed:
+            outcomes = claim.settle(delete=done, extend=failed, visibility_timeout=self.hide_failed)
+        else:
+            outcomes = claim.settle(delete=done, release=failed)
+        changed = [each.outcome in (Outcome.DELETED, Outcome.CHANGED) for each in outcomes]
+        deleted, hidden = sum(changed[: len(done)]), sum(changed[len(done) :])
+        return Settled(deleted, len(changed) - deleted - hidden, hidden)
+
+    def _give_back(self, claim: Claim) -> None:
+        try:
+            self.say(f"gives back {claim.release().messages:,} messages")
+        except Exception as error:
+            self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")

@@ -1,0 +1,72 @@
+"""A process of a task: its output is the task's log, and it ends when the task does. Knows nothing of Airflow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+
+class TaskProcess:
+    """A command with what it started, in a group of its own. `say` gets each line that it prints."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> None:
+        tied = [sys.executable, "-m", "ledger.airflow.tied", str(os.getpid()), *command]
+        self._process = subprocess.Popen(
+            tied,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(say,), name="ledger-task-output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The command's process id."""
+        return self._process.pid
+
+    def wait(self, grace: float) -> int:
+        """Waits until the command ends; returns its exit code, negative for a signal.
+
+        What it started and left behind is asked to end, too: spark-submit, killed, leaves its driver, which gives back
+        what it holds. After `grace` seconds that is killed. All that was printed has been said then.
+        """
+        code = self._process.wait()
+        give_up = time.monotonic() + grace
+        alive = self._signal(signal.SIGTERM)
+        while alive and time.monotonic() < give_up:
+            time.sleep(0.05)
+            alive = self._signal(0)
+        self._signal(signal.SIGKILL)
+        self._reader.join()
+        return code
+
+    def terminate(self, grace: float) -> None:
+        """Asks the command to end, by SIGTERM, and returns; after `grace` seconds it is killed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            killer = threading.Timer(grace, self._process.kill)
+            killer.daemon = True
+            killer.start()
+
+    def _signal(self, number: int) -> bool:
+        """Signals all that is left of the command and of what it started; whether there is any."""
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _read(self, say: Callable[[str], None]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            say(line.rstrip())

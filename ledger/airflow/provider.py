@@ -1,0 +1,66 @@
+"""What Airflow is told of this package: the entry point `apache_airflow_provider`. Imports nothing of Airflow's."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from typing import Any
+
+CONNECTION_TYPE = "ledger"
+#: Of the connection form: the standard fields that say nothing here, and what the one that is left is for.
+HIDDEN_FIELDS = ["schema", "login", "password", "port"]
+RELABELING = {"host": "Root"}
+PLACEHOLDERS = {"host": "/data/ledger, or s3://bucket/ledger"}
+#: The form's own fields, which a connection keeps in its extra.
+FIELDS = {
+    "storage_options": {
+        "label": "Storage options",
+        "description": "What reaches an object store, as JSON: delta-rs's options, such as aws_region",
+        "schema": {"type": ["object", "null"]},
+    },
+    "settings": {
+        "label": "Settings file",
+        "description": "The path, on the workers, of a TOML file like conf/ledger.toml",
+        "schema": {"type": ["string", "null"]},
+    },
+}
+
+
+def provider_info() -> dict[str, Any]:
+    """What the provider has: its connection type with the form, its operators, its triggers, its message queue."""
+    name = "Ledger"
+
+    def modules(*of: str) -> list[dict[str, Any]]:
+        return [{"integration-name": name, "python-modules": [f"ledger.airflow.{module}" for module in of]}]
+
+    return {
+        "package-name": _distribution(),
+        "name": name,
+        "description": "Amazon SQS's visibility timeout, as a batch queue on Delta Lake tables.",
+        "integrations": [{"integration-name": name, "external-doc-url": "", "tags": ["software"]}],
+        "operators": modules("operators", "work_operator", "spark_operator"),
+        "sensors": modules("sensor"),
+        "hooks": modules("hook"),
+        "triggers": modules("triggers"),
+        "queues": ["ledger.airflow.messaging.LedgerMessageQueueProvider"],
+        "connection-types": [
+            {
+                "connection-type": CONNECTION_TYPE,
+                "hook-class-name": "ledger.airflow.hook.LedgerHook",
+                "hook-name": name,
+                "conn-fields": FIELDS,
+                "ui-field-behaviour": {
+                    "hidden-fields": HIDDEN_FIELDS,
+                    "relabeling": RELABELING,
+                    "placeholders": PLACEHOLDERS,
+                },
+            }
+        ],
+    }
+
+
+def _distribution() -> str:
+    """The name of the distribution that this is installed from, as Airflow compares it."""
+    found = entry_points(group="apache_airflow_provider")
+    names = [each.dist.name for each in found if each.module == __name__ and each.dist is not None]
+    return re.sub(r"[-_.]+", "-", names[0]).lower() if names else "ledger"

@@ -1,0 +1,51 @@
+"""Looking at a queue again and again, from an event loop that must not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from airflow.providers.common.compat.connection import get_async_connection
+
+from ledger.airflow.connection import place_of
+from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.results import Counts
+
+log = logging.getLogger("ledger.airflow")
+#: After so many looks in a row that failed, the storage is not coming back by itself.
+MOST_FAILURES = 20
+
+
+async def looks_at(ledger_conn_id: str, ledger_queue: str, poll_interval: float) -> AsyncIterator[Counts]:
+    """The counts of a queue, every `poll_interval` seconds, for as long as anybody asks.
+
+    A queue that is deleted and made anew is looked at as it is by then. Storage that fails is asked again at the next
+    look, MOST_FAILURES times in a row. Raises what opening the ledger raises, QueueDoesNotExist, StorageFailed.
+    """
+    connection = await get_async_connection(ledger_conn_id)
+    place = place_of(ledger_conn_id, connection.host, connection.extra)
+    # In threads: none of these awaits anything.
+    ledger = await asyncio.to_thread(partial(place.open, read_only=True))
+    failures = 0
+    while True:
+        try:
+            counts = await asyncio.to_thread(lambda: ledger.queue(ledger_queue).counts())
+        except StorageFailed as error:
+            failures += 1
+            if failures >= MOST_FAILURES:
+                raise
+            log.warning("could not look at the queue %s (%d times in a row): %s", ledger_queue, failures, error)
+        else:
+            failures = 0
+            yield counts
+        await asyncio.sleep(poll_interval)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A number of seconds above 0; raises InvalidParameterValue."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise InvalidParameterValue(name, value, "Must be a number of seconds above 0")
+    return value

@@ -1,0 +1,130 @@
+"""The operator that works on messages in the task's own process, without Spark."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+
+from ledger.airflow.claims import require_told, was_acknowledged
+from ledger.airflow.message_work import MessageWork, never
+from ledger.airflow.operators import LedgerOperator, has_another_try
+from ledger.claim import Claim
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.message import Message
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+CLEAR = "Clear the task that received it, and this one with it"
+#: What a process ends with that SIGTERM ended.
+TERMINATED = 143
+
+
+class LedgerWorkOperator(LedgerOperator):
+    """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
+
+    The claim is one of a LedgerReceiveOperator (`claim`, to be expanded over), or the task receives itself: up to
+    `max_messages`, for `visibility_timeout` seconds, one claim (`until="once"`) or until it finds nothing ("empty").
+    `function` returns
+    - without `output_table`: None, and all are done, or {message_id: reason} of those that failed;
+    - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
+      claim is done, and its rows are in the table once, wherever a worker dies; or `reason` names a column of the rows,
+      which also have a column message_id: where that has a value, the message failed, and is not written.
+    What failed is hidden for `hide_failed` seconds, and received again then; a RedrivePolicy says how often.
+
+    When the function raises, the task fails and the claim is given back at once. A claim that was handed to the task is
+    kept for its next try, if there is one, and given back by the last. A retry of a task whose worker was killed has
+    its claim back, before it is anybody else's. SIGTERM (on_kill) ends the function and gives the claim back.
+    Run again when its claim is finished, a task that was handed it does nothing; when others have the claim's messages
+    by then, or it was given back, the task fails for good: clear the task that received it, too.
+    Returns how many `claims`, `messages` that are done, and `failed` ones. Raises what `function` raises.
+    """
+
+    template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
+
+    def __init__(
+        self,
+        *,
+        function: Callable[[list[Message]], Any],
+        ledger_queue: str = "",
+        claim: Mapping[str, Any] | None = None,
+        output_table: str | os.PathLike[str] | None = None,
+        reason: str | None = None,
+        max_messages: int | None = None,
+        visibility_timeout: int | None = None,
+        until: str = "once",
+        hide_failed: int = 300,
+        **more: Any,
+    ) -> None:
+        super().__init__(ledger_queue=ledger_queue, **more)
+        if claim is None and not ledger_queue:
+            raise InvalidParameterValue("ledger_queue", ledger_queue, "Name a queue, or give a claim")
+        self.function, self.reason, self.until, self.hide_failed = function, reason, until, hide_failed
+        self.max_messages, self.visibility_timeout = max_messages, visibility_timeout
+        self.claim = claim
+        self.output_table = output_table
+        self._works, self._try_number = False, 1
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Works on the claim that it was given, or on what it receives."""
+        work = MessageWork(self.function, self.output_table, self.reason, self.hide_failed, self.log.info)
+        self._works = True
+        try:
+            if self.claim is not None:
+                return self._carry_on(work, require_told(self.claim), context)
+            done = work.through(
+                self.opened_queue(), self.max_messages, self.visibility_timeout, self.attempt_id, self.until
+            )
+            return {"claims": done.claims, "messages": done.messages, "failed": done.failed}
+        finally:
+            self._works = False
+
+    def on_kill(self) -> None:
+        """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it, and on its
+        way out the claim in hand is given back. Beside finished work it does nothing."""
+        if self._works and threading.current_thread() is threading.main_thread():
+            raise SystemExit(TERMINATED)
+
+    def _carry_on(self, work: MessageWork, told: Mapping[str, Any], context: Context) -> dict[str, int]:
+        queue = self.hook.get_queue(self.ledger_queue or told["ledger_queue"])
+        claim = queue.claim(told["receipt_id"])
+        if not claim:
+            if was_acknowledged(queue, told):
+                self.log.warning("the claim %s was finished before: nothing is left to do", told["receipt_id"])
+                return {"claims": 0, "messages": 0, "failed": 0}
+            raise AirflowFailException(f"The claim {told['receipt_id']} was given back, or others have it. {CLEAR}")
+        self._try_number = context["ti"].try_number
+        claim.visibility_timeout = self.visibility_timeout or told["visibility_timeout"]
+        try:
+            # What is left of the timeout may be less than the first beat takes.
+            claim.extend()
+            done, failed = work.on(claim, self._keeps if has_another_try(context) else never)
+        except LeaseLost as lost:
+            raise AirflowFailException(f"{lost}. {CLEAR}") from lost
+        return {"claims": 1, "messages": done, "failed": failed}
+
+    def _keeps(self, claim: Claim, error: BaseException) -> bool:
+        """Keeps the claim until the next try has begun; not when there will be none, or somebody ended the task."""
+        retried = isinstance(error, (Exception, AirflowTaskTimeout))
+        if not retried or isinstance(error, (AirflowFailException, AirflowSkipException)):
+            return False
+        try:
+            claim.extend(claim.visibility_timeout + math.ceil(self._longest_delay().total_seconds()))
+            self.log.info("keeps the claim for the next try, until %s", claim.deadline)
+        except LedgerError as beyond:
+            self.log.warning("the claim cannot be kept beyond %s for the next try: %s", claim.deadline, beyond)
+        return True
+
+    def _longest_delay(self) -> timedelta:
+        """Within which the next try begins, where a worker is free."""
+        delay = self.retry_delay if isinstance(self.retry_delay, timedelta) else timedelta(seconds=self.retry_delay)
+        if not self.retry_exponential_backoff:
+            return delay
+        longest = delay * max(2.0, float(self.retry_exponential_backoff)) ** self._try_number
+        return longest if self.max_retry_delay is None else min(longest, self.max_retry_delay)
