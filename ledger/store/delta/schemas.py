@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
+from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten, warn_if_forgotten
 from ledger.store.delta.engines.spark_tables import create_table
 from ledger.store.delta.model.tables import TABLES
 
@@ -17,6 +18,8 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
     """Where the tables of a ledger in a catalog schema lie; made there if there are none, unless that is an error."""
     if not create:
         _require_schema(spark, schema)
+    elif not spark.catalog.databaseExists(schema):
+        warn_if_forgotten(spark, schema, "the names of a new ledger")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     locations, scheme = {}, spark.catalog.getDatabase(schema).locationUri.partition(":")[0]
     for table in TABLES:
@@ -28,7 +31,8 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
 
 def _require_schema(spark: SparkSession, schema: str) -> None:
     if not spark.catalog.databaseExists(schema):
-        raise LedgerDoesNotExist(f"schema:{schema}", "the catalog has no such schema")
+        forgotten = f", and is in this session's memory alone: {FIX}" if is_forgotten(spark, schema) else ""
+        raise LedgerDoesNotExist(f"schema:{schema}", f"the catalog has no such schema{forgotten}")
     missing = [table for table in TABLES if not spark.catalog.tableExists(f"{schema}.{table}")]
     if missing:
         raise LedgerDoesNotExist(f"schema:{schema}", f"the schema has no {', '.join(missing)}")

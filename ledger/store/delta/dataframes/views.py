@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.state import Status
+from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import (
     BITS_OF_BLOCK,
     BLOCK_SHIFT,
@@ -111,6 +112,7 @@ def _version_then(engine: Tables, table: str, then: Commit, commits: Sequence[Co
 def deploy_views(spark: SparkSession, locations: Mapping[str, str], schema: str, prefix: str = "") -> list[str]:
     """Creates or replaces the views in a schema of the catalog; returns their names."""
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    warn_if_forgotten(spark, schema, "the views")
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]
     for name, full_name in zip(VIEWS, names):

@@ -1,0 +1,61 @@
+"""A ledger in a schema, and deployed views, are as good as the catalog that has them."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import LedgerDoesNotExist
+from ledger.runtime.session import submit_environment
+from tests.runtime.test_session import conf
+from tests.sources import CHECKOUT
+
+
+def test_views_in_a_catalog_of_this_session_alone_are_said_to_be_gone_with_it(spark, tmp_path, caplog):
+    ledger = Ledger.open(str(tmp_path / "ledger"), spark=spark)
+    with caplog.at_level(logging.WARNING, "ledger"):
+        ledger.deploy_views("test_catalogs")
+    spark.sql("DROP SCHEMA test_catalogs CASCADE")
+    assert "the views, in test_catalogs, will be gone with it" in caplog.text
+    assert "conf/spark-hive.conf" in caplog.text
+
+
+def test_a_schema_that_this_session_does_not_know_may_be_one_of_another_session(spark):
+    with pytest.raises(
+        LedgerDoesNotExist, match=r"no such schema, and is in this session's memory alone: .*spark-hive"
+    ):
+        Ledger.open("schema:of_another", spark, create=False)
+
+
+PROCESS = """
+import sys
+from ledger import Ledger
+from ledger.runtime.session import spark_session
+
+folder, number = sys.argv[1:3]
+named = dict(one.split("=", 1) for one in sys.argv[3:])
+spark = spark_session("catalogs", small=True, conf=named)
+ledger = Ledger.open("schema:work", spark=spark, create=number == "1")
+if number == "1":
+    ledger.create_queue("orders").send(["a", "b"])
+    ledger.deploy_views("ops")
+else:
+    assert ledger.queue("orders").counts().visible == 2
+    assert spark.sql("SELECT body FROM ops.messages ORDER BY body").toPandas().body.tolist() == ["a", "b"]
+"""
+
+
+@pytest.mark.soak
+def test_the_next_process_finds_a_ledger_in_a_schema_of_a_metastore_and_the_views(tmp_path):
+    said = {
+        **conf("spark-hive.conf"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+        "spark.sql.warehouse.dir": f"{tmp_path}/warehouse",
+    }
+    for number in ("1", "2"):
+        asked = [sys.executable, "-c", PROCESS, str(tmp_path), number, *map("=".join, said.items())]
+        environment = {**submit_environment(), "PYTHONPATH": str(CHECKOUT)}
+        run = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
+        assert run.returncode == 0, run.stderr[-3_000:]

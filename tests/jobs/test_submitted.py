@@ -1,0 +1,41 @@
+"""The README's section on jobs, run as it stands, by whoever has nothing but a table of orders."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.sources import CHECKOUT
+
+SECTION = re.search(r"^## Jobs:.*?(?=^## )", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+BLOCKS = dict(re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+def test_the_commands_of_the_section_on_jobs_do_what_it_says(tmp_path):
+    (tmp_path / "orders_work.py").write_text(BLOCKS["python"])
+    (tmp_path / "data" / "orders").mkdir(parents=True)
+    orders = pa.table({"id": pa.array(range(100)), "total": pa.array([n / 4 for n in range(100)])})
+    pq.write_table(orders, tmp_path / "data" / "orders" / "part.parquet")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for line in BLOCKS["sh"].splitlines():
+        run = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert run.returncode == 0, (line, run.stderr[-2_000:])
+    written = DeltaTable(str(tmp_path / "results" / "totals")).to_pyarrow_table()
+    assert sorted(written["total"].to_pylist()) == orders["total"].to_pylist()
+    assert "orders" in run.stdout
