@@ -68,7 +68,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
     """Every row as what an entry for a queue with these attributes is made of, by the fields' names: its body the
     column `body` (or the one named), else the whole row as JSON. Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
-    require_columns(table.column_names)
+    require_columns(table.column_names, body)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names

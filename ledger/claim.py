@@ -176,6 +176,7 @@ class Claim(Settling):
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""
         timeout = self.visibility_timeout if visibility_timeout is None else visibility_timeout
+        timeout = bounds.visibility_timeout(timeout, bounds.UNBOUNDED)
         return Heartbeat(self.receipt_id, self._beat, timeout, timeout / 3 if every is None else every)
 
     def _beat(self, timeout: int) -> Beat:

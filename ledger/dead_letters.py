@@ -28,10 +28,13 @@ def redrive(
     maximum = bounds.maximum_messages(max_messages, bounds.UNBOUNDED, "max_messages")
     target = None if destination is None else access.store.queue(queue_of(destination) or destination)
     chosen = None
+    if where is not None and not isinstance(where, str):
+        chosen = runs_of_ids(listed("where", where, "Must be a SQL predicate or a list of message ids"))
+    if destination is None and not source_queues(access):
+        fix = f"No queue's RedrivePolicy names {access.name}. Say where to: destination=. Nothing was moved."
+        raise redrive_rules.no_dead_letter_queue(access.name, fix)
     if isinstance(where, str):
         what = "A predicate, unlike a list of message ids,"
         with access.named_jobs("redrive"):
             chosen = access.spark(what).chosen(record, where, access.clock())
-    elif where is not None:
-        chosen = runs_of_ids(listed("where", where, "Must be a SQL predicate or a list of message ids"))
     return access.store.redrive(record, target, maximum, chosen, access.clock)

@@ -31,11 +31,12 @@ class Heartbeat:
         self, receipt_id: str | None, extend: Callable[[int], Beat], visibility_timeout: int, every: float
     ) -> None:
         """Of the claim with this receipt (None: an empty one), which `extend` extends by so many seconds."""
-        if not 0 < every < max(visibility_timeout, 1):
+        is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
+        if not is_number or not 0 < every < max(visibility_timeout, 1):
             raise InvalidParameterValue(
                 "every",
                 every,
-                f"Must be > 0 and < the visibility timeout of {visibility_timeout} seconds",
+                f"Must be a number > 0 and < the visibility timeout of {visibility_timeout} seconds",
                 "Beat about three times per timeout.",
             )
         self._receipt_id, self._extend, self._timeout, self._every = receipt_id, extend, visibility_timeout, every

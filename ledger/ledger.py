@@ -87,7 +87,7 @@ class Ledger:
             if not isinstance(given, kinds):
                 raise InvalidParameterValue(name, given, bound, fix)
         settings = settings or Settings()
-        options = dict(storage_options or {})
+        options = {} if storage_options is None else storage_options
         opened = open_tables(
             str(root),
             spark,
@@ -119,8 +119,9 @@ class Ledger:
         Limits=SQS QueueDeletedRecently, within the setting deletion_interval (60 s) of the deletion of one of that
         name."""
         attribute_rules.queue_name(name, attributes)
-        complete = attribute_rules.complete(attributes or {}, account=self.settings.account)
-        record = self.store.create_queue(name, complete, attribute_rules.tags(tags or {}), self.clock)
+        # What is empty and no mapping is refused as well.
+        complete = attribute_rules.complete({} if attributes is None else attributes, account=self.settings.account)
+        record = self.store.create_queue(name, complete, attribute_rules.tags({} if tags is None else tags), self.clock)
         there, asked = attribute_rules.answered(record.attributes), attribute_rules.answered(complete)
         for attribute in attributes or {}:
             if there.get(attribute) != asked.get(attribute):
@@ -134,6 +135,9 @@ class Ledger:
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """The queues whose names begin with `prefix`, by name; for paging, at most `max_results` behind the name
         `after` (SQS's NextToken: the last name of the page before)."""
+        for field, given in (("prefix", prefix), ("after", after)):
+            if not isinstance(given, str):
+                raise InvalidParameterValue(field, given, "Must be a text", "Leave it out for all queues.")
         found = [record for record in self.store.queues() if record.name.startswith(prefix) and record.name > after]
         most = bounds.maximum_messages(max_results, bounds.UNBOUNDED, "MaxResults")
         return [self._queue(record) for record in found[:most]]

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ledger.errors import InvalidParameterValue, LedgerError, QueueDoesNotExist, ResourceNotFound
-from ledger.rules import move_task
+from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
+from ledger.rules import move_task, redrive
 from ledger.rules.limits import UNBOUNDED, maximum_messages
 from ledger.rules.move_task import MoveTask, TaskStatus
 from ledger.rules.state import Status
@@ -25,14 +25,7 @@ class MoveTasks:
     def start(self, destination: str | None, rate: int | None, sources: list[str]) -> MoveTask:
         """See Queue.start_message_move_task."""
         if not sources:
-            bound = "Source queue must be configured as a Dead Letter Queue"
-            raise InvalidParameterValue(
-                "SourceArn",
-                self._source.name,
-                bound,
-                "Name it in another queue's RedrivePolicy.",
-                message=f"{bound}.",
-            )
+            raise redrive.no_dead_letter_queue(self._source.name)
         maximum_messages(rate, UNBOUNDED, "MaxNumberOfMessagesPerSecond")
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]

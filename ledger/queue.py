@@ -314,7 +314,8 @@ class Queue(Settling):
 
         `where` chooses: a SQL predicate on the view `messages` (such as "receive_count >= 3 AND body LIKE '%late%'";
         needs Spark), or a list of message ids. `max_messages` is a bound. A message whose origin is gone stays.
-        Raises InvalidParameterValue for what is no predicate, in the parser's words, and moves nothing.
+        Raises InvalidParameterValue for what is no predicate, in the parser's words, and without a destination for a
+        queue that no queue's RedrivePolicy names (its messages are work, wherever they came from); nothing is moved.
         """
         return dead_letters.redrive(self.access, where, destination, max_messages)
 

@@ -38,6 +38,8 @@ def ledger(clock):
 def queue(ledger):
     dead = ledger.create_queue("dead")
     queue = ledger.create_queue("work", {"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 9}})
+    # So it takes dead letters itself.
+    dead.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": queue.arn, "maxReceiveCount": 9}})
     queue.send([f"{number}" for number in range(20)])
     return queue
 

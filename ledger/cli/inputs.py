@@ -149,7 +149,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
         if not isinstance(found, dict):
             yield Malformed(number, "is neither an object nor a text")
             continue
-        require_columns(found)
+        require_columns(found, body)
         yield Row(number, found, text)
 
 
@@ -206,7 +206,7 @@ def _require_header(header: list[str], body: str | None) -> None:
         raise WrongInput(f"The header has two columns {double[0]!r}. Nothing was sent.")
     if any(_NOT_UTF8.search(name) for name in header):
         raise WrongInput("The header is not UTF-8. Nothing was sent.")
-    require_columns(header)
+    require_columns(header, body)
     _require_body(header, body)
 
 

@@ -33,7 +33,8 @@ FIFO_SUFFIX = ".fifo"
 
 def queue_name(name: object, attributes: Mapping[str, object] | None = None) -> str:
     """`name` if SQS would take it: 1 to 80 of letters, digits, - and _; a FIFO queue's ends in .fifo, within the 80."""
-    fifo = str((attributes or {}).get("FifoQueue", "")).lower() == "true"
+    given = attributes if isinstance(attributes, Mapping) else {}
+    fifo = str(given.get("FifoQueue", "")).lower() == "true"
     text = name if isinstance(name, str) else ""
     if fifo:
         stem = text[: -len(FIFO_SUFFIX)] if text.endswith(FIFO_SUFFIX) else ""

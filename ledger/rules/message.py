@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
 #: What entries call the fields, and what tables do.
 _NAMES = {field.sqs: field.name for field in GIVEN}
+_GIVEN = {field.name for field in GIVEN}
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
@@ -68,10 +69,20 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
     return entry(own.pop("body"), queue, **{**common, **own})
 
 
-def require_columns(names: Iterable[str]) -> None:
-    """Raises InvalidParameterValue for a table with a column that has an entry's name, or that of the column which the
-    field is stored in: it would mean nothing there, and its delays or groups would be left out in silence."""
+def require_columns(names: Iterable[str], body: str | None = None) -> None:
+    """Raises InvalidParameterValue for a table with two columns of one name, and for one with a column that has an
+    entry's name, that of the column which the field is stored in, or that of a column which means something but for
+    its capitals (and is not named as the `body`): it would mean nothing there, and bodies, delays or groups would be
+    left out in silence."""
+    known = set[str]()
     for name in names:
+        if name in known:
+            raise InvalidParameterValue("column", name, "The table has two columns of this name", "Rename one.")
+        known.add(name)
+        meant = name.lower()
+        if meant != name and meant in _GIVEN and name != body:
+            bound = f"It differs from the column {meant}, which means something, in its capitals only"
+            raise InvalidParameterValue("column", name, bound, f"Rename it: {meant}, or a word of its own.")
         if name in _COLUMNS:
             bound = f"A table has it in the column {_COLUMNS[name]}"
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")

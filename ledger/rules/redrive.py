@@ -142,6 +142,13 @@ def broken_bound(source: Any, destination: Any) -> str | None:
     return None
 
 
+def no_dead_letter_queue(name: str, fix: str = "Name it in another queue's RedrivePolicy.") -> InvalidParameterValue:
+    """D2: what is raised for the messages of a queue that are to go back, when no queue sends its dead letters there
+    (recorded): what comes from elsewhere in it is work, and its way back would be the wrong one."""
+    bound = "Source queue must be configured as a Dead Letter Queue"
+    return InvalidParameterValue("SourceArn", name, bound, fix, message=f"{bound}.")
+
+
 def require_destination(source: Any, destination: Any) -> None:
     """Raises InvalidParameterValue when a queue cannot be the destination of a redrive."""
     another = "Must be another queue than the source" if destination.id == source.id else None

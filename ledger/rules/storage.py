@@ -76,6 +76,9 @@ def for_spark(place: str) -> str:
 
 def as_text(options: Mapping[str, object]) -> dict[str, str]:
     """Options as delta-rs takes them, all text; raises InvalidParameterValue for what has no text of its own."""
+    if not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise InvalidParameterValue("storage_options", kind, "Must be values by names", "Give a dictionary.")
     found = {}
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):

@@ -2,6 +2,7 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 
 from ledger.errors import (
@@ -126,6 +127,50 @@ def test_a_queue_name_that_is_none_is_refused_and_no_queue_made(ledger, name):
     with pytest.raises((InvalidParameterValue, QueueDoesNotExist)):
         ledger.queue(name)
     assert [queue.name for queue in ledger.list_queues()] == before
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda ledger: ledger.create_queue("q", [1]), r"Attributes.*DelaySeconds"),
+        (lambda ledger: ledger.create_queue("q", []), r"Attributes.*DelaySeconds"),
+        (lambda ledger: ledger.create_queue("q", tags=[1]), r"Tags.*key"),
+        (lambda ledger: ledger.list_queues(None), r"prefix.*Leave it out"),
+        (lambda ledger: ledger.list_queues(after=5), r"after.*Leave it out"),
+        (lambda ledger: ledger.list_queues(max_results="x"), r"MaxResults"),
+    ],
+)
+def test_a_ledger_refuses_what_it_does_not_understand_in_its_own_words(ledger, call, says):
+    before = [queue.name for queue in ledger.list_queues()]
+    with pytest.raises(InvalidParameterValue, match=says):
+        call(ledger)
+    assert [queue.name for queue in ledger.list_queues()] == before
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"every": "x"}, r"every.*number"),
+        ({"every": True}, r"every.*number"),
+        ({"every": float("nan")}, r"every.*number"),
+        ({"visibility_timeout": "x"}, TIMEOUT),
+        ({"visibility_timeout": None, "every": 10**9}, r"every.*< the visibility timeout"),
+    ],
+)
+def test_a_heartbeat_that_cannot_beat_is_refused_before_it_begins(queue, given, says):
+    queue.send("a")
+    with pytest.raises(InvalidParameterValue, match=says):
+        queue.receive().heartbeat(**given)
+
+
+@pytest.mark.parametrize("name", ["BODY", "Body", "Delay_Seconds", "MESSAGE_GROUP_ID"])
+def test_a_column_that_means_something_but_for_its_capitals_is_refused(make_queue, name):
+    queue = make_queue()
+    for column, body in ((name, None), (name, "text")):
+        with pytest.raises(InvalidParameterValue, match=rf"{name}.*{name.lower()}.*capitals.*Rename"):
+            queue.send(pa.table({column: ["a"], "text": ["b"]}), body=body)
+    assert queue.counts().stored == 0
+    assert queue.send(pa.table({"BODY": ["a"]}), body="BODY").count == 1
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     from pyspark.sql import functions as F
 
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
-    require_columns(kinds)
+    require_columns(frame.columns, body)
     text = _body(frame, body)
     # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
     named = {
