@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ledger.tabular import ArrowTable
 
 
+log = logging.getLogger("ledger.claims")
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
 
@@ -237,6 +239,7 @@ class Claim(Settling):
         return answer, before.outside(_of(answer, Outcome.SETTLED))
 
     def _lost(self, lost: int) -> LeaseLost:
+        log.warning("nothing of the claim %s of %s is held any more", self.receipt_id, self.access.name)
         return LeaseLost(
             f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out or "
             "were received by others, or were ended by another holder of the receipt (do two tasks share an attempt "

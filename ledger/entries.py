@@ -36,8 +36,12 @@ class EntryList:
         outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
         refused = [one for one in self._read if isinstance(one, LedgerError)]
         if refused:
+            first = next(number for number, one in enumerate(self._read) if isinstance(one, LedgerError))
+            # Not the error's text, which may show the body.
+            why = getattr(refused[0], "field", refused[0].code), getattr(refused[0], "bound", refused[0].code)
             log.warning(
-                "%d of %d entries were refused and not sent: %s", len(refused), len(outcomes), str(refused[0])[:400]
+                "%d of %d entries were refused and not sent, the first is entry %d: %s: %s",
+                *(len(refused), len(outcomes), first, *why),
             )
         return outcomes
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+
+log = logging.getLogger("ledger.heartbeat")
 
 
 class Beat(NamedTuple):
@@ -68,13 +71,23 @@ class Heartbeat:
                 self._beat()
             except LeaseLost:
                 self.lost = True
+                log.warning("the claim %s is lost: others ended it or have its messages", self._receipt_id)
             except Exception as error:
                 self.error = error if isinstance(error, LedgerError) else LedgerError(repr(error))
+                log.warning(
+                    "the claim %s was not extended, the next beat tries again: %s", self._receipt_id, self.error
+                )
             if self.lost or self.at_ceiling:
                 return
 
     def _beat(self) -> None:
         found = self._extend(self._timeout)
+        if self.error is not None:
+            log.info("the claim %s is extended again", self._receipt_id)
+        if found.lost > self.lost_messages:
+            log.warning("of the claim %s others ended or have %d messages", self._receipt_id, found.lost)
+        if found.at_ceiling:
+            log.warning("the claim %s is held as long as it may be, and ends in time (V7)", self._receipt_id)
         self.lost_messages = found.lost
         self.beats += 1
         self.error, self.at_ceiling = None, found.at_ceiling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
+log = logging.getLogger("ledger.queues")
 #: The folder a ledger lies in when none is named.
 DEFAULT_ROOT = "ledger-data"
 
@@ -146,6 +148,7 @@ class Ledger:
         """Deletes the queue that has this name now, and all its messages; a queue made anew under the name is another
         one, and stays. Raises QueueDoesNotExist, also when another delete of the same queue was first."""
         self.store.delete_queue(self.store.queue(name), self.clock)
+        log.info("the queue %s is deleted", name)
 
     def view(self, name: str, version: int | None = None) -> DataFrame:
         """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.

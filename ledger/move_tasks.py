@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from ledger.rules.move_task import MoveTask, TaskStatus
 from ledger.rules.state import Status
 from ledger.store import QueueRecord, Store
 
+log = logging.getLogger("ledger.move_tasks")
 TICK = 1.0
 
 
@@ -74,6 +76,7 @@ class MoveTasks:
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(self._source, target, allowed, None, self._clock) if allowed != 0 else 0
         except LedgerError as error:
+            log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
             # Who cancelled it meanwhile, say, has the last word.
             return after if self._store.put_task(after) else self._stored(task.task)

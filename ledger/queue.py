@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from ledger.handles import Handles, HandleSequence, Outcomes, Timeouts
     from ledger.store.delta.dataframes.bulk_send import Sent
+
+log = logging.getLogger("ledger.queues")
 
 
 class Queue(Settling):
@@ -234,7 +237,9 @@ class Queue(Settling):
         M3: a FIFO queue forgets all deduplication ids, also when it is empty: what was sent before is sent again.
         Raises PurgeQueueInProgress, with Limits=SQS, within the setting purge_interval (60 s) of the last purge.
         """
-        return self.access.store.purge(self.access.record(), self.access.clock)
+        gone = self.access.store.purge(self.access.record(), self.access.clock)
+        log.info("%d messages of %s were purged", gone, self.name)
+        return gone
 
     def restore(self, receipt_id: str) -> int:
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; returns how many

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import ledger
-from ledger.cli import dead_letters, doctor, extras, history, queues, receive, send, serve, settle, submit, top, upkeep
+from ledger.cli import dead_letters, doctor, history, queues, receive, send, serve, settle, submit, top, upkeep
 from ledger.errors import (
     InvalidAttributeName,
     InvalidMessageContents,
@@ -66,7 +66,6 @@ for command in (
     doctor.doctor,
     submit.submit,
     serve.serve,
-    *extras.COMMANDS,
 ):
     application.add_command(command)
 

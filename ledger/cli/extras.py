@@ -1,6 +1,6 @@
 """Commands whose imports are an extra: each is here, with the name of the extra to install, and is imported when run.
 
-A command with an extra is a function that imports inside `of_extra`, and stands in COMMANDS.
+A command with an extra is a function that imports inside `of_extra`, as `serve` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,3 @@ def of_extra(extra: str) -> Iterator[None]:
         raise click.ClickException(
             f"this needs {error.name}: install the extra, pip install 'ledger-queue[{extra}]'"
         ) from None
-
-
-#: The commands of extras.
-COMMANDS: tuple[click.Command, ...] = ()

@@ -134,6 +134,7 @@ def open_tables(
         chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check, read_only=read_only
     )
     migrate(chosen, transactions, () if read_only else older, clock)
+    log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark)
     store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
     return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ledger.errors import ContentionOutlastedRetries
 
 log = logging.getLogger("ledger.verbs")
+retries = logging.getLogger("ledger.retries")
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
 #: Who lost so often gets a line in the log: the queue may want more lanes.
 LOST_OFTEN = 5
@@ -31,6 +32,7 @@ class Attempts:
         for losses in range(self._most):
             self.losses = losses
             if losses:
+                retries.debug("%s lost to another writer and is tried again, attempt %d", self._verb, losses + 1)
                 pause(losses - 1, *self._pauses)
             if losses == LOST_OFTEN:
                 log.warning("%s has lost to other writers %d times in %.1f s", self._verb, losses, self.seconds)
@@ -44,6 +46,9 @@ class Attempts:
 
     def outlasted(self) -> ContentionOutlastedRetries:
         """What to raise when all were lost."""
+        retries.warning(
+            "%s lost to other writers %d times in %.1f s and is given up", self._verb, self._most, self.seconds
+        )
         return ContentionOutlastedRetries(self._verb, self._most, self.seconds)
 
 

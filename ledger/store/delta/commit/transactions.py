@@ -24,6 +24,9 @@ from ledger.store.delta.model.tables import TABLES
 #: Covariant: a plan that returns None is one of those that return a text or None.
 Answer = TypeVar("Answer", covariant=True)
 log = logging.getLogger("ledger.verbs")
+events = logging.getLogger("ledger.events")
+#: What happened to messages without their holder's doing.
+UNASKED = ("expired", "moved")
 #: With one wish go at most so many others.
 MOST_TOGETHER = 31
 
@@ -132,6 +135,9 @@ class Transactions:
             *(1_000 * seconds for seconds in took),
             "lost to another writer" if version is None else f"version {version} of {table}",
         )
+        if version is not None:
+            for event in metadata["events"]:
+                _tell(metadata, event)
         return version
 
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
@@ -139,6 +145,10 @@ class Transactions:
         try:
             return write()
         except (Conflict, StorageFailed) as error:
+            if isinstance(error, StorageFailed):
+                log.warning(
+                    "the storage failed in %s; whether it landed is looked for in the log: %s", verb, error.cause
+                )
             try:
                 version = self.landed(table, metadata["operation"], since)
             except StorageFailed as blind:
@@ -208,3 +218,12 @@ class Transactions:
         self.require_writable(f"a commit to {table}")
         self.before_turn()
         return self.locks[table].exclusive()
+
+
+def _tell(metadata: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+    """Says in the log "ledger.events" what a commit did, as the receipts ledger is told."""
+    events.log(
+        logging.INFO if event["event"] in UNASKED else logging.DEBUG,
+        "%s: %s %d messages, receipt %s",
+        *(event.get("queue", metadata["queue"]), event["event"], event["messages"], event.get("receipt_id")),
+    )
