@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import shell
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()
 RULES = [f"V{n}" for n in range(1, 15)] + [f"Q{n}" for n in range(1, 8)] + ["F1", "F2", "F3", "F4", "D1", "D2"]
@@ -42,3 +44,18 @@ def test_the_commands_are_there():
     for command in re.findall(r"^python3 (\S+)", README, re.MULTILINE):
         assert (CHECKOUT / command).is_file()
     assert "tests/run.py" in (CHECKOUT / ".ci" / "run").read_text()
+
+
+def test_the_section_on_the_command_line_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.csv").write_text("id,total\n1,2.50\n2,3.50\n3,4.50\n")
+    section = README.split("\n## Command line\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    first, *lines = block.splitlines()
+    assert first.split()[:2] == ["export", "LEDGER_ROOT=./my-ledger"]
+    monkeypatch.setenv("LEDGER_ROOT", "./my-ledger")
+    said = {line.split("#")[0].strip(): shell(line).out for line in lines}
+    assert said["ledger send work orders.csv"] == "sent 3 messages to work\n"
+    assert said["ledger receive work --json | ledger delete work -"] == "deleted 1 message\n"
+    assert said["ledger receive work --all --claim"].split()[3] == "1"
+    assert len(lines) == len(said) == 11

@@ -24,7 +24,11 @@ def _arguments(function: Any) -> Any:
     for each in (
         with_root,
         as_json,
-        click.option("--receipt", metavar="ID", help="A whole claim, by the receipt of `ledger receive --claim`."),
+        click.option(
+            "--receipt",
+            metavar="ID",
+            help="A whole claim, by the receipt of `ledger receive --claim`; - reads it from stdin.",
+        ),
         click.argument("handles", nargs=-1, metavar="[HANDLE]..."),
         click.argument("queue"),
     ):
@@ -94,6 +98,7 @@ def delete(
       ledger delete work HANDLE
       ledger receive work --max 10 --json | ledger delete work -
       ledger delete work --receipt ID
+      ledger receive work --all --claim --json | ledger delete work --receipt -
     """
     known = open_ledger(root, settings).queue(queue)
     return _settled(
@@ -108,12 +113,15 @@ def _settled(
     json: bool,
     did: str,
     whole: Callable[[Claim], Settled],
-    single: Callable[[list[str]], list[HandleOutcome]],
+    single: Callable[[list[str | None]], list[HandleOutcome]],
 ) -> int:
     """Does it to a claim or to handles, and says so; returns the exit code."""
     if (receipt is None) == (not handles):
         raise click.UsageError("Give receipt handles (- reads them from stdin), or --receipt ID for a whole claim.")
     if receipt is not None:
+        if receipt == "-" and (receipt := _receipt()) is None:
+            report(json, {"receipt": None, "outcome": did, "messages": 0, "lost": 0}, f"{did} 0 messages")
+            return 0
         claim = queue.claim(receipt)
         if not claim:
             raise click.ClickException(f"nothing of {queue.name} is held under the receipt {receipt} (any more)")
@@ -138,23 +146,32 @@ def _document(one: HandleOutcome) -> dict[str, Any]:
     return {"receipt_handle": one.receipt_handle, "outcome": one.outcome, **failure}
 
 
-def _handles(given: Iterable[str]) -> Iterator[str]:
+def _handles(given: Iterable[str]) -> Iterator[str | None]:
     for one in given:
         if one != "-":
             yield one
             continue
         for number, line in enumerate(sys.stdin, 1):
             if line.strip():
-                yield _handle(line.strip(), number)
+                yield _named(line.strip(), number, "receipt_handle")
 
 
-def _handle(line: str, number: int) -> str:
-    """A handle, or that of a message as `ledger receive --json` prints it."""
+def _receipt() -> str | None:
+    """The receipt that stdin has; None: that of a receive that found nothing."""
+    lines = [line.strip() for line in sys.stdin if line.strip()]
+    if len(lines) != 1:
+        raise WrongInput(f"stdin has {many(len(lines), 'line')}, and --receipt - takes one. Nothing was done.")
+    return _named(lines[0], 1, "receipt")
+
+
+def _named(line: str, number: int, name: str) -> str | None:
+    """A handle or a receipt, or that in a line of `ledger receive --json`."""
     if not line.startswith("{"):
         return line
     try:
-        return str(jsons.loads(line)["receipt_handle"])
+        found: str | None = jsons.loads(line)[name]
+        return found
     except (ValueError, KeyError):
         raise WrongInput(
-            f"Line {number} of stdin is neither a receipt handle nor a line of `receive --json`. Nothing was done."
+            f"Line {number} of stdin is neither a {name} nor a line of `receive --json`. Nothing was done."
         ) from None

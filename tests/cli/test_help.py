@@ -1,15 +1,13 @@
 """Every command says what it does, with an example that runs as it stands."""
 
-import io
 import re
-import shlex
 
 import click
 import pytest
 
 from ledger import Ledger
 from ledger.cli.app import application
-from tests.cli.running import run
+from tests.cli.running import run, shell
 
 
 def commands(group=application, path=()):
@@ -67,18 +65,7 @@ def test_every_example_runs(example, place):
         "ID": claim.receipt_id,
     }
     example = re.sub(r"\b(MESSAGE_ID|HANDLE|RECEIPT|ID)\b", lambda found: known[found[0]], example)
-    given = ""
-    for part in example.split(" | "):
-        program, *arguments = shlex.split(part)
-        if program == "cat":
-            with io.open(arguments[0]) as file:  # noqa: UP020
-                given = file.read()
-            continue
-        assert program == "ledger"
-        ran = run(*arguments, given=given, root="ledger-data")
-        assert ran.code == 0, ran
-        given = ran.out
-    assert given, "it said something"
+    assert shell(example).out, "it said something"
 
 
 @pytest.mark.parametrize("name", [("--version",), ("--help",), ("-h",)])

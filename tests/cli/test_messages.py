@@ -144,3 +144,18 @@ def test_a_root_that_is_nonsense_is_an_error_in_a_line(cli, tmp_path):
     for root in (tmp_path / "file", "hdfs://name/x", "schema:x", "nope://x", "s3a:/x"):
         ran = cli("receive", "work", "--root", root)
         assert ran.code in (1, 2) and ran.err.startswith("ledger: ") and "Traceback" not in ran.err
+
+
+def test_a_receipt_may_come_on_stdin_and_that_of_nothing_does_nothing(cli, sent):
+    found = cli("receive", "work", "--all", "--claim", "--json")
+    assert cli("extend", "work", "--receipt", "-", given=found.out).out == "extended 2 messages\n"
+    assert (
+        cli("delete", "work", "--receipt", "-", given=f"{found.documents[0]['receipt']}\n").out
+        == "deleted 2 messages\n"
+    )
+    nothing = cli("receive", "work", "--claim", "--json")
+    ran = cli("delete", "work", "--receipt", "-", given=nothing.out)
+    assert (ran.code, ran.out) == (0, "deleted 0 messages\n")
+    for given in ("", "a\nb\n", '{"count": 1}\n'):
+        ran = cli("delete", "work", "--receipt", "-", given=given)
+        assert ran.code == 2 and "Nothing was done" in ran.err
