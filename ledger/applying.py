@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.access import Access
@@ -13,6 +14,7 @@ from ledger.results import HandleOutcome
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
+from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import Action, QueueRecord
@@ -76,9 +78,10 @@ def settle(
     release: Handles | None = None,
     extend: Handles | None = None,
     timeout: Timeouts | None = None,
+    reason: str | None = None,
 ) -> Outcomes:
     """See Settling.settle."""
-    record = access.record()
+    why, record = reason_of(reason), access.record()
     limits = attribute_rules.limits_of(record.attributes)
     if timeout is not None and extend is None:
         raise InvalidParameterValue(
@@ -92,17 +95,23 @@ def settle(
     if any(is_spark(handles) for _, handles, _ in parts):
         with access.named_jobs("settle"):
             asked = access.spark().wishes(record, parts, limits)
-            return asked.outcomes(apply(access, record, asked.actions))
+            return asked.outcomes(apply(access, record, _for_reason(asked.actions, why)))
     wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
-    outcomes = _apply_list(access, record, wishes, limits)
+    outcomes = _apply_list(access, record, wishes, limits, why)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
 def _apply_list(
-    access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits
+    access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits, reason: str | None = None
 ) -> list[HandleOutcome]:
     asked = HandleList(record, wishes, limits)
-    return asked.outcomes(apply(access, record, asked.actions)) if asked.actions else asked.outcomes([])
+    actions = _for_reason(asked.actions, reason)
+    return asked.outcomes(apply(access, record, actions)) if actions else asked.outcomes([])
+
+
+def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
+    """The same, with the reason of those that give back or extend."""
+    return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
 
 
 def _apply_one(access: Access, record: QueueRecord, wish: Wish) -> None:

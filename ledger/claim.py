@@ -23,6 +23,7 @@ from ledger.results import Settled
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
 from ledger.settling import Settling
 from ledger.store import RUNS, Action, Grant, QueueRecord, count_messages
@@ -116,10 +117,11 @@ class Claim(Settling):
         if left and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
             raise self._lost(left)
 
-    def release(self) -> Settled:
-        """Gives back all that is still held, at once. Raises LeaseLost when others ended or hold all of it; what was
+    def release(self, reason: str | None = None) -> Settled:
+        """Gives back all that is still held, at once; for a `reason`, which the view `receipts` has, and `dead_letters`
+        should they die of it (500 characters of it). Raises LeaseLost when others ended or hold all of it; what was
         ended through this object is not lost, so that a second call gives back nothing and says so."""
-        return self._apply(self.access.record(), Verb.CHANGE, 0)
+        return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason))
 
     def delete(self) -> Settled:
         """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
@@ -157,6 +159,7 @@ class Claim(Settling):
         - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
           (a reason, say) the message failed. Such rows are not written, nor is the column. One evaluation decides;
         - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
+        The reasons in such a column are in the view `receipts`, in one text, and in `dead_letters`.
         Rows that carry ids have to be about just the others: neither a row about a failed message nor a message that
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
@@ -202,13 +205,15 @@ class Claim(Settling):
             self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
 
-    def _apply(self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False) -> Settled:
+    def _apply(
+        self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False, reason: str | None = None
+    ) -> Settled:
         limits = attribute_rules.limits_of(record.attributes)
         bounds.visibility_timeout(timeout, limits)
         if self.grant is None:
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
-        action = Action(verb, self.grant.receipt_id, runs, timeout, whole_claim=True, only_later=only_later)
+        action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
         answer, elsewhere = self._applied(record, action)
         by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ledger.access import Access
@@ -20,6 +21,7 @@ from ledger.store import QueueRecord, Store
 from ledger.store.memory import MemoryStore
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.opening import Opened
@@ -73,8 +75,7 @@ class Ledger:
         machine's is held against at opening and every 10 minutes; without it it is a file's time, where delta-rs
         commits. `read_only` is for storage that one may only read, and for looking only: without locks, without files
         to try the storage out, and nothing is made or brought to a newer format. All that shows works (counts, peek,
-        messages, views, attributes); what writes raises LedgerIsReadOnly. `view("receipts")` is as the last upkeep, or
-        whoever may write, has filled it.
+        messages, views, attributes); what writes raises LedgerIsReadOnly.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
         """
         from ledger.store.delta.opening import open_tables
@@ -150,30 +151,52 @@ class Ledger:
         self.store.delete_queue(self.store.queue(name), self.clock)
         log.info("the queue %s is deleted", name)
 
-    def view(self, name: str, version: int | None = None) -> DataFrame:
-        """An analyst view as a DataFrame: messages, in_flight, queue_depth or receipts; reading disturbs nobody.
+    def view(self, name: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> DataFrame:
+        """An analyst view as a DataFrame: messages, in_flight, queue_depth, dead_letters, processing_times or receipts;
+        reading disturbs nobody. `sql` has the same views without Spark.
 
         With `version` of the visibility table (as in `receipts` and `Claim.version`): as it was then, by the clock of
-        that commit. Versions of the last 7 days can be read, or as long as the settings of upkeep say. `receipts` is
-        filled first. `queue_depth` of now is what `Queue.counts` says, and reads no message. Raises SparkIsNeeded,
-        InvalidParameterValue.
+        that commit. With `timestamp`, a datetime with a time zone or such a text: as it was at that instant. What is
+        within the last 7 days can be read, or as long as the settings of upkeep say. `receipts`, and what is made of
+        them, are up to date without an upkeep. `queue_depth` of now is what `Queue.counts` says, and reads no message.
+        Raises SparkIsNeeded, InvalidParameterValue.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._on_spark("view")
-        if name == "queue_depth" and version is None:
-            counts = {record.name: self.store.counts(record, self.clock) for record in self.store.queues()}
-            return queue_depth(spark, {queue: known.by_status for queue, known in counts.items()})
-        if name == "receipts" and not opened.transactions.read_only:
-            self.fill_receipts()
-        return open_view(spark, opened.engine, opened.locations, name, self.clock(), version)
+        if name == "queue_depth" and version is None and timestamp is None:
+            return queue_depth(spark, opened.store, self.clock)
+        return open_view(spark, opened.engine, opened.locations, name, self.clock(), version, timestamp)
 
-    def deploy_views(self, schema: str, prefix: str = "") -> list[str]:
-        """Creates the analyst views in a schema of Spark's catalog, where they always tell the present state."""
+    def sql(self, query: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> pa.Table:
+        """A SQL query on the analyst views, without Spark; returns an Arrow table. Reading disturbs nobody.
+
+        The views, and `version` and `timestamp`, are those of `view`; the SQL is DataFusion's, which delta-rs brings
+        along. `ledger.sql("SELECT * FROM comments")` says what the views and their columns are.
+        Raises InvalidParameterValue for what is no query, in DataFusion's words; StorageFailed.
+        """
+        from ledger.store.delta.views.queries import Queries
+
+        opened = self._on_delta("sql")
+        return Queries(opened.store, self.clock).answer(query, version, timestamp)
+
+    def deploy_views(
+        self,
+        schema: str,
+        prefix: str = "",
+        *,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+    ) -> list[str]:
+        """Creates the analyst views in a schema of Spark's catalog, with comments, where they always tell the present
+        state; or, with `version` or `timestamp` as in `view`, always that of then (under another prefix, say).
+
+        `receipts`, and what is made of them, are there as of the last upkeep or `fill_receipts`.
+        """
         from ledger.store.delta.dataframes.views import deploy_views
 
         opened, spark = self._on_spark("deploy_views")
-        return deploy_views(spark, opened.locations, schema, prefix)
+        return deploy_views(spark, opened.engine, opened.locations, schema, prefix, self.clock(), version, timestamp)
 
     def fill_receipts(self) -> int:
         """Brings the `receipts` table up to date with the commits, exactly once; returns how many entries were new."""

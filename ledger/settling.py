@@ -29,6 +29,7 @@ class Settling:
         release: HandleSequence | None = None,
         extend: HandleSequence | None = None,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> list[HandleOutcome]: ...
     @overload
     def settle(
@@ -38,6 +39,7 @@ class Settling:
         release: Handles | None = None,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -47,6 +49,7 @@ class Settling:
         release: DataFrame,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -56,6 +59,7 @@ class Settling:
         release: Handles | None = None,
         extend: DataFrame,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -65,6 +69,7 @@ class Settling:
         release: PlainHandles | None = None,
         extend: PlainHandles | None = None,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> pa.Table: ...
     def settle(
         self,
@@ -73,6 +78,7 @@ class Settling:
         release: Handles | None = None,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
+        reason: str | None = None,
     ) -> Outcomes:
         """Acknowledges some messages, releases some and extends some, all in one commit.
 
@@ -80,8 +86,10 @@ class Settling:
         takes them. `visibility_timeout` is for `extend`: seconds; for a list also one for each handle, for a table also
         the name of a column; without it the queue's. Returns outcomes, as `Queue.delete`: in the order delete, release,
         extend, and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
+        `reason` is why they are released, or extended: the view `receipts` has it (500 characters of it), and
+        `dead_letters` should they die of it.
         M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
         would make different things (acknowledged and released, two deadlines) is left as it is: both are
         "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
         """
-        return settle(self.access, delete, release, extend, visibility_timeout)
+        return settle(self.access, delete, release, extend, visibility_timeout, reason)

@@ -19,7 +19,7 @@ from ledger.access import Access
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.output import Decision, given_back, write_output
-from ledger.output_failures import Failures, failed_messages
+from ledger.output_failures import NO_RESULT, Failures, failed_messages
 from ledger.output_messages import CARRIED, messages_of
 from ledger.output_writers import Writer
 from ledger.results import Worked
@@ -27,8 +27,10 @@ from ledger.rules import limits as bounds
 from ledger.rules.attempts import LONGEST, shortened
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.reasons import summary
 from ledger.rules.state import Status
 from ledger.store import RUNS, QueueRecord, count_messages
+from ledger.store.delta.engines.protocol import reason
 from ledger.tabular import is_spark
 from ledger.termination import ended_by_sigterm
 
@@ -157,8 +159,8 @@ class Worker:
         except LeaseLost as lost:
             self.say(f"lost the claim, others do its messages: {lost}")
             return 0, 0
-        except BaseException:
-            self._give_back(claim)
+        except BaseException as error:
+            self._give_back(claim, error)
             raise
         left = "" if not judge.failed else f", released {judge.released:,}, parked {judge.parked:,}"
         lost_to_others = judge.failed - changed
@@ -255,9 +257,9 @@ class Worker:
     def _soon(self) -> int:
         return self._access.clock() + self._timeout * MILLISECONDS
 
-    def _give_back(self, claim: Claim) -> None:
+    def _give_back(self, claim: Claim, why: BaseException) -> None:
         try:
-            done = f"gives back {claim.release().messages:,} messages"
+            done = f"gives back {claim.release(reason(why)).messages:,} messages"
         except Exception as error:
             done = f"could not give the claim back, it runs out by {claim.deadline}: {error}"
         # It may be the report that went wrong.
@@ -296,10 +298,11 @@ class _Judge:
         self.failed = count_messages(left)
         if not self.failed:
             return Decision(done)
-        released, parked = self._worker.judged(self._claim, left, self._reasons(writer))
+        released, parked = self._worker.judged(self._claim, left, reasons := self._reasons(writer))
         self.released, self.parked = count_messages(released), count_messages(parked)
-        actions = [given_back(grant, released, 0), given_back(grant, parked, self._worker.park)]
-        return Decision(done, [action for action in actions if action.runs.num_rows])
+        why = summary(reasons["reason"].to_pylist()) or NO_RESULT
+        parts = ((released, 0), (parked, self._worker.park))
+        return Decision(done, [given_back(grant, runs, hidden, why) for runs, hidden in parts if runs.num_rows])
 
     def _reasons(self, writer: Writer) -> pa.Table:
         if self._apart is None:

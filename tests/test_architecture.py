@@ -46,6 +46,7 @@ LAYERS = {
     "ledger.store.delta.state": 3.3,
     "ledger.store.delta.verbs": 3.4,
     "ledger.store.delta.dataframes": 3.5,
+    "ledger.store.delta.views": 3.5,
     "ledger.store.delta.schemas": 3.6,
     "ledger.store.delta.opening": 3.7,
     "ledger.message": 4,

@@ -87,7 +87,7 @@ Received = Grant | LedgerError | None
 class Action:
     """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases.
 
-    `whole_claim` and `only_later` are as in `visibility.change`.
+    `whole_claim` and `only_later` are as in `visibility.change`. `reason` is what the receipts ledger says of it.
     """
 
     verb: Verb
@@ -96,6 +96,7 @@ class Action:
     timeout: int = 0
     whole_claim: bool = False
     only_later: bool = False
+    reason: str | None = None
 
     @property
     def ends(self) -> bool:

@@ -29,6 +29,7 @@ FINGERPRINTS = {
     ("visibility", 1): "f004dc2d6caedc14",
     ("visibility", 2): "f3f4ffb6ad93bf57",
     ("receipts", 1): "35f268bdf5ca8fca",
+    ("receipts", 2): "ac9372792f7f02cf",
     ("tasks", 1): "70bfad60429d1d5e",
 }
 ARCHIVES = sorted((Path(__file__).parent / "formats").glob("format_*.tar.gz"))

@@ -80,7 +80,7 @@ class Frames:
         InvalidParameterValue for what is no such predicate, or fails on a message."""
         from pyspark.sql import functions as F
 
-        from ledger.store.delta.dataframes.views import view_statement
+        from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
         rows = self._spark.sql(view_statement("messages", tables, columns.instant_literal(now)))

@@ -1,120 +1,85 @@
-"""The analyst views: SQL files, bound to the tables of a ledger, now or as of a version."""
+"""The analysts' views as DataFrames, and as views of Spark's catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ledger.errors import InvalidParameterValue
-from ledger.rules.state import Status
+from ledger.clock import Clock
+from ledger.store import Store
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
-from ledger.store.delta.dataframes.columns import (
-    BITS_OF_BLOCK,
-    BLOCK_SHIFT,
-    BLOCKS,
-    EXPIRES_AT,
-    SHOWN_COLUMNS,
-    STATUS,
-    WORD,
-    instant_literal,
-    is_member,
-)
-from ledger.store.delta.engines.protocol import Commit, Tables
+from ledger.store.delta.dataframes.columns import instant_literal
+from ledger.store.delta.engines.protocol import Tables, literal
 from ledger.store.delta.engines.spark_tables import arrow_frame
-from ledger.store.delta.model.tables import BITS
+from ledger.store.delta.verbs.receipts import unfilled
+from ledger.store.delta.views import depth
+from ledger.store.delta.views.past import Moment, moment
+from ledger.store.delta.views.statements import LATER, VIEWS, tables_of, view_statement, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VIEWS = ("messages", "in_flight", "queue_depth", "receipts")
-#: The states that queue_depth has a column of.
-DEPTHS = (Status.VISIBLE, Status.DELAYED, Status.LOCKED, Status.IN_FLIGHT, Status.DELETED, Status.EXPIRED)
-
-
-def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
-    """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
-    if name not in VIEWS:
-        raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
-    rules = {"status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
-    rules |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "is_member": is_member("stored.seq", "recorded.")}
-    rules["fields"] = ",\n    ".join(SHOWN_COLUMNS)
-    known = {**tables, **rules, "now": now}
-    if name == "queue_depth":
-        known["every_message"] = _text("messages").format(**known)
-    return _text(name).format(**known)
-
-
-def _text(name: str) -> str:
-    return (files(__package__) / "views" / f"{name}.sql").read_text()
-
 
 def open_view(
-    spark: SparkSession, engine: Tables, locations: Mapping[str, str], name: str, now: int, version: int | None
+    spark: SparkSession,
+    engine: Tables,
+    locations: Mapping[str, str],
+    name: str,
+    now: int,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
 ) -> DataFrame:
-    """A view as a DataFrame: at `now`, or as it was at a version of the visibility table."""
-    tables = {table: f"delta.`{path}`" for table, path in locations.items()}
-    if version is None:
-        tables["visibility"] = _with_bits(spark, tables["visibility"])
-        return spark.sql(view_statement(name, tables, instant_literal(now)))
-    commits = engine.history("visibility", -1)
-    then = next((commit for commit in commits if commit.version == version and type(version) is int), None)
-    if then is None:
-        raise InvalidParameterValue(
-            "version",
-            version,
-            f"The visibility table has the versions from {commits[0].version if commits else 0} "
-            f"to {engine.version('visibility')}",
-            "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention "
-            "of upkeep say.",
-        )
-    tables["visibility"] = _with_bits(spark, f"{tables['visibility']} VERSION AS OF {version}")
-    for table in ("messages", "queues"):
-        tables[table] += f" VERSION AS OF {_version_then(engine, table, then, commits)}"
-    # Filled later than the commits that it tells of: its own versions say nothing.
-    tables["receipts"] = f"(SELECT * FROM {tables['receipts']} WHERE version <= {version})"
-    return spark.sql(view_statement(name, tables, instant_literal(then.metadata.get("at", then.timestamp))))
+    """A view as a DataFrame: at `now`, or as it was at a version of the visibility table, or at an instant."""
+    needed = tables_of(name)
+    at = moment(engine, now, version, timestamp)
+    tables, pending = _tables(spark, locations, at), dict[str, Any]()
+    if "receipts" in needed:
+        filled, rows = unfilled(engine)
+        if rows.num_rows:
+            columns = ", ".join(column for column in rows.column_names if column != "day")
+            both = f"SELECT {columns} FROM {tables['receipts']} WHERE version <= {filled}"
+            both += f" UNION ALL SELECT {columns} FROM {{pending}}"
+            tables["receipts"] = _until(f"({both})", at)
+            pending = {"pending": arrow_frame(spark, rows)}
+    return spark.sql(view_statement(name, tables, instant_literal(at.now)), **pending)
 
 
-def queue_depth(spark: SparkSession, counted: Mapping[str, Mapping[Status, int]]) -> DataFrame:
-    """The view queue_depth of what was counted of each queue, by its name."""
-    columns = {"queue": pa.array(list(counted), pa.string())}
-    for status in DEPTHS:
-        counts = [by_status.get(status, 0) for by_status in counted.values()]
-        columns[status.value.replace(" ", "_")] = pa.array(counts, pa.int64())
-    return arrow_frame(spark, pa.table(columns))
+def queue_depth(spark: SparkSession, store: Store, clock: Clock) -> DataFrame:
+    """The view queue_depth of now, counted."""
+    return arrow_frame(spark, depth.queue_depth(store, clock))
 
 
-def _with_bits(spark: SparkSession, visibility: str) -> str:
-    """The table `visibility` in SQL, with the column `bits` also where an earlier release has written it."""
-    if BITS in spark.sql(f"SELECT * FROM {visibility}").columns:
-        return visibility
-    return f"(SELECT *, CAST(NULL AS ARRAY<BIGINT>) AS {BITS} FROM {visibility})"
-
-
-def _version_then(engine: Tables, table: str, then: Commit, commits: Sequence[Commit]) -> int:
-    """Which version of a table a commit to `visibility` goes with: the one that its decision read, if it says so.
-
-    If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none
-    older than what an earlier decision read.
-    """
-    noted: int | None = then.metadata.get("read", {}).get(table)
-    if noted is not None:
-        return noted
-    earlier = [commit.metadata.get("read", {}).get(table) for commit in commits if commit.version < then.version]
-    history = engine.history(table, -1)
-    by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
-    return max([*by_time, *(version for version in earlier if version is not None)], default=history[0].version)
-
-
-def deploy_views(spark: SparkSession, locations: Mapping[str, str], schema: str, prefix: str = "") -> list[str]:
+def deploy_views(
+    spark: SparkSession, engine: Tables, locations: Mapping[str, str], schema: str, prefix: str, now: int,
+    version: int | None, timestamp: datetime | str | None,
+) -> list[str]:  # fmt: skip
     """Creates or replaces the views in a schema of the catalog; returns their names."""
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     warn_if_forgotten(spark, schema, "the views")
-    tables = {table: f"delta.`{path}`" for table, path in locations.items()}
+    at = moment(engine, now, version, timestamp)
+    tables = _tables(spark, locations, at)
+    instant = "current_timestamp()" if at.versions is None else instant_literal(at.now)
     names = [f"{schema}.{prefix}{name}" for name in VIEWS]
     for name, full_name in zip(VIEWS, names):
-        spark.sql(f"CREATE OR REPLACE VIEW {full_name} AS {view_statement(name, tables, 'current_timestamp()')}")
+        said = words(name)
+        columns = ", ".join(f"{column} COMMENT {literal(text)}" for column, text in said.columns.items())
+        statement = view_statement(name, tables, instant)
+        spark.sql(f"CREATE OR REPLACE VIEW {full_name} ({columns}) COMMENT {literal(said.view)} AS {statement}")
     return names
+
+
+def _tables(spark: SparkSession, locations: Mapping[str, str], at: Moment) -> dict[str, str]:
+    """The tables in SQL as of a moment, with the columns that they have today."""
+    tables = {table: f"delta.`{path}`" for table, path in locations.items()}
+    for table, version in (at.versions or {}).items():
+        tables[table] += f" VERSION AS OF {version}"
+    tables["receipts"] = _until(tables["receipts"], at)
+    for table, (column, nothing) in LATER.items():
+        if column not in spark.sql(f"SELECT * FROM {tables[table]}").columns:
+            tables[table] = f"(SELECT *, {nothing} AS {column} FROM {tables[table]})"
+    return tables
+
+
+def _until(receipts: str, at: Moment) -> str:
+    return receipts if at.until is None else f"(SELECT * FROM {receipts} WHERE version <= {at.until})"

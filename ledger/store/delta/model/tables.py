@@ -93,6 +93,7 @@ RECEIPTS = pa.schema(
         ("messages", pa.int64()),
         ("visible_at", INSTANT),
         ("owner", pa.string()),
+        ("reason", pa.string()),  # what was said as reason of a release
     ]
 )
 
@@ -193,7 +194,8 @@ TABLES = {
             needed=2,
             statistics=("segment", "first_seq", "last_seq"),
         ),
-        Table("receipts", RECEIPTS, ("queue", "day")),
+        # Format 2: the column `reason`, which earlier releases leave empty.
+        Table("receipts", RECEIPTS, ("queue", "day"), format=2),
         Table("tasks", TASKS, (), ("task",)),
     )
 }

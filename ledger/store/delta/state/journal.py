@@ -47,6 +47,8 @@ class Events:
         """Notes what an action changed."""
         if len(changed):
             self.add(_APPLIED[action.name], lanes.record(changed.code[0]), changed)
+            if action.reason is not None:
+                self.entries[-1]["reason"] = action.reason
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Notes the receipts whose deadline had passed on messages that are now received again. Of more than

@@ -25,14 +25,13 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     attempts = transactions.attempts("fill_receipts")
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
-            since, filled = tables.version("receipts"), tables.greatest("receipts", "version")
-            filled = -1 if filled is None else filled
-            rows = _rows(tables.history("visibility", filled))
-            if not rows:
+            since = tables.version("receipts")
+            filled, rows = unfilled(tables)
+            if not rows.num_rows:
                 return 0
-            table = _table(rows)
-            metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", rows[-1]["at"], [])
-            append = partial(tables.append, "receipts", table, metadata, (f"receipts/after/{filled}", 1))
+            at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
+            metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
+            append = partial(tables.append, "receipts", rows, metadata, (f"receipts/after/{filled}", 1))
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()
@@ -43,7 +42,7 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
     as rows of RECEIPTS with instants in milliseconds: what is filled, and from the log what is not yet. Writes nothing.
     """
     filled = tables.greatest("receipts", "version")
-    stored = tables.load("receipts", Where(queue)).rows.select([name for name in RECEIPTS.names if name != "day"])
+    stored = tables.load("receipts", Where(queue)).rows.drop_columns(["day"])
     rows = [
         {
             **row,
@@ -54,12 +53,19 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
     ]
     known = -1 if filled is None else filled
     rows += [
-        {name: row.get(name) for name in stored.column_names}
+        {name: row.get(name) for name in RECEIPTS.names if name != "day"}
         for row in _rows(tables.history("visibility", known))
         if queue is None or row["queue"] == queue
     ]
     mine = (row for row in rows if receipt_id is None or row["receipt_id"] == receipt_id)
     return sorted(mine, key=lambda row: int(row["version"]))
+
+
+def unfilled(tables: Tables) -> tuple[int, pa.Table]:
+    """The version of `visibility` that was filled last (-1: none was), and the entries of the commits since."""
+    greatest = tables.greatest("receipts", "version")
+    filled = -1 if greatest is None else greatest
+    return filled, _table(_rows(tables.history("visibility", filled)))
 
 
 def _rows(commits: list[Commit]) -> list[dict[str, Any]]:

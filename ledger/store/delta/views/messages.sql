@@ -1,5 +1,28 @@
 -- Every message with the state that follows from what is recorded about it: a row per message. A message that was moved
 -- (to a dead-letter queue, or back) counts in the queue that has it, and stands there.
+-- queue: the name of the queue that has the message
+-- message_id: its id, which stays when it is moved
+-- status: visible, delayed, locked, in flight, deleted or expired
+-- receive_count: how often it was received; a redrive begins anew
+-- first_received_at: when it was received for the first time
+-- received_at: when it was received for the last time
+-- visible_at: the deadline of its last hold, also when that is over
+-- released_at: when its last receiver gave it back, if it did
+-- deleted_at: when it was acknowledged, or purged
+-- expires_at: when its retention ends
+-- receipt_id: the receipt of its last receive
+-- dead_letter_source: the queue that it was moved here from, as a dead letter or by a redrive
+-- body: what was sent
+-- message_attributes: the attributes that its sender gave it
+-- message_group_id: its group, on FIFO queues
+-- message_deduplication_id: what it is known by when it is sent again, on FIFO queues
+-- aws_trace_header: SQS's AWSTraceHeader
+-- sequence_number: grows in the order of the sends, on FIFO queues
+-- sent_at: when it was sent
+-- sender_id: who sent it, where the sender said so
+-- lane: the part of its queue that it is in
+-- segment: what was written together with it
+-- seq: its number there
 WITH stored AS (
     SELECT *, shiftright(seq, {block_shift}) AS block FROM {messages}
 ),
@@ -32,7 +55,7 @@ SELECT
     name AS queue,
     concat(segment, lpad(lower(hex(seq)), 8, '0')) AS message_id,
     {status} AS status,
-    coalesce(receive_count, 0) AS receive_count,
+    CAST(coalesce(receive_count, 0) AS INT) AS receive_count,
     first_received_at,
     received_at,
     visible_at,

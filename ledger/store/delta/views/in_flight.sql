@@ -1,0 +1,43 @@
+-- Who holds what right now: a row per receipt. Reads no message, so what expired while it was held still counts here.
+-- queue: the name of the queue
+-- receipt_id: the receipt of the claim, as Claim.receipt_id
+-- attempt_id: the attempt that received it, if it said one
+-- owner: who received it: what Ledger.open was given, or user, machine and process
+-- messages: how many messages it still holds
+-- received_at: when it was granted
+-- earliest_deadline: when the first of them become visible again, unless they are extended
+-- latest_deadline: when the last of them become visible again
+-- greatest_receive_count: how often a message of it was received, at most, this time included
+-- age: seconds since it was granted
+-- seconds_left: seconds until the earliest deadline
+WITH current AS (
+    SELECT * FROM {visibility}
+    WHERE receipt_id IS NOT NULL AND deleted_at IS NULL AND moved_to IS NULL AND visible_at > {now}
+),
+held AS (
+    SELECT queue, receipt_id, attempt_id, received_at, visible_at, receive_count, last_seq - first_seq + 1 AS messages
+    FROM current WHERE bits IS NULL
+    UNION ALL
+    SELECT queue, receipt_id, attempt_id, received_at, visible_at, receive_count, bit_count(word)
+    FROM (SELECT *, explode(bits) AS word FROM current WHERE bits IS NOT NULL) AS words
+),
+owners AS (
+    SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
+    FROM {receipts} AS events WHERE event IN ('granted', 'granted again')
+)
+SELECT
+    queues.name AS queue,
+    held.receipt_id,
+    held.attempt_id,
+    owners.owner,
+    sum(held.messages) AS messages,
+    min(held.received_at) AS received_at,
+    min(held.visible_at) AS earliest_deadline,
+    max(held.visible_at) AS latest_deadline,
+    max(held.receive_count) AS greatest_receive_count,
+    (unix_millis({now}) - unix_millis(min(held.received_at))) / 1e3 AS age,
+    (unix_millis(min(held.visible_at)) - unix_millis({now})) / 1e3 AS seconds_left
+FROM held
+JOIN {queues} AS queues ON queues.queue = held.queue
+LEFT JOIN owners ON owners.queue = held.queue AND owners.receipt_id = held.receipt_id AND owners.latest = 1
+GROUP BY queues.name, held.receipt_id, held.attempt_id, owners.owner

@@ -1,0 +1,110 @@
+"""Which versions of the tables a view of the past is made of."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from ledger.clock import instant, milliseconds_of
+from ledger.errors import InvalidParameterValue
+from ledger.shown import shown
+from ledger.store.delta.engines.protocol import Commit, Tables
+
+#: Those whose versions are noted, or found. `receipts` is filled later than the commits that it tells of, and says of
+#: which version each entry is: its own versions say nothing.
+VERSIONED = ("visibility", "messages", "queues")
+KEPT = (
+    "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
+    "upkeep say."
+)
+
+
+class Moment(NamedTuple):
+    """What a view is of: an instant, and the version of each table; None: the newest."""
+
+    now: int
+    versions: Mapping[str, int] | None = None
+
+    @property
+    def until(self) -> int | None:
+        """The last commit of `visibility` that counts; None: all do."""
+        return None if self.versions is None else self.versions["visibility"]
+
+
+def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | str | None) -> Moment:
+    """Now; or a version of `visibility`, by the clock of that commit; or an instant, as it was by then.
+
+    Raises InvalidParameterValue for a version that is not there, and an instant that is in the future or before all.
+    """
+    if timestamp is not None:
+        return _at(tables, now, version, timestamp)
+    if version is None:
+        return Moment(now)
+    commits = tables.history("visibility", -1)
+    then = next((commit for commit in commits if commit.version == version and type(version) is int), None)
+    if then is None:
+        bound = (
+            f"The visibility table has the versions from {commits[0].version if commits else 0} "
+            f"to {tables.version('visibility')}"
+        )
+        raise InvalidParameterValue("version", version, bound, KEPT)
+    versions = {name: _beside(tables, name, then, commits, None) for name in VERSIONED[1:]}
+    return Moment(_at_of(then), {"visibility": then.version, **versions})
+
+
+def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> Moment:
+    if version is not None:
+        raise InvalidParameterValue("timestamp", shown(timestamp), "Is given beside a version", "Give one of them.")
+    at = _milliseconds(timestamp)
+    if at > now:
+        raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
+    commits = tables.history("visibility", -1)
+    then = max((commit for commit in commits if _is_by(commit, at)), key=lambda one: one.version, default=None)
+    if then is None:
+        first = instant(_at_of(commits[0])).isoformat() if commits else "now"
+        raise InvalidParameterValue("timestamp", shown(timestamp), f"Must be {first} or later", KEPT)
+    versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
+    return Moment(at, {"visibility": then.version, **versions})
+
+
+def _milliseconds(given: datetime | str) -> int:
+    moment = given
+    if isinstance(given, str):
+        # Python 3.10 knows no Z.
+        with contextlib.suppress(ValueError):
+            moment = datetime.fromisoformat(given[:-1] + "+00:00" if given.endswith(("Z", "z")) else given)
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        bound = "Must be a datetime with a time zone, or such a text"
+        fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
+        raise InvalidParameterValue("timestamp", shown(given), bound, fix)
+    return milliseconds_of(moment)
+
+
+def _at_of(commit: Commit) -> int:
+    at: int = commit.metadata.get("at", commit.timestamp)
+    return at
+
+
+def _is_by(commit: Commit, at: int) -> bool:
+    """Whether a commit is of an instant, or earlier. The first one made the table, and there was nothing before."""
+    return not commit.version or _at_of(commit) <= at
+
+
+def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
+    """Which version of a table a commit to `visibility` goes with: the one that its decision read, if it says so.
+
+    If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none
+    older than what an earlier decision read. As of an instant `at`: the newest one by then, but none older than that.
+    """
+    noted: int | None = then.metadata.get("read", {}).get(name)
+    if noted is not None and at is None:
+        return noted
+    read = [commit.metadata.get("read", {}).get(name) for commit in commits if commit.version <= then.version]
+    history = tables.history(name, -1)
+    if at is None:
+        by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
+    else:
+        by_time = [commit.version for commit in history if _is_by(commit, at)]
+    return max([*by_time, *(version for version in read if version is not None)], default=history[0].version)

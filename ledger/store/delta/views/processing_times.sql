@@ -1,0 +1,77 @@
+-- How long messages were held until they were acknowledged, and what else happened: a row per queue and hour. By the view
+-- receipts, where a claim that is acknowledged as a whole took all of its messages as long as itself.
+-- queue: the name of the queue
+-- hour: when the hour begins
+-- acknowledged: how many messages were acknowledged: the throughput
+-- received: how many messages were received, those that came again included
+-- released: how many were given back
+-- timed_out: how many were received again because a lease had run out
+-- redeliveries: released and timed out: how many come, or came, again
+-- p50: seconds from receive to acknowledgement, of the message in the middle
+-- p95: of 95 in 100 messages it was at most so many seconds
+-- p99: of 99 in 100 messages it was at most so many seconds
+-- longest: the longest, in seconds
+-- suggested_timeout: six times p99, in whole seconds: a visibility timeout, where workers have no heartbeat
+WITH events AS (
+    SELECT queue, event, receipt_id, version, messages, at,
+        timestamp_millis(unix_millis(at) - unix_millis(at) % 3600000) AS hour
+    FROM {receipts} AS every_event
+),
+granted AS (
+    SELECT queue, receipt_id, min(at) AS at FROM events WHERE event = 'granted' GROUP BY queue, receipt_id
+),
+finished AS (
+    SELECT events.queue, events.hour, events.messages, events.version, events.receipt_id,
+        unix_millis(events.at) - unix_millis(granted.at) AS duration
+    FROM events
+    JOIN granted ON granted.queue = events.queue AND granted.receipt_id = events.receipt_id
+    WHERE events.event = 'deleted'
+),
+ranked AS (
+    SELECT queue, hour, duration,
+        sum(messages) OVER (
+            PARTITION BY queue, hour ORDER BY duration, version, receipt_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS so_many,
+        sum(messages) OVER (PARTITION BY queue, hour) AS all_messages
+    FROM finished
+),
+times AS (
+    SELECT
+        queue,
+        hour,
+        min(CASE WHEN so_many * 100 >= all_messages * 50 THEN duration END) AS p50,
+        min(CASE WHEN so_many * 100 >= all_messages * 95 THEN duration END) AS p95,
+        min(CASE WHEN so_many * 100 >= all_messages * 99 THEN duration END) AS p99,
+        max(duration) AS longest
+    FROM ranked
+    GROUP BY queue, hour
+),
+counted AS (
+    SELECT
+        queue,
+        hour,
+        sum(CASE WHEN event = 'deleted' AND receipt_id IS NOT NULL THEN messages ELSE 0 END) AS acknowledged,
+        sum(CASE WHEN event = 'granted' THEN messages ELSE 0 END) AS received,
+        sum(CASE WHEN event = 'released' THEN messages ELSE 0 END) AS released,
+        sum(CASE WHEN event = 'expired' THEN messages ELSE 0 END) AS timed_out
+    FROM events
+    WHERE event IN ('granted', 'deleted', 'released', 'expired')
+    GROUP BY queue, hour
+)
+SELECT
+    queues.name AS queue,
+    counted.hour,
+    counted.acknowledged,
+    counted.received,
+    counted.released,
+    counted.timed_out,
+    counted.released + counted.timed_out AS redeliveries,
+    times.p50 / 1e3 AS p50,
+    times.p95 / 1e3 AS p95,
+    times.p99 / 1e3 AS p99,
+    times.longest / 1e3 AS longest,
+    CAST(greatest(1, ceil(times.p99 * 6 / 1e3)) AS BIGINT) AS suggested_timeout
+FROM counted
+JOIN {queues} AS queues ON queues.queue = counted.queue
+LEFT JOIN times ON times.queue = counted.queue AND times.hour = counted.hour

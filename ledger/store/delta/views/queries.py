@@ -1,0 +1,134 @@
+"""SQL on the views without Spark: by DataFusion, which delta-rs brings along."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue
+from ledger.rules.storage import for_delta_rs
+from ledger.shown import shown
+from ledger.store.delta.dataframes.columns import instant_literal
+from ledger.store.delta.engines.protocol import reason
+from ledger.store.delta.model.failures import naming
+from ledger.store.delta.verbs.receipts import unfilled
+from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.views.depth import queue_depth
+from ledger.store.delta.views.past import Moment, moment
+from ledger.store.delta.views.statements import LATER, VIEWS, comments, tables_of, view_statement
+from ledger.store.delta.views.translated import translated
+
+#: This rule takes a field of a map for a column of both sides of a join, and fails.
+_SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
+#: Beside the views: what each of them, and of their columns, is.
+_COMMENTS = "comments"
+#: What a query may begin with. DataFusion could also write files.
+_READS = ("select", "with", "values", "describe", "explain")
+#: What DataFusion calls Spark's types of what an earlier release has not written.
+_NOTHING = {"visibility": "arrow_cast(NULL, 'List(Int64)')", "receipts": "arrow_cast(NULL, 'Utf8')"}
+
+
+class Queries:
+    """Queries on the views of a ledger."""
+
+    def __init__(self, store: DeltaStore, clock: Clock) -> None:
+        self._store, self._engine, self._clock = store, store.engine, clock
+
+    def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
+        """What a query on the views returns, now, or as of a version or an instant; see `past.moment`.
+
+        Raises InvalidParameterValue for what is no query, in DataFusion's words.
+        """
+        _require_reading(query)
+        at = moment(self._engine, self._clock(), version, timestamp)
+        named = set(re.findall(r"\w+", query.lower()))
+        with tempfile.TemporaryDirectory(prefix="ledger-sql-") as folder:
+            session = _Session(Path(folder))
+            for view in sorted(named.intersection(VIEWS)):
+                self._make(session, view, at)
+            if _COMMENTS in named:
+                session.show(_COMMENTS, comments())
+            try:
+                return _plain(pa.table(session.builder.execute(query)))
+            except (DeltaError, OSError, ValueError) as error:
+                fix = f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}."
+                raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
+
+    def _make(self, session: _Session, view: str, at: Moment) -> None:
+        if view == "queue_depth" and at.versions is None:
+            session.show(view, queue_depth(self._store, self._clock))
+            return
+        needed = sorted(tables_of(view))
+        for table in needed:
+            self._add(session, table, at)
+        names = {table: f"table_{table}" for table in needed}
+        statement = translated(view_statement(view, names, instant_literal(at.now)))
+        session.builder.execute(f"CREATE VIEW {view} AS {statement}")
+
+    def _add(self, session: _Session, table: str, at: Moment) -> None:
+        """One of the ledger's tables, as of a moment, under a name that is none of a view's."""
+        if table in session.tables:
+            return
+        session.tables.add(table)
+        if table == "receipts":
+            filled, rows = unfilled(self._engine)
+        options = dict(self._store.storage_options or {}) or None
+        place = for_delta_rs(self._engine.place(table))
+        with naming(place, DeltaError):
+            loaded = DeltaTable(place, (at.versions or {}).get(table), storage_options=options)
+            session.builder.register(f"stored_{table}", loaded)
+        known, columns = {field.name for field in loaded.schema().fields}, "*"
+        if table in LATER and LATER[table][0] not in known:
+            columns = f"*, {_NOTHING[table]} AS {LATER[table][0]}"
+        text = f"SELECT {columns} FROM stored_{table}"
+        if table == "receipts":
+            # What is filled meanwhile counts once.
+            session.show("pending", rows)
+            names = ", ".join(rows.column_names)
+            text = f"SELECT {names} FROM ({text}) WHERE version <= {filled} UNION ALL SELECT {names} FROM pending"
+            if at.until is not None:
+                text = f"SELECT * FROM ({text}) WHERE version <= {at.until}"
+        session.builder.execute(f"CREATE VIEW table_{table} AS {text}")
+
+
+class _Session:
+    """One query's tables. Rows in memory lie in `folder`: delta-rs takes no others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.builder, self.tables, self._folder = QueryBuilder(_SESSION), set[str](), folder
+
+    def show(self, name: str, rows: pa.Table) -> None:
+        """Rows under a name."""
+        file = self._folder / f"{name}.parquet"
+        pq.write_table(rows, file)
+        self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
+
+
+def _require_reading(query: object) -> None:
+    first = re.match(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", query, re.DOTALL) if isinstance(query, str) else None
+    if first is None or first[1].lower() not in _READS:
+        bound = f"Must be one that reads: {', '.join(_READS)}"
+        raise InvalidParameterValue("query", shown(query), bound, f"The views are {', '.join(VIEWS)}.")
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The same without encodings that not every reader knows."""
+    return pa.table(
+        {name: column.cast(_plain_type(column.type)) for name, column in zip(table.column_names, table.columns)}
+    )
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    return kind

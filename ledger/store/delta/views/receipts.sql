@@ -1,0 +1,24 @@
+-- What happened under each receipt, in the order of the commits: a row per event.
+-- queue: the name of the queue; of one that is deleted, its id
+-- version: the commit of the table visibility that did it, as Claim.version: what views take as version
+-- at: when
+-- event: granted, granted again, extended, released, deleted, expired, locked, purged, moved, arrived, restored, writing
+-- receipt_id: the receipt that it happened under, if any
+-- attempt_id: the attempt that received it, if it said one
+-- messages: how many messages
+-- visible_at: their deadline from then on
+-- owner: who did it: what Ledger.open was given, or user, machine and process
+-- reason: what was said as reason of a release
+SELECT
+    coalesce(queues.name, receipts.queue) AS queue,
+    receipts.version,
+    receipts.at,
+    receipts.event,
+    receipts.receipt_id,
+    receipts.attempt_id,
+    receipts.messages,
+    receipts.visible_at,
+    receipts.owner,
+    receipts.reason
+FROM {receipts} AS receipts
+LEFT JOIN {queues} AS queues ON queues.queue = receipts.queue

@@ -1,0 +1,86 @@
+"""The views as SQL statements, and what they say of themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ledger.errors import InvalidParameterValue
+from ledger.store.delta.dataframes.columns import (
+    BITS_OF_BLOCK,
+    BLOCK_SHIFT,
+    BLOCKS,
+    EXPIRES_AT,
+    SHOWN_COLUMNS,
+    STATUS,
+    WORD,
+    is_member,
+)
+from ledger.store.delta.model.tables import BITS, TABLES
+
+VIEWS = ("messages", "in_flight", "queue_depth", "dead_letters", "processing_times", "receipts")
+_LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
+
+
+#: What tables lack that an earlier release has written, and that could not be brought up to date: the column, and its
+#: nothing.
+LATER = {"visibility": (BITS, "CAST(NULL AS ARRAY<BIGINT>)"), "receipts": ("reason", "CAST(NULL AS STRING)")}
+
+
+class Words(NamedTuple):
+    """What a view is, and what each of its columns is, in their order."""
+
+    view: str
+    columns: Mapping[str, str]
+
+
+def words(name: str) -> Words:
+    """What a view says of itself. Raises InvalidParameterValue for a name that no view has."""
+    said, columns = [], {}
+    for line in _text(name).splitlines():
+        if not line.startswith(_LINE):
+            break
+        column = _COLUMN.fullmatch(line[len(_LINE) :])
+        if column:
+            columns[column[1]] = column[2]
+        else:
+            said.append(line[len(_LINE) :])
+    return Words(" ".join(said), columns)
+
+
+def comments() -> pa.Table:
+    """What the views and their columns are, a row each: view, column (null for a view), comment."""
+    rows = []
+    for name in VIEWS:
+        said = words(name)
+        rows += [(name, None, said.view), *((name, column, text) for column, text in said.columns.items())]
+    return pa.table([pa.array(values, pa.string()) for values in zip(*rows)], ["view", "column", "comment"])
+
+
+def tables_of(name: str) -> set[str]:
+    """The tables that a view is made of."""
+    text = _text(name) + (_text("messages") if "{messages_view}" in _text(name) else "")
+    return set(re.findall(r"\{(\w+)\}", text)) & set(TABLES)
+
+
+def view_statement(name: str, tables: Mapping[str, str], now: str) -> str:
+    """The SELECT of a view over tables given by their names in SQL, at the instant `now` (SQL)."""
+    known = {"now": now, "status": STATUS.format(now=now), "expires_at": EXPIRES_AT, "block_shift": BLOCK_SHIFT}
+    known |= {"blocks": BLOCKS, "word": WORD, "bits": BITS_OF_BLOCK, "fields": ",\n    ".join(SHOWN_COLUMNS)}
+    known |= {"is_member": is_member("stored.seq", "recorded."), "is_member_dead": is_member("dead.seq", "recorded.")}
+    known |= tables
+    if "{messages_view}" in _text(name):
+        known["messages_view"] = _text("messages").format(**known)
+    return _text(name).format(**known)
+
+
+@lru_cache(maxsize=len(VIEWS))
+def _text(name: str) -> str:
+    if name not in VIEWS:
+        raise InvalidParameterValue("view", name, f"Must be one of {', '.join(VIEWS)}")
+    return (files(__package__) / f"{name}.sql").read_text()
