@@ -144,7 +144,7 @@ INSIDES = {
     "tests.delta.test_groups": {"_own", "_kept"},
     "tests.delta.test_open_segments": {"_next", "_open", "_sender"},
     "tests.delta.test_transaction": {"_turn"},
-    "tests.delta.test_sharing": {"_turns"},
+    "tests.delta.test_sharing": {"_turns", "_reader"},
     "tests.delta.test_turns": {"_queues"},
     "tests.rules.test_attempts": {"_number"},
     "tests.simulation.broken": {"_finished", "_members", "_members_of"},

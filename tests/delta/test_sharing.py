@@ -162,6 +162,50 @@ def test_fifo_sends_in_one_commit_are_deduplicated_and_in_the_order_of_the_line(
     assert [m.body for m in queue.receive(None)] == ["a", "b", "c"]
 
 
+class Reads:
+    """The store's reader of messages, which counts how often it is asked."""
+
+    def __init__(self, files):
+        self._files, self.count = files, 0
+
+    def messages(self, *given):
+        self.count += 1
+        return self._files.messages(*given)
+
+
+@pytest.fixture
+def reads(ledger, monkeypatch):
+    found = Reads(ledger.store.engine)
+    monkeypatch.setattr(ledger.store._reader, "_files", found)
+    return found
+
+
+def test_claims_that_are_read_at_the_same_time_are_one_read_and_each_has_its_messages(ledger, queue, reads):
+    claims = queue.receive_many([(3, None, None)] * 5)
+    # What is read is no table's commit: the line of readers has a name of its own.
+    line = Line(ledger, queue)
+    line._key = "reading", queue.id
+    found = line.run(*[claim.messages for claim in claims])
+    assert reads.count == 1
+    assert [[message.message_id for message in some] for some in found] == [
+        [message.message_id for message in claim] for claim in claims
+    ]
+    assert [len(some) for some in found] == [3] * 5
+    assert [some[0].receipt_handle.split(".")[-2] for some in found] == [claim.receipt_id for claim in claims]
+
+
+def test_fifo_claims_that_are_read_together_keep_their_orders(ledger, reads):
+    queue = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 2})
+    for number in range(12):
+        queue.send([{"MessageBody": f"{number}", "MessageGroupId": f"g{number % 4}"}])
+    claims = queue.receive_many([(3, None, None)] * 3)
+    line = Line(ledger, queue)
+    line._key = "reading", queue.id
+    found = line.run(*[claim.messages for claim in claims])
+    alone = [[message.body for message in claim] for claim in claims]
+    assert [[message.body for message in some] for some in found] == alone and sum(map(len, alone)) == 9
+
+
 def test_a_failure_of_the_storage_is_everybodys(ledger, line, queue, monkeypatch):
     held = queue.receive(3)
 

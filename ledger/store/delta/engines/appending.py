@@ -26,6 +26,8 @@ from ledger.store.delta.model.tables import Table
 
 #: Files that are SMALL are joined, up to so many bytes in all.
 MOST_JOINED = 8 * SMALL
+#: Rows of so many partitions are looked for among the small files.
+MOST_PARTITIONS = 16
 
 
 class Appending:
@@ -62,6 +64,21 @@ class Appending:
                 if version is not None:
                     return version
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+    def small_rows(self, where: Where) -> pa.Table | None:
+        """The rows of the partitions that are named, all of them, where they are few and their files small: these are
+        kept, mostly, and the log is followed, so that nothing is opened. None where they are not."""
+        latest = self._log.followed.newest() if self._statistics else None
+        if latest is None or where.also or where.queue is None or where.lanes is None or where.segments is None:
+            return None
+        if len(where.lanes) * len(where.segments) > MOST_PARTITIONS:
+            return None
+        named = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
+        files = [(one, path, size) for one in named for path, size in latest.of(one).items()]
+        if any(size >= SMALL for _, _, size in files) or sum(size for _, _, size in files) > MOST_JOINED:
+            return None
+        rows = [self._rows.of(partition, path) for partition, path, _ in files]
+        return pa.concat_tables([self._table.schema.empty_table(), *rows])
 
     def _may_follow(self, version: int, transaction: tuple[str, int]) -> bool:
         """Whether a transaction may be committed behind a version; False where there is a newer one. Raises Conflict

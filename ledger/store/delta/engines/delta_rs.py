@@ -202,6 +202,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         sent_after: int | None = None,
     ) -> pa.Table:
         wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
+        near = self._appending["messages"].small_rows(where)
+        if near is not None:
+            return (near if wanted.where is None else near.filter(wanted.where)).select(list(columns))
         with self._using("messages") as loaded:
             return self._files["messages"].rows(loaded, where, wanted)
 

@@ -122,7 +122,7 @@ class Listing:
         if not segments:
             return []
         found = self._files.filter(pc.is_in(self._files["segment"], pa.array(segments)))
-        rows: list[dict[str, Any]] = found.group_by(columns).aggregate([]).to_pylist()
+        rows: list[dict[str, Any]] = found.group_by(columns, use_threads=False).aggregate([]).to_pylist()
         return rows
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,42 +43,30 @@ class Reader:
         return _stored(rows.to_pylist()[0], lane, record)
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """The messages of a grant that are not dropped, oldest first, on FIFO queues in their order (see Store.read).
-        Many small segments are read at once; of one alone no more than the span of ordinals that the grant has there.
-        """
-        found: list[StoredMessage] = []
-        numbers: list[int] = []
-        names = grant.runs["segment"].unique()
-        # The code of a run is its row's number in the grant.
-        runs = Runs.from_arrow(grant.runs, _segment(grant.runs, names), np.arange(grant.runs.num_rows))
-        begins = np.cumsum(runs.lengths) - runs.lengths
-        runs = runs.where(np.argsort(runs.first, kind="stable"))
-        order = None if grant.order is None else grant.order.to_numpy()
-        lanes = grant.runs["lane"].to_pylist()
-        recorded = [
-            Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
-            for row in grant.runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
-        ]
-        for where, lowest, highest in self._reads(grant.runs):
+        """See `messages_of`, of one grant."""
+        return self.messages_of(queue, [grant])[0]
+
+    def messages_of(self, queue: QueueRecord, grants: Sequence[Grant]) -> list[list[StoredMessage]]:
+        """The messages of each grant that are not dropped, oldest first, on FIFO queues in order (see Store.read).
+        Many small segments are read at once, and for all grants; of one alone no more than the span of ordinals that
+        they have there."""
+        picked = [_Picked(queue, grant) for grant in grants]
+        asked = grants[0].runs if len(grants) == 1 else pa.concat_tables([grant.runs for grant in grants])
+        for where, lowest, highest in self._reads(asked):
             rows = self._files.messages(where, COLUMNS, lowest, highest)
-            place = positions(_segment(rows, names), rows["seq"].to_numpy())
-            run = runs.find(place)
-            granted = run != ABSENT
-            mine = runs.where(run[granted])
-            for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), mine.code.tolist()):
-                found.append(_stored(row, lanes[at], recorded[at]))
-            if order is not None:
-                numbers += order[begins[mine.code] + place[granted] - mine.first].tolist()
-        if order is not None:
-            return [found[at] for at in np.argsort(numbers)]
-        found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
-        return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
+            for one in picked:
+                one.pick(rows)
+        return [one.in_order() for one in picked]
 
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
         cannot have more than MOST_MESSAGES there, or a single one."""
         listing, spans = self._listings.newest(), {}
-        for row in runs.group_by("segment").aggregate([("first_seq", "min"), ("last_seq", "max")]).to_pylist():
+        for row in (
+            runs.group_by("segment", use_threads=False)
+            .aggregate([("first_seq", "min"), ("last_seq", "max")])
+            .to_pylist()
+        ):
             spans[row["segment"]] = row["first_seq_min"], row["last_seq_max"]
         lanes = listing.lanes_sent_to(list(spans))
         for queue, segments in listing.homes(list(spans)).items():
@@ -90,6 +78,45 @@ class Reader:
         if home is None:
             return MESSAGES.empty_table().select(COLUMNS)
         return self._files.messages(Where(home[0], (home[1],), (segment,)), COLUMNS, first_seq, last_seq)
+
+
+class _Picked:
+    """The messages of one grant, out of rows that may hold others, too."""
+
+    def __init__(self, queue: QueueRecord, grant: Grant) -> None:
+        self._fifo, self._names = is_fifo(queue.attributes), grant.runs["segment"].unique()
+        # The code of a run is its row's number in the grant.
+        runs = Runs.from_arrow(grant.runs, _segment(grant.runs, self._names), np.arange(grant.runs.num_rows))
+        self._begins = np.cumsum(runs.lengths) - runs.lengths
+        self._runs = runs.where(np.argsort(runs.first, kind="stable"))
+        self._order = None if grant.order is None else grant.order.to_numpy()
+        self._lanes = grant.runs["lane"].to_pylist()
+        self._recorded = [
+            Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
+            for row in grant.runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
+        ]
+        self._found: list[StoredMessage] = []
+        self._numbers: list[int] = []
+
+    def pick(self, rows: pa.Table) -> None:
+        """Takes what is of the grant."""
+        segment = _segment(rows, self._names)
+        place = positions(np.maximum(segment, 0), rows["seq"].to_numpy())
+        run = np.where(segment < 0, ABSENT, self._runs.find(place))
+        granted = run != ABSENT
+        mine = self._runs.where(run[granted])
+        for row, at in zip(rows.filter(pa.array(granted)).to_pylist(), mine.code.tolist()):
+            self._found.append(_stored(row, self._lanes[at], self._recorded[at]))
+        if self._order is not None:
+            self._numbers += self._order[self._begins[mine.code] + place[granted] - mine.first].tolist()
+
+    def in_order(self) -> list[StoredMessage]:
+        """What was taken."""
+        found = self._found
+        if self._order is not None:
+            return [found[at] for at in np.argsort(self._numbers)]
+        found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
+        return fifo.drained(found, lambda m: m.message_group_id) if self._fifo else found
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:
@@ -110,8 +137,8 @@ def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[st
 
 
 def _segment(rows: pa.Table, names: pa.Array) -> np.ndarray:
-    """The number of each row's segment in `names`."""
-    numbers: np.ndarray = pc.index_in(rows["segment"], names).to_numpy().astype(np.int64)
+    """The number of each row's segment in `names`; -1 for one that is none of them."""
+    numbers: np.ndarray = pc.fill_null(pc.index_in(rows["segment"], names), -1).to_numpy().astype(np.int64)
     return numbers
 
 

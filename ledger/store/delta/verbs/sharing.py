@@ -2,7 +2,8 @@
 
 Verbs on messages are decided one after the other, each on what the one before it has made of the lanes, and all become
 one MERGE: as if they had been committed one by one, and nobody had looked in between. Small sends become one append.
-Each has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it.
+Each has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it. What was
+granted is read back so, too: one read of the table for all who wait for one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry
-from ledger.store import QueueRecord, Sent
+from ledger.store import Grant, QueueRecord, Sent, StoredMessage, count_messages
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import Wish
 from ledger.store.delta.engines.protocol import tuple_of
@@ -25,6 +26,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.moving import load_beside
 from ledger.store.delta.verbs.queues import Queues
+from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.sending import Sender
 
 Result = TypeVar("Result")
@@ -142,6 +144,36 @@ class SharedSends:
             ends = accumulate((len(send.entries) for send in sends), initial=0)
             for send, (first, end) in zip(sends, pairwise(ends)):
                 send.granted(sent[first:end])
+
+
+class _Read(Wish[list[StoredMessage]]):
+    def __init__(self, queue: QueueRecord, grant: Grant) -> None:
+        super().__init__(queue.id)
+        self.queue, self.grant = queue, grant
+
+
+class SharedReads:
+    """Reads of grants' messages, the small ones of threads that wait for each other in one read of the table."""
+
+    def __init__(self, opened: OpenTables, reader: Reader) -> None:
+        self._opened, self._transactions, self._reader = opened, opened.transactions, reader
+
+    def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
+        """See Store.read."""
+        if count_messages(grant.runs) > MOST_MESSAGES:
+            return self._reader.messages(queue, grant)
+        read = _Read(queue, grant)
+        while not read.done:
+            with self._transactions.together("reading", queue.id, read) as reads:
+                if reads:
+                    self._read(reads)
+        return read.result()
+
+    def _read(self, reads: Sequence[_Read]) -> None:
+        with _failing_together(reads, "read", self._opened.tables.place("messages")):
+            found = self._reader.messages_of(reads[0].queue, [read.grant for read in reads])
+            for read, messages in zip(reads, found):
+                read.granted(messages)
 
 
 def _is_small(entries: Sequence[Entry]) -> bool:

@@ -39,7 +39,7 @@ from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.sending import Sender
-from ledger.store.delta.verbs.sharing import SharedSends, SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs, Verb
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
@@ -84,7 +84,7 @@ class DeltaStore:
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings)
-        self.read = self._reader.messages
+        self.read = SharedReads(opened, self._reader).read
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
