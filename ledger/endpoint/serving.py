@@ -47,11 +47,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """As long as it is a head, within its bounds."""
+        super().data_received(data)
         if self._timer is not None:
             self._head_bytes += len(data)
-        super().data_received(data)
-        if self._timer is not None and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request's head is too long.")
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The request's head is too long.")
 
     def on_message_begin(self) -> None:
         """A head has begun."""
@@ -88,15 +88,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Serves an application until it is told to stop: by SIGTERM or SIGINT in the main thread, or by `stop`."""
+    """Serves an `application` until it is told to stop: by SIGTERM or SIGINT in the main thread, or by `stop`."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
-        self._application = application
+        self.application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new connections; long polls are answered, and what was accepted is done and answered."""
-        self._application.stop()
+        self.application.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

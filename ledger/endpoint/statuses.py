@@ -8,6 +8,8 @@ spoke Query; of the others, those of the recordings and of the service's "Common
 from __future__ import annotations
 
 import logging
+import traceback
+from pathlib import Path
 from typing import NamedTuple
 
 from ledger.errors import (
@@ -145,7 +147,9 @@ def told(error: BaseException) -> Told:
         log.error("%s: %s", error.code, error)
         return Told(_UNAVAILABLE, _NOT_NOW)
     # Where, but not what of: an exception's text may be a part of a request.
-    log.error("an error of ours: %s", type(error).__name__, exc_info=error if log.isEnabledFor(logging.DEBUG) else None)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(frames))
+    log.error("an error of ours: %s at %s", type(error).__name__, where)
     return Told(_INTERNAL, _SORRY)
 
 

@@ -43,6 +43,7 @@ class Served:
     url: str
     server: serving.Server
     query_models: str
+    root: str = ""
     _clients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def client(self, protocol: str = "json", key: str = KEY) -> Any:
@@ -124,6 +125,11 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, empty_root: Any, query_mo
 def client(request: pytest.FixtureRequest, endpoint: Served) -> Any:
     """A client of each protocol."""
     return endpoint.client(request.param)
+
+
+def unsigned(endpoint: Endpoint) -> Endpoint:
+    """Without signatures: every caller is the owner."""
+    return replace(endpoint, signatures=None)
 
 
 def as_recorded(endpoint: Endpoint) -> Endpoint:

@@ -1,0 +1,246 @@
+"""All 23 actions by unmodified boto3 clients, in both protocols, on a ledger on delta-rs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+
+import pytest
+from botocore.exceptions import ClientError
+
+from ledger.endpoint.service_model import actions
+from tests.endpoint.conftest import OTHER_ACCOUNT, OTHER_KEY
+
+_numbers = itertools.count()
+TEXT = 'a <body> & "more"\r\n\té 𝄞 ' + json.dumps({"a": "\\"})
+
+
+def new_queue(client, **attributes):
+    name = f"queue-{next(_numbers)}" + (".fifo" if attributes.get("FifoQueue") else "")
+    return client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+
+
+def refused(call, **given):
+    with pytest.raises(ClientError) as found:
+        call(**given)
+    return found.value.response["Error"]["Code"]
+
+
+def arn_of(client, url):
+    return client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+
+
+def test_every_action_of_the_service_is_done_for_a_client_of_either_protocol(endpoint, client):
+    """In an order in which each has something to show."""
+    called = []
+    client.meta.events.register("before-call.sqs.*", lambda model, **_: called.append(model.name))
+    made = client.create_queue(
+        QueueName=f"all-{next(_numbers)}", Attributes={"VisibilityTimeout": "40"}, tags={"a": "b"}
+    )
+    url = made["QueueUrl"]
+    name = url.rpartition("/")[2]
+    dead = new_queue(client)
+    assert url == f"{endpoint.url}/123456789012/{name}" == client.get_queue_url(QueueName=name)["QueueUrl"]
+    policy = json.dumps({"deadLetterTargetArn": arn_of(client, dead), "maxReceiveCount": 1})
+    client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
+    assert client.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
+    assert url in client.list_queues(QueueNamePrefix="all-")["QueueUrls"]
+    client.tag_queue(QueueUrl=url, Tags={"c": ""})
+    assert client.list_queue_tags(QueueUrl=url)["Tags"] == {"a": "b", "c": ""}
+    client.untag_queue(QueueUrl=url, TagKeys=["a", "c"])
+    assert "Tags" not in client.list_queue_tags(QueueUrl=url)
+    client.add_permission(QueueUrl=url, Label="other", AWSAccountIds=[OTHER_ACCOUNT], Actions=["SendMessage"])
+    client.remove_permission(QueueUrl=url, Label="other")
+
+    attributes = {
+        "n": {"DataType": "Number", "StringValue": "7"},
+        "b": {"DataType": "Binary", "BinaryValue": b"\0\xff"},
+    }
+    header = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
+    sent = client.send_message(
+        QueueUrl=url, MessageBody=TEXT, MessageAttributes=attributes, MessageSystemAttributes=header, DelaySeconds=0
+    )
+    entries = [{"Id": "one", "MessageBody": "1"}, {"Id": "two", "MessageBody": ""}]
+    batch = client.send_message_batch(QueueUrl=url, Entries=entries)
+    assert [one["Id"] for one in batch["Successful"]] == ["one"]
+    assert [(one["Id"], one["Code"], one["SenderFault"]) for one in batch["Failed"]] == [
+        ("two", "MissingParameter", True)
+    ]
+    counts = client.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+    assert counts["Attributes"] == {"ApproximateNumberOfMessages": "2"}
+    got = client.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"], AttributeNames=["All"]
+    )["Messages"]
+    (mine,) = [one for one in got if one["MessageId"] == sent["MessageId"]]
+    assert (mine["Body"], mine["MessageAttributes"]) == (TEXT, attributes)
+    assert mine["Attributes"]["AWSTraceHeader"] == "Root=1" and mine["Attributes"]["ApproximateReceiveCount"] == "1"
+    handles = [one["ReceiptHandle"] for one in got]
+    client.change_message_visibility(QueueUrl=url, ReceiptHandle=handles[0], VisibilityTimeout=100)
+    changes = [{"Id": "a", "ReceiptHandle": handles[0], "VisibilityTimeout": 0}, {"Id": "b", "ReceiptHandle": "none"}]
+    both = client.change_message_visibility_batch(QueueUrl=url, Entries=changes)
+    assert both["Successful"] == [{"Id": "a"}] and both["Failed"][0]["Code"] == "ReceiptHandleIsInvalid"
+    assert "Messages" not in client.receive_message(QueueUrl=url), "it was received once: it is dead"
+    client.delete_message(QueueUrl=url, ReceiptHandle=handles[1])
+    gone = client.delete_message_batch(QueueUrl=url, Entries=[{"Id": "a", "ReceiptHandle": handles[1]}])
+    assert gone["Successful"] == [{"Id": "a"}] and not gone.get("Failed")
+
+    source = arn_of(client, dead)
+    task = client.start_message_move_task(SourceArn=source, MaxNumberOfMessagesPerSecond=1)["TaskHandle"]
+    (listed,) = client.list_message_move_tasks(SourceArn=source)["Results"]
+    assert (listed["SourceArn"], listed["ApproximateNumberOfMessagesMoved"]) == (source, 1)
+    if listed["Status"] == "RUNNING":
+        assert listed["TaskHandle"] == task
+        assert client.cancel_message_move_task(TaskHandle=task)["ApproximateNumberOfMessagesMoved"] == 1
+    assert refused(client.cancel_message_move_task, TaskHandle=task) == "ResourceNotFoundException"
+    client.purge_queue(QueueUrl=url)
+    client.delete_queue(QueueUrl=url)
+    assert refused(client.get_queue_url, QueueName=name) == "AWS.SimpleQueueService.NonExistentQueue"
+    assert refused(client.create_queue, QueueName=name) == "AWS.SimpleQueueService.QueueDeletedRecently"
+    assert set(called) == set(actions())
+
+
+def test_a_queue_made_over_the_wire_has_the_services_limits_and_one_lane_unless_asked_otherwise(endpoint, client):
+    url = new_queue(client)
+    ours = {"Limits": "SQS", "Lanes": "1", "Receipts": "fenced"}
+    assert endpoint.ledger.queue(url.rpartition("/")[2]).attributes().items() >= {"Limits": "SQS", "Lanes": "1"}.items()
+    asked = client.get_queue_attributes(QueueUrl=url, AttributeNames=list(ours))["Attributes"]
+    assert asked == ours, "by their names they are told"
+    every = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert not set(every) & set(ours), "and not among those of the service"
+    assert endpoint.ledger.queue(new_queue(client, Lanes="4").rpartition("/")[2]).attributes()["Lanes"] == "4"
+    assert "Attributes" not in client.get_queue_attributes(QueueUrl=url)
+
+
+def test_a_queue_made_elsewhere_keeps_what_it_is_when_a_client_makes_it_again(endpoint, client):
+    name = f"made-in-python-{next(_numbers)}"
+    endpoint.ledger.create_queue(name, {"Lanes": 8})
+    client.create_queue(QueueName=name)
+    assert endpoint.ledger.queue(name).attributes()["Limits"] == "UNBOUNDED"
+    assert refused(client.create_queue, QueueName=name, Attributes={"Lanes": "1"}) == "QueueAlreadyExists"
+
+
+def test_two_protocols_share_one_queue_and_its_receipt_handles(endpoint):
+    json_client, query = endpoint.client("json"), endpoint.client("query")
+    url = new_queue(json_client)
+    json_client.send_message(QueueUrl=url, MessageBody=TEXT)
+    (message,) = query.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == TEXT
+    json_client.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+    (again,) = json_client.receive_message(QueueUrl=url)["Messages"]
+    assert refused(
+        query.change_message_visibility, QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=1
+    ) == "ReceiptHandleIsInvalid"  # fmt: skip
+    query.delete_message(QueueUrl=url, ReceiptHandle=again["ReceiptHandle"])
+    assert endpoint.ledger.queue(url.rpartition("/")[2]).counts().stored == 0
+
+
+def test_a_receipt_handle_of_one_queue_works_on_no_other(endpoint, client):
+    one, other = new_queue(client), new_queue(client)
+    client.send_message(QueueUrl=one, MessageBody="body")
+    (message,) = client.receive_message(QueueUrl=one)["Messages"]
+    handle = message["ReceiptHandle"]
+    assert refused(client.delete_message, QueueUrl=other, ReceiptHandle=handle) == "ReceiptHandleIsInvalid"
+    change = {"ReceiptHandle": handle, "VisibilityTimeout": 0}
+    assert refused(client.change_message_visibility, QueueUrl=other, **change) == "ReceiptHandleIsInvalid"
+    for call in (client.delete_message_batch, client.change_message_visibility_batch):
+        entry = {"Id": "a", "ReceiptHandle": handle}
+        assert call(QueueUrl=other, Entries=[entry])["Failed"][0]["Code"] == "ReceiptHandleIsInvalid"
+    assert "Messages" not in client.receive_message(QueueUrl=one), "it is in flight, as it was"
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ([{"Id": "a", "MessageBody": "1"}, {"Id": "a", "MessageBody": "2"}], "BatchEntryIdsNotDistinct"),
+        ([], "EmptyBatchRequest"),
+        ([{"Id": str(n), "MessageBody": "1"} for n in range(11)], "TooManyEntriesInBatchRequest"),
+        ([{"Id": "a b", "MessageBody": "1"}], "InvalidBatchEntryId"),
+    ],
+)
+def test_a_batch_that_is_wrong_as_a_whole_sends_nothing(endpoint, client, entries, code):
+    url = new_queue(client)
+    found = refused(client.send_message_batch, QueueUrl=url, Entries=entries)
+    # A form has no empty list: there the parameter is missing.
+    assert found in (f"AWS.SimpleQueueService.{code}", "MissingParameter" if not entries else "")
+    assert endpoint.ledger.queue(url.rpartition("/")[2]).counts().stored == 0
+
+
+def test_pages_of_queues_are_asked_for_one_after_the_other(client):
+    prefix = f"page-{next(_numbers)}-"
+    urls = [client.create_queue(QueueName=f"{prefix}{n}")["QueueUrl"] for n in range(5)]
+    assert client.list_queues(QueueNamePrefix=prefix)["QueueUrls"] == urls
+    pages = list(client.get_paginator("list_queues").paginate(QueueNamePrefix=prefix, PaginationConfig={"PageSize": 2}))
+    assert [page["QueueUrls"] for page in pages] == [urls[:2], urls[2:4], urls[4:]]
+    assert refused(client.list_queues, MaxResults=1_001) == "InvalidParameterValue"
+    assert refused(client.list_queues, NextToken="é", MaxResults=1) == "InvalidParameterValue"
+
+
+def test_a_caller_of_another_account_may_do_what_the_queues_policy_allows(endpoint):
+    owner, other = endpoint.client("json"), endpoint.client("query", OTHER_KEY)
+    url = new_queue(owner)
+    assert refused(other.send_message, QueueUrl=url, MessageBody="body") == "AccessDenied"
+    owner.add_permission(QueueUrl=url, Label="send", AWSAccountIds=[OTHER_ACCOUNT], Actions=["SendMessage"])
+    other.send_message(QueueUrl=url, MessageBody="body")
+    other.send_message_batch(QueueUrl=url, Entries=[{"Id": "a", "MessageBody": "body"}])
+    assert refused(other.receive_message, QueueUrl=url) == "AccessDenied"
+    assert refused(other.create_queue, QueueName="theirs") == "AccessDenied"
+    assert refused(other.list_queues) == "AccessDenied"
+    user = f"arn:aws:iam::{OTHER_ACCOUNT}:user/other"
+    deny = {"Effect": "Deny", "Principal": {"AWS": user}, "Action": "sqs:*", "Resource": "*"}
+    known = owner.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+    statements = [*json.loads(known)["Statement"], deny]
+    owner.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps({"Statement": statements})})
+    assert refused(other.send_message, QueueUrl=url, MessageBody="body") == "AccessDenied"
+
+
+def test_a_fifo_queue_keeps_its_order_and_knows_what_was_sent_twice(client):
+    url = new_queue(client, FifoQueue="true", ContentBasedDeduplication="true")
+    first = client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="g")
+    again = client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="g")
+    assert (first["MessageId"], first["SequenceNumber"]) == (again["MessageId"], again["SequenceNumber"])
+    client.send_message(QueueUrl=url, MessageBody="2", MessageGroupId="g")
+    got = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, ReceiveRequestAttemptId="a")["Messages"]
+    assert [one["Body"] for one in got] == ["1", "2"]
+    retried = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, ReceiveRequestAttemptId="a")["Messages"]
+    assert [one["ReceiptHandle"] for one in retried] == [one["ReceiptHandle"] for one in got]
+
+
+def test_what_many_clients_do_at_once_each_message_is_received_once(endpoint):
+    client, received = endpoint.client("json"), []
+    url = new_queue(client)
+
+    def work(number):
+        for round_ in range(3):
+            entries = [{"Id": str(n), "MessageBody": f"{number}/{round_}/{n}"} for n in range(10)]
+            assert len(client.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10
+            got = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+            received.extend(one["Body"] for one in got)
+            handles = [{"Id": str(n), "ReceiptHandle": one["ReceiptHandle"]} for n, one in enumerate(got)]
+            if handles:
+                assert len(client.delete_message_batch(QueueUrl=url, Entries=handles)["Successful"]) == len(handles)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = endpoint.ledger.queue(url.rpartition("/")[2]).receive(None)
+    bodies = received + [message.body for message in left]
+    assert sorted(bodies) == sorted(f"{w}/{r}/{n}" for w in range(8) for r in range(3) for n in range(10))
+
+
+def test_the_library_and_clients_see_each_other(endpoint, client):
+    url = new_queue(client)
+    queue = endpoint.ledger.queue(url.rpartition("/")[2])
+    client.send_message_batch(QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": str(n)} for n in range(10)])
+    claim = queue.receive(10)
+    assert claim.count == 10
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    told = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert told == {names[0]: "0", names[1]: "10"}
+    handles = [message.receipt_handle for message in claim]
+    client.delete_message(QueueUrl=url, ReceiptHandle=handles[0])
+    assert claim.release().messages == 9
+    (message,) = client.receive_message(QueueUrl=url)["Messages"]
+    assert queue.delete([message["ReceiptHandle"]])[0].outcome == "deleted"

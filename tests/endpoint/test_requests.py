@@ -1,0 +1,292 @@
+"""Requests that are wrong, by hand: each is refused as the service does, in its protocol, and harms nobody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import socket
+import threading
+from xml.etree import ElementTree
+
+import pytest
+
+from ledger import Ledger
+from ledger.endpoint import serving
+from ledger.endpoint.application import Bounds
+from tests.clock import FrozenClock
+from tests.endpoint.conftest import served, unsigned
+
+ACCOUNT = "123456789012"
+
+
+@pytest.fixture(scope="module")
+def open_endpoint(query_models):
+    """An endpoint that takes every request, with a small bound of what it takes at once."""
+    clock = FrozenClock()
+    bounds = Bounds(request_bytes=100_000, request_seconds=0.3, threads=4)
+    with served(Ledger.in_memory(clock), clock, query_models, unsigned, bounds=bounds) as found:
+        found.ledger.create_queue("q", {"Limits": "SQS", "Lanes": 1})
+        yield found
+
+
+def asked(endpoint, body=b"", method="POST", path="/", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read()
+    finally:
+        connection.close()
+
+
+def in_json(endpoint, action, body, **more):
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    status, headers, said = asked(
+        endpoint, text, X_Amz_Target=f"AmazonSQS.{action}", Content_Type="application/x-amz-json-1.0", **more
+    )
+    headers = {name.lower(): value for name, value in headers.items()}
+    return status, headers, json.loads(said) if said else None
+
+
+def in_query(endpoint, body, **more):
+    status, _, said = asked(endpoint, body, Content_Type="application/x-www-form-urlencoded", **more)
+    found = ElementTree.fromstring(said)
+    names = {"": "http://queue.amazonaws.com/doc/2012-11-05/"}
+    return status, found.findtext("Error/Code", namespaces=names), found.findtext("Error/Message", namespaces=names)
+
+
+URL = f"http://anything.example/{ACCOUNT}/q"
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "kind", "code"),
+    [
+        ("NoAction", {}, "UnknownOperationException", "InvalidAction"),
+        ("SendMessage", b"{", "SerializationException", "MalformedInput"),
+        ("SendMessage", b"[]", "SerializationException", "MalformedInput"),
+        ("SendMessage", b"\xff\xfe", "SerializationException", "MalformedInput"),
+        ("SendMessage", b"[" * 50_000, "SerializationException", "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL}, "MissingRequiredParameterException", "MissingParameter"),
+        ("SendMessage", {"MessageBody": "x"}, "MissingRequiredParameterException", "MissingParameter"),
+        ("SendMessage", {"QueueUrl": 7, "MessageBody": "x"}, "SerializationException", "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": ["x"]}, "SerializationException", "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": "x", "DelaySeconds": "1"}, "SerializationException",
+         "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": "x", "DelaySeconds": True}, "SerializationException",
+         "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": "x", "MessageAttributes": {"a": {"DataType": "Binary",
+         "BinaryValue": "no base64"}}}, "SerializationException", "MalformedInput"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": "\ud800"}, "InvalidMessageContents", "InvalidMessageContents"),
+        ("SendMessage", {"QueueUrl": URL, "MessageBody": "x", "DelaySeconds": 901}, "InvalidParameterValueException",
+         "InvalidParameterValue"),
+        ("SendMessage", {"QueueUrl": "q", "MessageBody": "x"}, "InvalidAddress", "InvalidAddress"),
+        ("SendMessage", {"QueueUrl": "http://x/000000000000/q", "MessageBody": "x"}, "QueueDoesNotExist",
+         "AWS.SimpleQueueService.NonExistentQueue"),
+        ("SendMessageBatch", {"QueueUrl": URL, "Entries": [{"MessageBody": "x"}]}, "MissingRequiredParameterException",
+         "MissingParameter"),
+        ("ReceiveMessage", {"QueueUrl": URL, "MaxNumberOfMessages": 0}, "InvalidParameterValueException",
+         "InvalidParameterValue"),
+        ("GetQueueAttributes", {"QueueUrl": URL, "AttributeNames": ["No"]}, "InvalidAttributeName",
+         "InvalidAttributeName"),
+        ("StartMessageMoveTask", {"SourceArn": "no arn"}, "ResourceNotFoundException", "ResourceNotFoundException"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_json_has_a_type_and_a_query_code(open_endpoint, action, body, kind, code):
+    status, headers, said = in_json(open_endpoint, action, body)
+    assert said["__type"].rpartition("#")[2] == kind and said["message"]
+    assert headers["x-amzn-query-error"] == f"{code};Sender" and headers["x-amzn-requestid"]
+    assert 400 <= status < 500 and headers["content-type"] == "application/x-amz-json-1.0"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("", "MissingAction"),
+        ("Action=NoAction", "InvalidAction"),
+        ("Action=SendMessage&QueueUrl=" + URL, "MissingParameter"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&DelaySeconds=one", "InvalidParameterValue"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&MessageBody=y", "MalformedQueryString"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody=%ff", "MalformedQueryString"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody.1=x", "MalformedQueryString"),
+        (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.one.Id=x", "MalformedQueryString"),
+        (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.1=x", "MalformedQueryString"),
+        (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.1.Id=x", "MissingParameter"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&" + "&".join(f"a{n}=1" for n in range(3_000)),
+         "MalformedQueryString"),
+        (f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&" + "a." * 2_000 + "a=1", "MalformedQueryString"),
+        ("Action=GetQueueUrl&QueueName=nowhere", "AWS.SimpleQueueService.NonExistentQueue"),
+        (f"Action=DeleteMessage&QueueUrl={URL}&ReceiptHandle=<&>", "ReceiptHandleIsInvalid"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_query_has_its_code_in_xml(open_endpoint, body, code):
+    status, found, message = in_query(open_endpoint, body.encode())
+    assert (found, 400 <= status < 500) == (code, True) and message
+
+
+def test_the_query_protocol_says_otherwise_that_there_is_no_queue(open_endpoint):
+    _, _, message = in_query(open_endpoint, b"Action=GetQueueUrl&QueueName=nowhere")
+    assert message == "The specified queue does not exist for this wsdl version."
+
+
+def test_a_request_to_a_queues_own_url_is_about_that_queue(open_endpoint):
+    path = f"/{ACCOUNT}/q"
+    status, _, said = asked(open_endpoint, b"", "GET", f"{path}?Action=SendMessage&MessageBody=a+b%2Bc")
+    assert status == 200 and b"SendMessageResult" in said
+    status, _, said = in_json(open_endpoint, "ReceiveMessage", {}, path=path)
+    assert said["Messages"][0]["Body"] == "a b+c"
+
+
+def test_a_change_of_visibility_is_answered_as_the_documentation_shows(open_endpoint):
+    """S4: in JSON by an empty body, in Query by a response without a result."""
+    queue = open_endpoint.ledger.queue("q")
+    queue.send("body")
+    (message,) = queue.receive()
+    given = {"QueueUrl": f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/q/", "ReceiptHandle": message.receipt_handle}
+    status, headers, said = in_json(open_endpoint, "ChangeMessageVisibility", {**given, "VisibilityTimeout": 60})
+    assert (status, said, headers["content-length"]) == (200, None, "0")
+    body = f"Action=ChangeMessageVisibility&VisibilityTimeout=43200&ReceiptHandle={message.receipt_handle}"
+    status, _, said = asked(open_endpoint, body.encode(), path=f"/{ACCOUNT}/q")
+    xml = ElementTree.fromstring(said)
+    name = "{http://queue.amazonaws.com/doc/2012-11-05/}"
+    assert xml.tag == f"{name}ChangeMessageVisibilityResponse"
+    assert [child.tag for child in xml] == [f"{name}ResponseMetadata"]
+    queue.delete(message.receipt_handle)
+
+
+def test_each_error_of_a_change_of_visibility_is_reached_in_both_protocols(open_endpoint):
+    """S4 names them; InvalidSecurity is in test_signatures, RequestThrottled below."""
+    queue, clock = open_endpoint.ledger.queue("q"), open_endpoint.clock
+    queue.send("body")
+    (message,) = queue.receive(visibility_timeout=10)
+    handle = message.receipt_handle
+    prefix = "AWS.SimpleQueueService."
+
+    def codes(url=URL, handle=handle, timeout=60, method="POST"):
+        given = {"QueueUrl": url, "ReceiptHandle": handle, "VisibilityTimeout": timeout}
+        _, headers, _ = in_json(open_endpoint, "ChangeMessageVisibility", given, method=method)
+        form = f"Action=ChangeMessageVisibility&QueueUrl={url}&ReceiptHandle={handle}&VisibilityTimeout={timeout}"
+        _, code, _ = in_query(open_endpoint, form.encode(), method=method)
+        assert headers["x-amzn-query-error"] == f"{code};Sender"
+        return code
+
+    assert codes(url="nowhere") == "InvalidAddress"
+    assert codes(url=URL + "q") == prefix + "NonExistentQueue"
+    assert codes(handle="none") == "ReceiptHandleIsInvalid"
+    assert codes(method="PUT") == prefix + "UnsupportedOperation"
+    assert codes(timeout=43_201) == codes(timeout=-1) == "InvalidParameterValue"
+    clock.advance(11)
+    assert codes() == prefix + "MessageNotInflight"
+    queue.delete(handle)
+
+
+class StuckClock(FrozenClock):
+    """Stands still for whoever asks, from when it is told to until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.free, self.asked = threading.Event(), threading.Event()
+        self.free.set()
+
+    def __call__(self):
+        self.asked.set()
+        self.free.wait(60)
+        return self.now
+
+
+def test_what_finds_all_threads_busy_and_a_full_backlog_is_throttled_and_the_rest_is_done(query_models):
+    clock = StuckClock()
+    ledger = Ledger.in_memory(clock)
+    queue = ledger.create_queue("q")
+    bounds = Bounds(threads=1, backlog=0)
+    with served(ledger, clock, query_models, unsigned, bounds=bounds) as endpoint:
+        clock.free.clear()
+        clock.asked.clear()
+        answers = []
+        send = {"QueueUrl": URL, "MessageBody": "body"}
+        first = threading.Thread(target=lambda: answers.append(in_json(endpoint, "SendMessage", send)[0]))
+        first.start()
+        assert clock.asked.wait(30)
+        change = {"QueueUrl": URL, "ReceiptHandle": "none", "VisibilityTimeout": 1}
+        status, headers, _ = in_json(endpoint, "ChangeMessageVisibility", change)
+        assert (status, headers["x-amzn-query-error"]) == (400, "RequestThrottled;Sender")
+        assert in_query(endpoint, b"Action=ListQueues")[1] == "RequestThrottled"
+        clock.free.set()
+        first.join()
+        assert answers == [200] and queue.counts().visible == 1
+
+
+def test_a_request_that_is_too_long_is_refused_however_it_says_its_length(open_endpoint):
+    body = json.dumps({"QueueUrl": URL, "MessageBody": "x" * 150_000}).encode()
+    status, _, said = in_json(open_endpoint, "SendMessage", body)
+    assert status == 413 and said["__type"].endswith("RequestEntityTooLargeException")
+    with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+        raw.sendall(chunk * 4)
+        assert read(raw).startswith(b"HTTP/1.1 413 ")
+
+
+def read(raw):
+    """All that comes until the server closes."""
+    found = b""
+    while part := raw.recv(65_536):
+        found += part
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nAction=", b"HTTP/1.1 408 "),
+        (b"nonsense\r\n\r\n", b"HTTP/1.1 400 "),
+        (b"POST / HTTP/1.1\r\nX: " + b"x" * 70_000, b"HTTP/1.1 400 "),
+        (b"POST / HTTP/1.1\r\nHost: a", b""),
+        (b"", b""),
+    ],
+    ids=["half a body", "no HTTP", "a long head", "half a head", "nothing"],
+)
+def test_what_comes_too_slowly_or_is_no_request_is_hung_up_on(open_endpoint, monkeypatch, sent, answer):
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.3)
+    with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
+        raw.sendall(sent)
+        assert read(raw)[: len(answer)] == answer
+
+
+def test_a_request_that_is_cut_off_does_nothing(open_endpoint):
+    before = open_endpoint.ledger.queue("q").counts().visible
+    body = json.dumps({"QueueUrl": URL, "MessageBody": "body"}).encode()
+    head = f"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.SendMessage\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
+        raw.sendall(head.encode() + body[:-1])
+        raw.shutdown(socket.SHUT_WR)
+        read(raw)
+    assert open_endpoint.ledger.queue("q").counts().visible == before
+
+
+def test_health_readiness_and_metrics_are_told(open_endpoint):
+    assert asked(open_endpoint, method="GET", path="/health")[::2] == (200, b"ok\n")
+    assert asked(open_endpoint, method="GET", path="/ready")[::2] == (200, b"ready\n")
+    in_json(open_endpoint, "SendMessage", {"QueueUrl": URL, "MessageBody": "body"})
+    in_json(open_endpoint, "NoAction", {})
+    status, _, said = asked(open_endpoint, method="GET", path="/metrics")
+    text = said.decode()
+    assert status == 200 and 'ledger_requests_total{action="SendMessage",outcome="ok"} ' in text
+    assert 'outcome="InvalidAction"' in text and 'ledger_queue_messages{queue="q",state="visible"} ' in text
+    assert 'ledger_request_seconds_bucket{action="SendMessage",le="+Inf"} ' in text
+    samples = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert all(float(line.rpartition(" ")[2]) >= 0 for line in samples)
+
+
+def test_an_error_of_ours_is_told_to_nobody_and_logged_without_what_was_asked(open_endpoint, monkeypatch, caplog):
+    def broken(*given):
+        raise ZeroDivisionError(f"of {given}")
+
+    from ledger.endpoint import actions
+
+    monkeypatch.setitem(actions.ACTIONS, "SendMessage", broken)
+    with caplog.at_level(logging.DEBUG):
+        status, headers, said = in_json(open_endpoint, "SendMessage", {"QueueUrl": URL, "MessageBody": "a secret"})
+    assert (status, headers["x-amzn-query-error"]) == (500, "InternalFailure;Receiver")
+    assert "ZeroDivisionError" not in str(said) and "ZeroDivisionError at test_requests.py" in caplog.text
+    assert "a secret" not in caplog.text + str(said)
