@@ -21,9 +21,8 @@ BLOCKS = dict(re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL))
 @pytest.mark.timeout(1_200)
 def test_the_commands_of_the_section_on_jobs_do_what_it_says(tmp_path):
     (tmp_path / "orders_work.py").write_text(BLOCKS["python"])
-    (tmp_path / "data" / "orders").mkdir(parents=True)
     orders = pa.table({"id": pa.array(range(100)), "total": pa.array([n / 4 for n in range(100)])})
-    pq.write_table(orders, tmp_path / "data" / "orders" / "part.parquet")
+    pq.write_table(orders, tmp_path / "orders.parquet")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in BLOCKS["sh"].splitlines():
         run = subprocess.run(

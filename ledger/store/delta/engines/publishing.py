@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from ledger.errors import StorageFailed
 from ledger.store.delta.engines.protocol import StagedFile
@@ -54,7 +54,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
 
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """One commit that adds files which keep to all that a table asks for. Raises what delta-rs does."""
-    actions: list[AddAction | RemoveAction] = [
+    actions: list[Any] = [
         AddAction(one.path, one.size, one.partition, one.modified_at, True, json.dumps(one.statistics)) for one in files
     ]
     loaded.create_write_transaction(actions, "append", loaded.schema(), list(partitions), **commit)
