@@ -236,6 +236,12 @@ class UnsafeStorage(LedgerError):
     code = "UnsafeStorage"
 
 
+class UnsupportedVersion(LedgerError):
+    """A version of delta-rs or of Spark with which the ledger was never run."""
+
+    code = "UnsupportedVersion"
+
+
 class ClocksDisagree(LedgerError):
     """This machine's clock and the ledger's are further apart than the setting maximum_clock_skew."""
 

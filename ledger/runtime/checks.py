@@ -23,8 +23,10 @@ OLDEST_PYTHON = (3, 10)
 DISTRIBUTION = "ledger-queue"
 #: What the extra `spark` brings.
 OF_SPARK = ("pyspark", "delta-spark", "pandas")
-_EXTRA = re.compile(r"""\s*(?:;|and)\s*extra\s*==\s*['"]spark['"]""")
-_PIN = re.compile(r"""([\w.-]+)==([\w.]+)\s*(?:;\s*python_version\s*(<|>=)\s*['"](\d+)\.(\d+)['"])?""")
+_REQUIREMENT = re.compile(
+    r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
+)
+_BOUND = re.compile(r"(>=|<|==)([\w.]+)")
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
@@ -48,7 +50,7 @@ def examine(root: str | None = None) -> Iterator[Finding]:
     """
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", _python),
-        *((pin[0], partial(_package, *pin)) for pin in _pins()),
+        *((name, partial(_package, name, wanted)) for name, wanted in _required()),
         *(_of_spark() if importlib.util.find_spec("pyspark") else ()),
         ("time zone", _time_zone),
         ("clock", partial(_clock, root)),
@@ -84,21 +86,20 @@ def _python() -> Finding:
     return Finding("OK", "python", version)
 
 
-def _pins() -> list[tuple[str, str]]:
-    """Return (package, version) for each pinned dependency of the installed project that applies here."""
+def _required() -> list[tuple[str, str]]:
+    """Return (package, versions as >=1.3,<1.7) for each requirement of the installed project that applies here."""
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return [(DISTRIBUTION, "0.1.0")]
-    pins = []
+        return [(DISTRIBUTION, "==0.1.0")]
+    found = []
     for requirement in required:
-        pin = _PIN.fullmatch(_EXTRA.sub("", requirement))
-        if pin:
-            name, version, relation, major, minor = pin.groups()
-            is_older = relation is not None and sys.version_info < (int(major), int(minor))
-            if relation is None or is_older == (relation == "<"):
-                pins.append((name, version))
-    return pins
+        match = _REQUIREMENT.fullmatch(requirement)
+        if match:
+            name, wanted, older_than = match.groups()
+            if older_than is None or sys.version_info < tuple(map(int, older_than.split("."))):
+                found.append((name, wanted))
+    return found
 
 
 def _package(name: str, wanted: str) -> Finding:
@@ -108,12 +109,20 @@ def _package(name: str, wanted: str) -> Finding:
         if name in OF_SPARK:
             return Finding("WARN", name, "not installed: only DataFrames need it", "pip install 'ledger-queue[spark]'")
         return Finding("FAIL", name, f"not installed, must be {wanted}", PREPARE)
-    if found == wanted:
+    if all(_holds(found, *bound) for bound in _BOUND.findall(wanted)):
         return Finding("OK", name, found)
-    if name == "pandas" and int(found.split(".")[0]) >= 3:
-        return Finding("FAIL", name, f"{found} is too new for pyspark 4.2", f"pip install pandas=={wanted}")
-    outcome = "FAIL" if name in ("pyspark", "delta-spark") else "WARN"
-    return Finding(outcome, name, f"{found}, tested with {wanted}", f"pip install {name}=={wanted}")
+    return Finding("FAIL", name, f"{found}, must be {wanted}", f"pip install '{name}{wanted}'")
+
+
+def _holds(found: str, relation: str, bound: str) -> bool:
+    one, other = _numbers(found), _numbers(bound)
+    size = max(len(one), len(other))
+    one, other = [*one, *[0] * (size - len(one))], [*other, *[0] * (size - len(other))]
+    return one == other if relation == "==" else one < other if relation == "<" else one >= other
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
 
 
 def _java() -> Finding:

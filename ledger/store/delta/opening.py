@@ -37,6 +37,7 @@ from ledger.store.delta.commit.storage_safety import require_committer, require_
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
 from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors_here, require_jvm
+from ledger.store.delta.engines.versions import require_engines
 from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
@@ -82,6 +83,7 @@ def open_tables(
     is written, and so nothing locked, tried out or brought to a newer format."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
+    require_engines(spark)
     given = as_text(storage_options)
     locations = {name: for_delta_rs(location) for name, location in _locations(root, spark, create).items()}
     of_spark = {name: for_spark(location) for name, location in locations.items()}

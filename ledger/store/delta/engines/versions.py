@@ -1,0 +1,38 @@
+"""The versions of the engines that were run: installers are told the same, and tests/versions runs them."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from ledger.errors import UnsupportedVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: By the name of a package, the first version that works, and the first that was not run; major and minor.
+KNOWN = {"deltalake": ((1, 3), (1, 7)), "pyspark": ((4, 0), (4, 3))}
+
+
+def require_known(package: str, version: str) -> None:
+    """Raises UnsupportedVersion for a version of a package that was not run."""
+    first, end = KNOWN[package]
+    major, minor, *_ = (*version.split("."), "0")
+    found = int(major), int("".join(filter(str.isdecimal, minor)) or 0)
+    if not first <= found < end:
+        last = end[0], end[1] - 1
+        raise UnsupportedVersion(
+            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} to {_dotted(last)}. "
+            "`pip install ledger-queue` brings a delta-rs that was, and 'ledger-queue[spark]' such a Spark, too"
+        )
+
+
+def require_engines(spark: SparkSession | None) -> None:
+    """Raises UnsupportedVersion for a delta-rs, or for the Spark behind a session, that was not run."""
+    require_known("deltalake", metadata.version("deltalake"))
+    if spark is not None:
+        require_known("pyspark", spark.version)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
