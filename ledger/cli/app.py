@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import ledger
-from ledger.cli import dead_letters, doctor, history, queues, receive, send, serve, settle, submit, top, upkeep
+from ledger.cli import dead_letters, doctor, history, queues, receive, send, serve, settle, sql, submit, top, upkeep
 from ledger.errors import (
     InvalidAttributeName,
     InvalidMessageContents,
@@ -61,6 +61,7 @@ for command in (
     dead_letters.redrive,
     dead_letters.restore,
     history.history,
+    sql.sql,
     top.top,
     upkeep.upkeep,
     doctor.doctor,

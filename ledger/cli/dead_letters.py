@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ledger.cli.opening import as_json, open_ledger, with_root
+from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, report
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.queue import Queue
+
+#: So many ids are moved by a predicate: they pass through this process.
+MOST = 1_000_000
 
 
 @click.command(short_help="Move dead letters back.")
 @click.argument("queue")
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
+@click.option("--where", metavar="SQL", help="Those that a predicate on the view messages names, by `ledger sql`.")
 @click.option("--to", "destination", metavar="QUEUE", help="Where to (default: where each message came from).")
 @click.option("--max", "most", type=int, metavar="N", help="At most so many messages.")
 @as_json
@@ -18,6 +28,7 @@ from ledger.cli.printing import many, report
 def redrive(
     queue: str,
     message_ids: tuple[str, ...],
+    where: str | None,
     destination: str | None,
     most: int | None,
     json: bool,
@@ -26,14 +37,33 @@ def redrive(
 ) -> None:
     """Move visible messages of the dead-letter queue QUEUE back: all, or those that are named.
 
+    With --where they are looked up first, and then moved by their ids: at most a million.
+
     \b
     Example:
       ledger redrive dead
+      ledger redrive dead --where "receive_count >= 3 AND body LIKE '%timeout%'"
       ledger redrive dead --to work --max 100
     """
-    known = open_ledger(root, settings).queue(queue)
-    moved = known.redrive(list(message_ids) or None, destination, most)
+    if where is not None and message_ids:
+        raise click.UsageError("Give --where or MESSAGE_ID, not both.")
+    ledger = open_ledger(root, settings)
+    known = ledger.queue(queue)
+    chosen = list(message_ids) or None if where is None else _named(ledger, known, where)
+    moved = known.redrive(chosen, destination, most)
     report(json, {"queue": queue, "moved": moved}, f"moved {many(moved, 'message')} out of {queue}")
+
+
+def _named(ledger: Ledger, queue: Queue, where: str) -> list[str]:
+    """The ids of the visible messages of a queue that a predicate names."""
+    # A comment at its end would take the parenthesis along.
+    query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
+    found: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+    if len(found) > MOST:
+        raise WrongInput(
+            f"--where names more than {MOST:,} messages. Nothing was moved; the Python API moves any number."
+        )
+    return found
 
 
 @click.command(short_help="Undo an acknowledgement.")

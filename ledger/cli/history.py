@@ -59,6 +59,7 @@ def history(
             "receipt_id": event["receipt_id"],
             "attempt_id": event["attempt_id"],
             "visible_at": None if event["visible_at"] is None else instant(event["visible_at"]),
+            "reason": event.get("reason"),
             "owner": event["owner"],
             "version": event["version"],
         }

@@ -250,6 +250,9 @@ def test_what_is_no_query_is_refused_by_what_is_wrong(sql, query, said):
         ({"timestamp": datetime(9_000, 1, 1, tzinfo=timezone.utc)}, "later than now"),
         ({"timestamp": "2026-01-01T00:00:00Z", "version": 1}, "Give one of them"),
         ({"version": 10_000}, "has the versions from 0 to"),
+        ({"version": "3"}, "Must be a number.*timestamp="),
+        ({"version": True}, "Must be a number.*timestamp="),
+        ({"version": datetime(2026, 1, 1, tzinfo=timezone.utc)}, "Must be a number.*timestamp="),
     ],
 )
 def test_a_moment_that_is_none_is_refused_with_what_to_write(sql, past, said):

@@ -222,6 +222,15 @@ def test_deployed_views_tell_the_present_state_by_the_wall_clock(tmp_path, empty
         # Deployed again, nothing is in the way; and of a version, it is as it was then.
         assert ledger.deploy_views("test_views", "ops_", version=held.version) == names
         assert [row["messages"] for row in rows(spark.table("test_views.ops_in_flight"))] == [2]
+        spark.sql("CREATE TABLE test_views.in_flight (a INT) USING parquet")
+        for schema, prefix, said in (
+            ("test_views", "", r"a table test_views\.in_flight.*prefix"),
+            ("two words", "", "schema.*name of Spark's catalog"),
+            (None, "", "schema"),
+            ("test_views", "two words", "prefix.*letters"),
+        ):
+            with pytest.raises(InvalidParameterValue, match=said):
+                ledger.deploy_views(schema, prefix)
     finally:
         spark.sql("DROP SCHEMA IF EXISTS test_views CASCADE")
 
@@ -230,7 +239,7 @@ def test_a_view_or_a_version_that_does_not_exist_is_refused_by_its_name(life, st
     newest = life.ledger.store.engine.version("visibility")
     with pytest.raises(InvalidParameterValue, match=r"'depth'.*messages, in_flight, queue_depth"):
         life.ledger.view("depth")
-    for version in (newest + 1, -1, "3"):
+    for version in (newest + 1, -1):
         with pytest.raises(
             InvalidParameterValue, match=rf"{version}.*versions from 0 to {newest}\. Those of the last days"
         ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
+from ledger.errors import InvalidParameterValue
+from ledger.rules.location import is_name
 from ledger.store import Store
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import instant_literal
@@ -54,7 +57,12 @@ def deploy_views(
     spark: SparkSession, engine: Tables, locations: Mapping[str, str], schema: str, prefix: str, now: int,
     version: int | None, timestamp: datetime | str | None,
 ) -> list[str]:  # fmt: skip
-    """Creates or replaces the views in a schema of the catalog; returns their names."""
+    """Creates or replaces the views in a schema of the catalog; returns their names. Raises InvalidParameterValue for
+    what is no name, and where there is a table of a view's name."""
+    if not is_name(schema):
+        raise InvalidParameterValue("schema", schema, "Must be a name of Spark's catalog", "Quote it: `a-b`.")
+    if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9_]*", prefix):
+        raise InvalidParameterValue("prefix", prefix, "Must be letters, digits and _", "Leave it out for none.")
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     warn_if_forgotten(spark, schema, "the views")
     at = moment(engine, now, version, timestamp)
@@ -65,7 +73,13 @@ def deploy_views(
         said = words(name)
         columns = ", ".join(f"{column} COMMENT {literal(text)}" for column, text in said.columns.items())
         statement = view_statement(name, tables, instant)
-        spark.sql(f"CREATE OR REPLACE VIEW {full_name} ({columns}) COMMENT {literal(said.view)} AS {statement}")
+        try:
+            spark.sql(f"CREATE OR REPLACE VIEW {full_name} ({columns}) COMMENT {literal(said.view)} AS {statement}")
+        except Exception as error:
+            if "EXPECT_VIEW_NOT_TABLE" not in str(error):
+                raise
+            bound = f"There is a table {full_name}, which a view cannot take the place of"
+            raise InvalidParameterValue("schema", schema, bound, "Name another schema, or give a prefix.") from error
     return names
 
 

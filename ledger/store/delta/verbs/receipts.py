@@ -41,7 +41,8 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
     """What the commits did to a queue (its id; None: to any), to messages under one receipt or under any, oldest first,
     as rows of RECEIPTS with instants in milliseconds: what is filled, and from the log what is not yet. Writes nothing.
     """
-    filled = tables.greatest("receipts", "version")
+    greatest = tables.greatest("receipts", "version")
+    filled = -1 if greatest is None else greatest
     stored = tables.load("receipts", Where(queue)).rows.drop_columns(["day"])
     rows = [
         {
@@ -50,11 +51,12 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
             "visible_at": row["visible_at"] and milliseconds_of(row["visible_at"]),
         }
         for row in stored.to_pylist()
+        # What is filled meanwhile counts once.
+        if row["version"] <= filled
     ]
-    known = -1 if filled is None else filled
     rows += [
         {name: row.get(name) for name in RECEIPTS.names if name != "day"}
-        for row in _rows(tables.history("visibility", known))
+        for row in _rows(tables.history("visibility", filled))
         if queue is None or row["queue"] == queue
     ]
     mine = (row for row in rows if receipt_id is None or row["receipt_id"] == receipt_id)

@@ -42,8 +42,11 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
         return _at(tables, now, version, timestamp)
     if version is None:
         return Moment(now)
+    if type(version) is not int:
+        bound = "Must be a number, as in the view receipts and in Claim.version"
+        raise InvalidParameterValue("version", version, bound, "An instant is given as timestamp=.")
     commits = tables.history("visibility", -1)
-    then = next((commit for commit in commits if commit.version == version and type(version) is int), None)
+    then = next((commit for commit in commits if commit.version == version), None)
     if then is None:
         bound = (
             f"The visibility table has the versions from {commits[0].version if commits else 0} "

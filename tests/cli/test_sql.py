@@ -1,0 +1,57 @@
+"""`ledger sql`, and `ledger redrive --where`, which asks it: without a JVM."""
+
+import pytest
+
+
+def test_a_query_is_answered_as_a_table_as_json_and_as_csv(cli, queue):
+    queue.send(["a", "b"])
+    queue.receive()
+    query = "SELECT status, count(*) AS messages FROM messages GROUP BY status ORDER BY status"
+    assert cli("sql", query).out.splitlines()[2:] == ["in flight         1", "visible           1"]
+    assert cli("sql", "-", "--json", given=query).documents == [
+        {"status": "in flight", "messages": 1},
+        {"status": "visible", "messages": 1},
+    ]
+    assert cli("sql", query, "--csv").out == '"status","messages"\n"in flight",1\n"visible",1\n'
+    assert cli("sql", "SELECT queue FROM messages WHERE false").out == "no rows (queue)\n"
+
+
+def test_the_past_is_named_by_a_version(cli, queue):
+    queue.send("a")
+    claim = queue.receive()
+    claim.delete()
+    query = "SELECT status FROM messages"
+    assert cli("sql", query, "--json").documents == [{"status": "deleted"}]
+    assert cli("sql", query, "--json", "--version", str(claim.version)).documents == [{"status": "in flight"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("SELECT",), "query"),
+        (("SELECT * FROM nothing",), "nothing"),
+        (("SELECT nothing FROM messages",), "nothing"),
+        (("DROP TABLE messages",), "reads"),
+        (("SELECT 1", "--version", "99"), "versions from"),
+        (("SELECT 1", "--timestamp", "yesterday"), "timestamp"),
+        (("SELECT 1", "--csv", "--json"), "--csv or --json"),
+    ],
+)
+def test_what_is_no_query_says_why(cli, queue, arguments, says):
+    ran = cli("sql", *arguments)
+    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
+
+
+def test_dead_letters_go_back_by_a_predicate(cli, ledger, queue):
+    dead = ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}})
+    queue.send(["a", "late b", "late c"])
+    queue.receive(3, 0)
+    assert not queue.receive(3) and dead.counts().visible == 3
+    assert cli("redrive", "dead", "--where", "body LIKE 'late%' -- those").out == "moved 2 messages out of dead\n"
+    assert cli("redrive", "dead", "--where", "body LIKE 'late%'").out == "moved 0 messages out of dead\n"
+    assert dead.counts().visible == 1
+    for wrong, says in ((("--where", "nope > 1"), "nope"), (("--where", "true", "id"), "not both")):
+        ran = cli("redrive", "dead", *wrong)
+        assert ran.code == 2 and says in ran.err
+    assert dead.counts().visible == 1
