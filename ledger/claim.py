@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ledger import shown_html
 from ledger.access import Access
 from ledger.applying import apply
 from ledger.clock import instant
@@ -75,6 +76,9 @@ class Claim(Settling):
 
     def __repr__(self) -> str:
         return f"Claim({self.count} messages of {self.access.name!r}, receipt {self.receipt_id}, until {self.deadline})"
+
+    def _repr_html_(self) -> str:
+        return shown_html.of_claim(self)
 
     @property
     def deadline(self) -> datetime | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ledger import shown_html
 from ledger.access import Access
 from ledger.clock import Clock, system_clock
 from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
@@ -44,6 +45,13 @@ class Ledger:
 
     def __init__(self, store: Store, clock: Clock, settings: Settings, opened: Opened | None = None) -> None:
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
+
+    def __repr__(self) -> str:
+        place = self._opened.engine.place("queues").removesuffix("/queues") if self._opened else "in memory"
+        return f"Ledger({place!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_html.of_ledger(self)
 
     @classmethod
     def open(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger import applying, dead_letters, queue_settings, receiving, sending, working
+from ledger import applying, dead_letters, picture, queue_settings, receiving, sending, shown_html, working
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.errors import LedgerError
@@ -25,6 +25,7 @@ from ledger.working import Work, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
 
     from ledger.handles import Handles, HandleSequence, Outcomes, Timeouts
@@ -38,6 +39,16 @@ class Queue(Settling):
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_html.of_queue(self)
+
+    def plot(self, last: float | None = None) -> Figure:
+        """A picture, as a matplotlib figure (which notebooks show): how many messages were in which state over time,
+        and claims as bars, by who held them. `last`: of so many seconds until now; without it all that is known. From
+        the receipts, and the log of what is not copied there yet; needs no Spark, and matplotlib."""
+        figure: Figure = picture.of_queue(self.access, last)
+        return figure
 
     @property
     def name(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ledger.errors import LedgerError
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
+from ledger.shown_html import of_fields
 from ledger.store import Sent
 
 
@@ -34,6 +35,10 @@ class SendOutcome(str):
     def __repr__(self) -> str:
         what = f"message_id={self.message_id!r}" if self.successful else f"error={self.error!r}"
         return f"SendOutcome({what})"
+
+    def _repr_html_(self) -> str:
+        names = ("message_id", "sequence_number", "error_code", "error_message")
+        return of_fields(self, names)
 
     @property
     def successful(self) -> bool:
@@ -87,6 +92,9 @@ class HandleOutcome:
     error_code: str | None = None
     error_message: str | None = None
 
+    def _repr_html_(self) -> str:
+        return of_fields(self, ("receipt_handle", "outcome", "error_code", "error_message"))
+
     @property
     def successful(self) -> bool:
         """Whether SQS would list it under Successful."""
@@ -112,6 +120,9 @@ class Counts:
     expired: int = 0
     moved: int = 0
 
+    def _repr_html_(self) -> str:
+        return of_fields(self, [field.name for field in fields(self)])
+
     @property
     def stored(self) -> int:
         """S2: "sent to a queue by a producer, but not yet received" (or given back since)."""
@@ -127,6 +138,9 @@ class Worked:
     messages: int
     failed: int
 
+    def _repr_html_(self) -> str:
+        return of_fields(self, ("claims", "messages", "failed"))
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -137,3 +151,6 @@ class Settled:
     messages: int
     lost: int
     failed: int = 0
+
+    def _repr_html_(self) -> str:
+        return of_fields(self, ("messages", "lost", "failed"))

@@ -30,6 +30,9 @@ RUNTIME = 90
 LAYERS = {
     "ledger.errors": -1,
     "ledger.shown": -1,
+    "ledger.shown_html": -1,
+    "ledger.timeline": 1,
+    "ledger.picture": 6.1,
     "ledger.clock": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,

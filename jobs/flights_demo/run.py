@@ -13,6 +13,7 @@ from jobs.flights_demo.progress import Progress
 from jobs.flights_demo.workers import Accident, Workers
 from ledger.ledger import Ledger
 from ledger.runtime.session import spark_session
+from ledger.store.delta.verbs.receipts import history as history_of
 
 QUEUE = "flights"
 PARK, MAXIMUM_RECEIVES = 3_600, 2
@@ -111,8 +112,8 @@ class Run:
         left = left[~left["message_id"].isin(done["message_id"])]
         # Parked flights are hidden for an hour; given back, the queue shows them as what they are: stored, not done.
         self._queue.change_visibility(left["receipt_handle"].tolist() if len(left) else [], 0)
-        events = self._ledger.view("receipts").where(f"queue = '{QUEUE}'").toPandas()
-        history = History(events, self._sent_at, self._options.visibility_timeout)
+        events = history_of(self._ledger.store.engine, self._queue.id)
+        history = History(events, self._sent_at, self._options.visibility_timeout, self._total)
         fates = {worker.name: worker.fate for worker in self._workers}
         print(f"\nWhat each worker did\n\n{table(history.by_worker(fates))}\n")
         if len(left):
@@ -147,9 +148,7 @@ class Run:
     def _draw(self, history: History) -> None:
         victim = self._accident.victim if self._accident and self._accident.happened else None
         killed = (victim.name, victim.killed_at - self._sent_at) if victim else None
-        picture.draw(
-            self._picture, history.moments(self._total), history.holds(), [w.name for w in self._workers], killed
-        )
+        picture.draw(self._picture, history.all_moments(), history.holds(), [w.name for w in self._workers], killed)
         show = f"python jobs/show.py {self._ledger_root} --history 20"
         print(
             f"\npicture            {self._picture}",

@@ -1,0 +1,107 @@
+"""Ledgers, queues, claims and outcomes as notebooks show them: small tables, every text escaped.
+
+They come as what they are, and are not imported: this is for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+#: The states of a bar, with their colours: readable on light and on dark.
+BAR = (
+    ("visible", "#8fa3b8"),
+    ("delayed", "#b9a3d0"),
+    ("locked", "#6f6f7a"),
+    ("in_flight", "#f2a541"),
+    ("deleted", "#3f8f6b"),
+)
+#: So many queues of a ledger are counted to be shown.
+MOST_QUEUES = 50
+_CELL = "text-align:left;padding:2px 12px 2px 0"
+
+
+def fields(title: str, rows: Iterable[tuple[str, object]], below: str = "") -> str:
+    """A table of names and values under a title; `below` is HTML."""
+    lines = "".join(
+        f'<tr><th style="{_CELL};font-weight:normal;opacity:.7">{escape(name)}</th>'
+        f'<td style="{_CELL}">{escape(_text(value))}</td></tr>'
+        for name, value in rows
+    )
+    return f"<div><b>{escape(title)}</b>{below}<table>{lines}</table></div>"
+
+
+def of_queue(queue: Any) -> str:
+    """A queue: how many messages it has, how old they are, and a bar of their states."""
+    counts = queue.counts()
+    known = queue.access.record().attributes
+    rows: list[tuple[str, object]] = [(_words(state), f"{getattr(counts, state):,}") for state, _ in BAR]
+    rows += [(_words(state), f"{getattr(counts, state):,}") for state in ("expired", "moved") if getattr(counts, state)]
+    rows += [("oldest", _age(counts.age_of_oldest)), ("visibility timeout", f"{known['VisibilityTimeout']} s")]
+    return fields(f"Queue {queue.name}", rows, _bar(counts))
+
+
+def of_ledger(ledger: Any) -> str:
+    """A ledger: a line a queue."""
+    queues = ledger.list_queues(max_results=MOST_QUEUES + 1)
+    names = ("queue", "visible", "delayed", "in flight", "deleted", "oldest", "")
+    head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
+    lines = []
+    for queue in queues[:MOST_QUEUES]:
+        counts = queue.counts()
+        values = (counts.visible, counts.delayed, counts.in_flight, counts.deleted)
+        cells = [escape(queue.name), *(f"{value:,}" for value in values), _age(counts.age_of_oldest), _bar(counts)]
+        lines.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
+    more = "<i>and more queues</i>" if len(queues) > MOST_QUEUES else ""
+    return f"<div><b>{escape(repr(ledger))}</b><table><tr>{head}</tr>{''.join(lines)}</table>{more}</div>"
+
+
+def of_claim(claim: Any) -> str:
+    """A claim: what, until when, and how long that still is."""
+    if not claim:
+        return fields(
+            "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
+        )
+    left = claim.deadline.timestamp() - claim.access.clock() / 1_000
+    until = (
+        f"{claim.deadline:%Y-%m-%d %H:%M:%S} UTC ({f'{_age(left)} left' if left > 0 else f'over for {_age(-left)}'})"
+    )
+    rows = [("queue", claim.access.name), ("messages", f"{claim.count:,}"), ("until", until)]
+    rows += [("receipt", str(claim.receipt_id)), ("version", str(claim.version))]
+    return fields("Claim", rows)
+
+
+def of_fields(value: Any, names: Sequence[str]) -> str:
+    """A value by some of its attributes, but those that are None."""
+    rows = [(_words(name), getattr(value, name)) for name in names if getattr(value, name) is not None]
+    return fields(type(value).__name__, rows)
+
+
+def _bar(counts: Any) -> str:
+    numbers = [(getattr(counts, state), state, colour) for state, colour in BAR]
+    total = sum(number for number, _, _ in numbers)
+    parts = "".join(
+        f'<span title="{number:,} {_words(state)}" style="display:inline-block;height:10px;background:{colour};'
+        f'width:{max(1, round(240 * number / total))}px"></span>'
+        for number, state, colour in numbers
+        if number
+    )
+    return f'<div style="white-space:nowrap;line-height:10px;margin:4px 0">{parts}</div>'
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

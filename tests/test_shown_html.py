@@ -1,0 +1,131 @@
+"""What notebooks show: numbers that are the queue's, and every text escaped; pictures of what the receipts say."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import pytest
+from IPython.core.formatters import HTMLFormatter
+
+from ledger import Ledger
+from ledger.errors import LedgerError
+from ledger.picture import IN_FLIGHT, LOST
+from ledger.shown_html import MOST_QUEUES, fields
+from tests.clock import FrozenClock
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock()
+
+
+@pytest.fixture
+def memory(clock):
+    return Ledger.in_memory(clock)
+
+
+#: What Jupyter asks.
+SHOWN = HTMLFormatter()
+
+
+def text(html):
+    """What one reads of it, in one line."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html)).strip()
+
+
+def test_a_queue_shows_its_depth_its_age_and_a_bar(memory, clock):
+    queue = memory.create_queue("jobs", {"VisibilityTimeout": 45})
+    queue.send([str(n) for n in range(1_200)])
+    clock.advance(3 * 3_600)
+    queue.receive(300)
+    html = SHOWN(queue)
+    assert text(html) == (
+        "Queue jobs visible 900 delayed 0 locked 0 in flight 300 deleted 0 oldest 3 h visibility timeout 45 s"
+    )
+    assert re.findall(r'title="([^"]*)"[^>]*width:(\d+)px', html) == [("900 visible", "180"), ("300 in flight", "60")]
+
+
+def test_an_empty_queue_has_an_empty_bar(memory):
+    html = SHOWN(memory.create_queue("jobs"))
+    assert "<span" not in html and "oldest -" in text(html)
+
+
+def test_a_ledger_shows_a_line_a_queue_and_not_thousands(memory):
+    for number in range(MOST_QUEUES + 1):
+        memory.create_queue(f"queue-{number:03}")
+    html = SHOWN(memory)
+    assert html.count("<tr>") == 1 + MOST_QUEUES and "and more queues" in html and "in memory" in html
+
+
+def test_a_claim_shows_what_and_until_when_and_how_long_that_is(memory, clock):
+    queue = memory.create_queue("jobs")
+    assert text(SHOWN(queue.receive())) == "Claim of nothing queue jobs"
+    queue.send(["a", "b"])
+    claim = queue.receive(2, 60)
+    until = f"{datetime.fromisoformat(str(claim.deadline)):%Y-%m-%d %H:%M:%S} UTC"
+    assert f"messages 2 until {until} (60 s left) receipt {claim.receipt_id}" in text(SHOWN(claim))
+    clock.advance(90)
+    assert "(over for 30 s)" in text(SHOWN(claim))
+
+
+def test_outcomes_show_what_became_of_them(memory):
+    queue = memory.create_queue("jobs")
+    sent, refused = queue.send(["a", "<b>\x00"])
+    assert text(SHOWN(sent)) == f"SendOutcome message id {sent.message_id}"
+    assert "error code InvalidMessageContents" in text(SHOWN(refused))
+    claim = queue.receive()
+    (outcome,) = queue.delete([claim.messages()[0].receipt_handle])
+    assert text(SHOWN(outcome)).endswith("outcome deleted")
+    queue.send(["c"])
+    assert text(SHOWN(queue.receive().release())) == "Settled messages 1 lost 0 failed 0"
+    assert text(SHOWN(queue.counts())).startswith("Counts visible 1 delayed 0")
+
+
+def test_every_text_is_escaped():
+    html = fields("<title>", [("<name>", "<script>alert('\"&')</script>")])
+    assert "<script" not in html and "<title>" not in html and "<name>" not in html
+    assert "&lt;script&gt;alert(&#x27;&quot;&amp;&#x27;)&lt;/script&gt;" in html
+
+
+@pytest.fixture
+def of_two(tmp_path, clock):
+    return [Ledger.open(str(tmp_path / "ledger"), clock=clock, owner=f"worker-{n}") for n in (1, 2)]
+
+
+def bars(axes):
+    return [(bar.get_x(), bar.get_width(), bar.get_facecolor()) for bar in axes.patches if bar.get_fill()]
+
+
+def test_a_plot_has_an_area_for_each_state_and_a_bar_for_each_claim(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 30, "Lanes": 1}) for ledger in of_two)
+    one.send([str(n) for n in range(10)])
+    clock.advance(10)
+    one.receive(4)  # and is not heard of again
+    clock.advance(50)
+    claim = two.receive(None)
+    clock.advance(5)
+    claim.delete()
+    two.send(["more"])
+    two.receive(None, 100)
+    clock.advance(5)
+    upper, lower = one.plot().axes
+    assert [label.get_text() for label in lower.get_yticklabels()] == ["worker-1", "worker-2"]
+    assert bars(lower) == [
+        (10.0, 30.0, to_rgba(LOST, 0.85)), (60.0, 5.0, to_rgba(IN_FLIGHT)), (65.0, 5.0, to_rgba(IN_FLIGHT)),
+    ]  # fmt: skip
+    deleted, _, stored = (area.get_paths()[0].vertices for area in upper.collections)
+    assert max(deleted[:, 1]) == 10 and max(stored[:, 1]) == 11
+    assert (0.0, 11.0) not in {tuple(v) for v in stored}, "what was sent later was not there from the beginning"
+    assert one.plot(last=20).axes[0].get_xlim()[0] == 50.0
+    # A lease that ran out, and whose messages nobody received again, is over all the same.
+    clock.advance(200)
+    assert bars(one.plot().axes[1])[-1] == (65.0, 100.0, to_rgba(LOST, 0.85))
+
+
+def test_a_plot_without_a_history_says_so(memory, of_two):
+    with pytest.raises(LedgerError, match="is in memory and has no history"):
+        memory.create_queue("jobs").plot()
+    assert len(of_two[0].create_queue("nothing").plot().axes) == 2
