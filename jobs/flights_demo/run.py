@@ -155,5 +155,7 @@ class Run:
             f"delays, by flight  {self._delays}",
             f"delays, by route   {self._by_route}",
             f"the ledger         {show}",
+            f"try next           .venv/bin/ledger queues show {QUEUE} --root {self._ledger_root}",
+            "                   and a function of your own: README.md, Jobs",
             sep="\n",
         )
