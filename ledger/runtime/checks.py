@@ -87,7 +87,7 @@ def _python() -> Finding:
 
 
 def _required() -> list[tuple[str, str]]:
-    """Return (package, versions as >=1.3,<1.7) for each requirement of the installed project that applies here."""
+    """Return (package, versions as >=1.6.6,<1.7) for each requirement of the installed project that applies here."""
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

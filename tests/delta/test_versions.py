@@ -10,7 +10,7 @@ from tests.sources import CHECKOUT
 from tests.versions.run import ROWS
 
 
-@pytest.mark.parametrize(("package", "version"), [("deltalake", "1.2.1"), ("deltalake", "1.7.0"), ("pyspark", "3.5.6")])
+@pytest.mark.parametrize(("package", "version"), [("deltalake", "1.6.3"), ("deltalake", "1.7.0"), ("pyspark", "3.5.6")])
 def test_a_version_that_was_never_run_is_refused_with_those_that_were(package, version):
     with pytest.raises(UnsupportedVersion, match=rf"{package} {version}, and the ledger was run with {package} \d"):
         require_known(package, version)
@@ -36,6 +36,6 @@ def test_installers_are_told_the_same_range(package):
 
 @pytest.mark.parametrize("package", KNOWN)
 def test_both_ends_of_a_range_are_run(package):
-    ran = {tuple(map(int, row.packages[package].split(".")[:2])) for row in ROWS.values() if package in row.packages}
+    ran = [tuple(map(int, row.packages[package].split("."))) for row in ROWS.values() if package in row.packages]
     first, end = KNOWN[package]
-    assert {first, (end[0], end[1] - 1)} <= ran
+    assert min(ran)[: len(first)] == first and max(ran)[:2] == (end[0], end[1] - 1)

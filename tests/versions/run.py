@@ -33,9 +33,7 @@ OF_SPARK = (
     *("tests/delta/test_handle_frames.py", "tests/delta/test_views.py", "tests/output/test_write_spark.py"),
 )
 ROWS = {
-    # Of delta-rs 1.2 most of it fails.
-    "oldest": Row({"deltalake": "1.3.0", "numpy": "2.1.3", "pyarrow": "20.0.0", "obstore": "0.8.2"}, OF_DELTA_RS),
-    "newest": Row({"deltalake": "1.6.6"}, OF_DELTA_RS),
+    "oldest": Row({"deltalake": "1.6.6", "numpy": "2.1.3", "pyarrow": "20.0.0", "obstore": "0.8.2"}, OF_DELTA_RS),
     **{
         f"spark-{version}": Row({"pyspark": version, "delta-spark": "4.4.0"}, OF_SPARK, "tests,jvm")
         for version in ("4.0.5", "4.1.4", "4.2.0")

@@ -82,8 +82,7 @@ class Where:
             if queues is not None:
                 parts.append(f"{prefix}queue {_one_of(map(literal, queues))}")
             if lanes is not None:
-                # Before 1.6.6 delta-rs prunes no files of a table by numbers of another type than the column's.
-                parts.append(f"{prefix}lane IN ({', '.join(f'CAST({lane} AS INT)' for lane in lanes)})")
+                parts.append(f"{prefix}lane IN ({', '.join(map(str, lanes))})")
             if segments is not None:
                 parts.append(f"{prefix}segment IN ({', '.join(map(literal, segments))})")
             conditions.append(" AND ".join(parts) or "true")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,20 @@ from ledger.errors import UnsupportedVersion
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: By the name of a package, the first version that works, and the first that was not run; major and minor.
-KNOWN = {"deltalake": ((1, 3), (1, 7)), "pyspark": ((4, 0), (4, 3))}
+#: By the name of a package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
+#: what upkeep deletes and on the views, 1.2 on nearly everything.
+KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 
 
 def require_known(package: str, version: str) -> None:
     """Raises UnsupportedVersion for a version of a package that was not run."""
     first, end = KNOWN[package]
-    major, minor, *_ = (*version.split("."), "0")
-    found = int(major), int("".join(filter(str.isdecimal, minor)) or 0)
+    numbers = re.match(r"[\d.]*\d", version)
+    found = tuple(int(number) for number in numbers[0].split(".")) if numbers else ()
     if not first <= found < end:
-        last = end[0], end[1] - 1
         raise UnsupportedVersion(
-            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} to {_dotted(last)}. "
+            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} up to, and without, "
+            f"{_dotted(end)}. "
             "`pip install ledger-queue` brings a delta-rs that was, and 'ledger-queue[spark]' such a Spark, too"
         )
 
@@ -34,5 +36,5 @@ def require_engines(spark: SparkSession | None) -> None:
         require_known("pyspark", spark.version)
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
