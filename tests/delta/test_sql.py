@@ -218,6 +218,7 @@ def test_looking_commits_nothing_though_receipts_are_up_to_date(rich):
 
 def test_the_comments_say_what_every_column_is(sql):
     said = sql('SELECT view, "column", comment FROM comments').to_pylist()
+    assert not any("'" in row["comment"] for row in said), "Spark 4.0 has no way to say one in a view's comment"
     for view in VIEWS:
         names = [row["column"] for row in said if row["view"] == view]
         assert names == [None, *sql(f"SELECT * FROM {view} LIMIT 0").column_names]

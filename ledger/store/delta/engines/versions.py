@@ -11,7 +11,7 @@ from ledger.errors import UnsupportedVersion
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: By the name of a package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
+#: By a package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
 #: what upkeep deletes and on the views, 1.2 on nearly everything.
 KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 

@@ -16,7 +16,7 @@
 -- message_attributes: the attributes that its sender gave it
 -- message_group_id: its group, on FIFO queues
 -- message_deduplication_id: what it is known by when it is sent again, on FIFO queues
--- aws_trace_header: SQS's AWSTraceHeader
+-- aws_trace_header: what SQS calls AWSTraceHeader
 -- sequence_number: grows in the order of the sends, on FIFO queues
 -- sent_at: when it was sent
 -- sender_id: who sent it, where the sender said so

@@ -5,7 +5,7 @@
 -- locked: hidden by Queue.lock
 -- in_flight: held by a receiver
 -- deleted: acknowledged or purged, and not removed by upkeep yet
--- expired: older than the queue's retention, and not removed by upkeep yet
+-- expired: older than the retention of the queue, and not removed by upkeep yet
 -- moved: were moved to another queue, where they count, and are not removed by upkeep yet
 -- oldest_age: seconds since the oldest message that is still there was sent; null where there is none
 WITH counted AS (
