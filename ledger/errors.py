@@ -304,7 +304,7 @@ class LedgerDoesNotExist(LedgerError, LookupError):
         self.root, self.found = root, found
         super().__init__(
             f"There is no ledger at {root}: {found}. Is the root mistyped? Ledger.open(root), without create=False, "
-            "makes what is missing; jobs/create_queue.py does, with a queue"
+            "makes what is missing; `ledger queues create NAME` does, with a queue"
         )
 
 

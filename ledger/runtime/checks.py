@@ -202,5 +202,8 @@ def _ledger(folder: Path) -> Finding:
     if folder.exists() and not folder.is_dir():
         what = "a file"
     return Finding(
-        "WARN", "ledger", f"there is none at {folder} ({what})", "is the root mistyped? jobs/create_queue.py makes one"
+        "WARN",
+        "ledger",
+        f"there is none at {folder} ({what})",
+        "is the root mistyped? `ledger queues create NAME` makes one",
     )

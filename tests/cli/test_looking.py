@@ -2,7 +2,10 @@
 
 import json
 
+from ledger import Ledger
+from ledger.cli.top import Rates
 from tests.cli.running import run
+from tests.clock import FrozenClock
 
 
 def test_history_says_who_was_granted_what_and_what_became_of_it_before_and_after_upkeep(cli, ledger, queue):
@@ -41,6 +44,28 @@ def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cl
     assert first["verbs_per_second"] == round(2 / 60, 2) and second["verbs_per_second"] == 0
     assert cli("top", "--once").out.split()[:2] == ["queue", "depth"]
     assert cli("top", "nobody", "--once").out == "no queues\n"
+
+
+def test_rates_count_each_commit_once_however_often_one_looks(root):
+    ledger = Ledger.open(root, clock=FrozenClock())
+    queue, rates = ledger.create_queue("work"), Rates(ledger)
+    assert rates.now().get(queue.id, 0) == 0
+    for number in (1, 2, 3):
+        queue.send("a")
+        assert rates.now()[queue.id] == number / 60
+    assert Rates(ledger).now()[queue.id] == 3 / 60
+
+
+def test_top_is_read_by_prometheus_by_the_names_of_the_endpoint(cli, queue):
+    queue.send(["a", "b"])
+    lines = cli("top", "--prometheus").out.splitlines()
+    assert 'ledger_queue_messages{queue="work",state="visible"} 2' in lines
+    assert any(line.startswith('ledger_queue_oldest_seconds{queue="work"} ') for line in lines)
+    assert [line.split()[0] for line in lines if "without_upkeep" in line and line[0] != "#"] == [
+        "ledger_without_upkeep_seconds"
+    ]
+    assert all(line.startswith(("# HELP ", "# TYPE ", "ledger_")) for line in lines)
+    assert cli("top", "--prometheus", "--json").code == 2
 
 
 def test_upkeep_says_what_it_did(cli, queue):

@@ -286,7 +286,7 @@ def test_what_must_not_be_made_is_refused_by_its_root_and_left_as_it_is(tmp_path
     make, says = NO_LEDGER[there]
     make(root)
     before = everything_below(tmp_path)
-    with pytest.raises(LedgerDoesNotExist, match=rf"no ledger at .*ledgr: {says}.*mistyped.*create_queue.py"):
+    with pytest.raises(LedgerDoesNotExist, match=rf"no ledger at .*ledgr: {says}.*mistyped.*queues create"):
         Ledger.open(str(root), create=False)
     assert everything_below(tmp_path) == before
 
