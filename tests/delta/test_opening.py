@@ -146,7 +146,9 @@ def test_spark_refuses_a_table_of_a_later_format_as_well(root, spark):
 
 
 class Session:
-    """As much of a Spark session as the check of the storage looks at."""
+    """As much of a Spark session as the checks of its version and of the storage look at."""
+
+    version = "4.2.0"
 
     def __init__(self, **log_stores):
         self._settings = {f"spark.delta.logStore.{scheme}.impl": store for scheme, store in log_stores.items()}
