@@ -90,6 +90,10 @@ def run(arguments: Sequence[str]) -> int:
         # Who reads has read enough, as `head` does. Nothing is to be flushed at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except (OSError, MemoryError) as error:
+        # A full disk behind stdout, say. What was done before is done.
+        click.echo(f"ledger: {error or type(error).__name__}", err=True)
+        return FAILED
     except LedgerError as error:
         click.echo(f"ledger: {_said(error)}", err=True)
         return USAGE if isinstance(error, WRONG) else FAILED

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -19,9 +22,31 @@ def many(count: int, thing: str) -> str:
 
 
 def print_json(*documents: Any) -> None:
-    """Each document as a line of JSON; instants in ISO 8601, UTC."""
+    """Each document as a line of JSON; instants in ISO 8601, UTC; null for numbers that JSON has no way to write."""
     for document in documents:
-        click.echo(json.dumps(document, ensure_ascii=False, default=_plain))
+        try:
+            text = json.dumps(document, ensure_ascii=False, default=_plain, allow_nan=False)
+        except ValueError:
+            text = json.dumps(_finite(document), ensure_ascii=False, default=_plain)
+        click.echo(text)
+
+
+def print_csv(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows as CSV with a header: instants and what is nested as in JSON, nothing where there is no value."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        cells = ((value if isinstance(value, (str, int, float)) else _cell(value)) for value in row.values())
+        writer.writerow(cells)
+    click.echo(text.getvalue(), nl=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    plain = _plain(value) if not isinstance(value, (dict, list, tuple)) else value
+    return plain if isinstance(plain, str) else json.dumps(_finite(plain), ensure_ascii=False, default=_plain)
 
 
 def report(json: bool, document: Mapping[str, Any], sentence: str) -> None:
@@ -85,6 +110,14 @@ def shown(value: Any) -> str:
     return (
         text if len(str(value)) <= LONGEST else f"{text[:LONGEST]}... ({len(str(value)):,} characters: --json has all)"
     )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain(value: Any) -> Any:

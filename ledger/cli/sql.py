@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from ledger.cli.opening import as_json, open_ledger, with_root
-from ledger.cli.printing import print_json, print_table
+from ledger.cli.printing import print_csv, print_json, print_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command(short_help="Ask the analysts' views in SQL.")
@@ -39,13 +43,21 @@ def sql(
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
     found = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
+    rows = _shown(found).to_pylist()
     if as_csv:
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(found, sys.stdout.buffer)
+        print_csv(found.column_names, rows)
     elif json:
-        for batch in found.to_batches(max_chunksize=10_000):
-            print_json(*batch.to_pylist())
+        print_json(*rows)
     else:
-        rows = found.to_pylist()
         print_table(rows, f"no rows ({', '.join(found.column_names)})")
+
+
+def _shown(table: pa.Table) -> pa.Table:
+    """The same with instants that Python has, which knows no nanoseconds."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            column = table.column(place)
+            table = table.set_column(place, field.name, column.cast(pa.timestamp("us", field.type.tz), safe=False))
+    return table

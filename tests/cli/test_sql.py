@@ -12,8 +12,19 @@ def test_a_query_is_answered_as_a_table_as_json_and_as_csv(cli, queue):
         {"status": "in flight", "messages": 1},
         {"status": "visible", "messages": 1},
     ]
-    assert cli("sql", query, "--csv").out == '"status","messages"\n"in flight",1\n"visible",1\n'
+    assert cli("sql", query, "--csv").out == "status,messages\nin flight,1\nvisible,1\n"
     assert cli("sql", "SELECT queue FROM messages WHERE false").out == "no rows (queue)\n"
+
+
+def test_values_of_every_type_are_printed(cli, queue):
+    query = "SELECT 1 AS n, x'00' AS b, NULL AS nothing, [1, 2] AS list, to_timestamp(0) AS at, 'NaN'::double AS nan"
+    (row,) = cli("sql", query, "--json").documents
+    assert row == {"n": 1, "b": "AA==", "nothing": None, "list": [1, 2], "at": row["at"], "nan": None}
+    assert row["at"].startswith("1970-01-01")
+    assert cli("sql", query).code == 0
+    header, line = cli("sql", query, "--csv").out.splitlines()
+    assert (header, line) == ("n,b,nothing,list,at,nan", '1,AA==,,"[1, 2]",1970-01-01T00:00:00Z,nan')
+    assert cli("sql", "SELECT now() AS now").out.splitlines()[2][:2] == "20"
 
 
 def test_the_past_is_named_by_a_version(cli, queue):

@@ -49,6 +49,12 @@ def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
     assert queue.counts().visible == 1
 
 
+def test_what_cannot_be_printed_is_an_error_in_a_line(root, queue):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        ran = subprocess.run([*COMMAND, "queues", "list"], env=environment(root), stdout=full, stderr=subprocess.PIPE)
+    assert ran.returncode == 1 and ran.stderr.startswith(b"ledger: ") and b"Traceback" not in ran.stderr
+
+
 def test_a_reader_that_has_enough_gets_no_traceback(root, queue):
     queue.send([f"{number:01000}" for number in range(2_000)])
     script = f"{sys.executable} -m ledger.cli receive work --all --json | head -c 10; exit ${{PIPESTATUS[0]}}"
