@@ -14,7 +14,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.py"))
 
 
 def test_there_are_notebooks_and_none_with_outputs():
-    assert [path.name for path in NOTEBOOKS] == ["tour.py"]
+    assert [path.name for path in NOTEBOOKS] == ["investigation.py", "timeout.py", "tour.py"]
     assert list(FOLDER.rglob("*.ipynb")) == []
 
 
@@ -29,9 +29,14 @@ def test_it_is_a_notebook_that_says_of_each_step_what_to_notice(path):
         assert cell.source.strip() and len(cell.source.splitlines()) <= 20, cell.source
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, spark):
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != "tour"], ids=lambda path: path.stem)
+def test_it_runs_without_spark(path):
     names = run(path)
+    assert "spark" not in names and not Path(names["root"]).exists()
+
+
+def test_the_tour_runs(spark):
+    names = run(FOLDER / "tour.py")
     assert names["spark"].sparkContext is spark.sparkContext, "no second JVM"
     assert not Path(names["root"]).exists(), "it cleans up"
     assert spark.range(1).count() == 1, "and leaves the session running"
