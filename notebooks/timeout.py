@@ -92,8 +92,8 @@ assert lost > 0
 # ## What was measured
 #
 # `processing_times` is a view over the receipts: a row per queue and hour. From a receive to its acknowledgement it
-# took `p50` seconds for the message in the middle, and no more than `p99` for 99 in 100; `timed_out` are the messages that
-# were received again because a lease had run out.
+# took `p50` seconds for the message in the middle, and no more than `p99` for 99 in 100; `timed_out` are the messages
+# that were received again because a lease had run out.
 
 # %%
 columns = "hour, acknowledged, timed_out, p50, p95, p99, longest, suggested_timeout"
@@ -106,8 +106,8 @@ assert (measured.p50 <= measured.p95).all() and (measured.p95 <= measured.p99).a
 
 # %% [markdown]
 # Mind what these numbers leave out: what took longer than its lease was acknowledged by nobody under that receipt, or
-# by somebody else. Percentiles of what was in time say that all is well, whatever the timeout. What ran out has to be seen
-# beside them.
+# by somebody else. Percentiles of what was in time say that all is well, whatever the timeout. What ran out has to be
+# seen beside them.
 
 # %%
 assert measured.longest.max() <= 30

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger import Ledger
+from ledger.rules.state import Status
+from ledger.store.delta.views.statements import words
 from tests.cli.running import shell
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -59,3 +62,33 @@ def test_the_section_on_the_command_line_runs_as_it_stands(tmp_path, monkeypatch
     assert said["ledger receive work --json | ledger delete work -"] == "deleted 1 message\n"
     assert said["ledger receive work --all --claim"].split()[3] == "1"
     assert len(lines) == len(said) == 12
+
+
+def blocks(section, language):
+    return re.findall(rf"```{language}\n(.*?)```", README.split(f"\n## {section}\n")[1].split("\n## ")[0], re.DOTALL)
+
+
+def test_the_sections_for_analysts_and_on_notebooks_run_as_they_stand(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    queue = Ledger.open("ledger-data", owner="worker").create_queue("orders", {"Lanes": 1})
+    queue.send(["a", "b"])
+    queue.receive().release(reason="no number")
+    queue.receive()
+    names: dict = {}
+    first, of_spark = blocks("SQL for analysts", "python")
+    lines = [line for line in first.splitlines() if line.startswith("ledger.sql")]
+    exec(first, names)
+    found = [eval(line, names) for line in lines]
+    assert [table.num_rows for table in found[:2]] == [1, 1] and len(found) == len(lines) == 7
+    assert "deploy_views" in of_spark, "which a soak test of tests/delta/test_catalogs.py runs"
+    (shown,) = blocks("Notebooks", "python")
+    exec(shown, names)
+    assert names["queue"].plot(last=3_600).axes
+
+
+def test_the_glossary_has_every_state_and_every_event():
+    states, events = README.split("| state of a message | |")[1].split("| event in `receipts` | |")
+    assert re.findall(r"^\| ([a-z ]+) \|", states, re.MULTILINE) == [status.value for status in Status]
+    known = re.findall(r"^\| ([a-z, ]+) \|", events.split("\n## ")[0], re.MULTILINE)
+    said = words("receipts").columns["event"]
+    assert sorted(", ".join(known).split(", ")) == sorted(said.split(", "))

@@ -1,14 +1,17 @@
 """A ledger in a schema, and deployed views, are as good as the catalog that has them."""
 
 import logging
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ledger import Ledger
 from ledger.errors import LedgerDoesNotExist
-from ledger.runtime.session import submit_environment
+from ledger.runtime.session import submit_arguments, submit_environment
+from ledger.store.delta.views.statements import words
 from tests.runtime.test_session import conf
 from tests.sources import CHECKOUT
 
@@ -59,3 +62,41 @@ def test_the_next_process_finds_a_ledger_in_a_schema_of_a_metastore_and_the_view
         environment = {**submit_environment(), "PYTHONPATH": str(CHECKOUT)}
         run = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
         assert run.returncode == 0, run.stderr[-3_000:]
+
+
+@pytest.mark.soak
+def test_spark_sql_has_the_views_as_the_readme_says(tmp_path):
+    section = (CHECKOUT / "README.md").read_text().split("\n## SQL for analysts\n")[1].split("\n## ")[0]
+    (deployed,) = re.findall(r"```python\n(ledger.deploy_views.*?)```", section, re.DOTALL)
+    (asked,) = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    said = {
+        **conf("spark-hive.conf"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+        "spark.sql.warehouse.dir": f"{tmp_path}/warehouse",
+    }
+    environment = {**submit_environment(), "PYTHONPATH": str(CHECKOUT)}
+    (tmp_path / "views.py").write_text(DEPLOYING.format(deployed=deployed))
+    named = [sys.executable, "views.py", *map("=".join, said.items())]
+    run = subprocess.run(named, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr[-3_000:]
+    given = [*submit_arguments(small=True), *(f"--conf={name}={value}" for name, value in said.items())]
+    shell = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-sql"), *given, "-e", asked]
+    run = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr[-3_000:]
+    lines = [line.split("\t") for line in run.stdout.splitlines()]
+    assert lines[0][:3] == ["orders", "worker", "1"]
+    assert ["owner", "string", words("in_flight").columns["owner"]] in lines
+
+
+DEPLOYING = """
+import sys
+from ledger import Ledger
+from ledger.runtime.session import spark_session
+
+named = dict(one.split("=", 1) for one in sys.argv[1:])
+ledger = Ledger.open("ledger-data", spark_session("catalogs", small=True, conf=named), owner="worker")
+queue = ledger.create_queue("orders", {{"Lanes": 1}})
+queue.send(["a", "b"])
+queue.receive(1, 3_600)
+ledger.fill_receipts()
+{deployed}"""
