@@ -3,7 +3,8 @@
 A request is refused that is signed wrongly, with an unknown key, for another region or service, or more than 15 minutes
 off; and one that came before. A signature has no nonce, so two requests that are equal and of the same second have the
 same. SDKs give each a header amz-sdk-invocation-id, and each try of it amz-sdk-request: what is the same down to these
-is a replay, and so is a signature that comes with other ones later than TOGETHER after it came first.
+is a replay, and so is a signature that comes with other ones later than TOGETHER after it came first, or that came
+without any. SDKs do not sign these headers: who reads what is sent (no TLS) can repeat it under another, for so long.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ class _Seen:
             self._tries[0].add(one)
             first = next((some[key] for some in self._first if key in some), None)
             if first is None:
-                self._first[0][key] = now
-            return first is None or now - first <= TOGETHER
+                # What no SDK told apart from others is one request, whatever somebody adds to it.
+                self._first[0][key] = now if any(tried) else now - TOGETHER - 1
+            return first is None or (any(tried) and now - first <= TOGETHER)
 
 
 def _read(request: Request) -> _Signed:

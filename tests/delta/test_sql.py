@@ -261,6 +261,38 @@ def test_a_moment_that_is_none_is_refused_with_what_to_write(sql, past, said):
         sql("SELECT * FROM in_flight", **past)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'",
+        "explain analyze verbose COPY (SELECT 1) TO '{}'",
+        "DESCRIBE ANALYZE COPY (SELECT 1) TO '{}'",
+        "EXPLAIN /* */ ANALYZE COPY (SELECT 1) TO '{}'",
+        "/* /* */ select */ COPY (SELECT 1) TO '{}'",
+        "/* /* */ explain select 1 -- */ COPY (SELECT 1) TO '{}'",
+    ],
+)
+def test_what_writes_is_no_query_however_it_is_dressed(sql, tmp_path, statement):
+    file = tmp_path / "written.csv"
+    with pytest.raises(InvalidParameterValue, match="query"):
+        sql(statement.format(file))
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EXPLAIN ANALYZE SELECT count(*) FROM messages",
+        "explain format indent select 1",
+        "describe messages;",
+        "/* a comment */ (SELECT 1) UNION ALL (SELECT 2) ORDER BY 1 -- and another",
+        "SELECT * FROM messages a JOIN messages b ON a.message_id = b.message_id LIMIT 1;",
+    ],
+)
+def test_what_reads_is_a_query(sql, query):
+    assert sql(query) is not None
+
+
 def test_a_ledger_in_memory_has_no_tables(clock):
     with pytest.raises(LedgerError, match="needs a ledger on Delta tables"):
         Ledger.in_memory(clock).sql("SELECT 1")

@@ -147,6 +147,14 @@ def test_two_equal_requests_of_one_second_are_no_replay_when_their_sdk_says_that
     assert refused(verifier, invoked(request, "c")) == "SignatureDoesNotMatch", "nobody signs it so late"
 
 
+def test_a_request_that_no_sdk_gave_an_invocation_is_no_other_one_when_somebody_adds_one():
+    verifier = Signatures(KEYS, "us-east-1", FrozenClock(NOW))
+    bare, told = signed(), signed(headers={"X": "1"})
+    assert verifier.caller(bare) and verifier.caller(invoked(told, "a"))
+    assert refused(verifier, invoked(bare, "a")) == "SignatureDoesNotMatch"
+    assert refused(verifier, told) == "SignatureDoesNotMatch"
+
+
 def test_what_came_is_known_as_long_as_its_date_is_within_the_window():
     clock = FrozenClock(NOW)
     verifier = Signatures(KEYS, "us-east-1", clock)

@@ -30,8 +30,11 @@ from ledger.store.delta.views.translated import translated
 _SESSION = {"datafusion.optimizer.enable_leaf_expression_pushdown": "false"}
 #: Beside the views: what each of them, and of their columns, is.
 _COMMENTS = "comments"
-#: What a query may begin with. DataFusion could also write files.
+#: What a query may begin with. DataFusion could also write files: COPY does, also behind EXPLAIN ANALYZE.
 _READS = ("select", "with", "values", "describe", "explain")
+#: What these two may be followed by: options, and then a name, or a query of its own.
+_EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
+_NAME = re.compile(r"\s*\w+\s*;?\s*")
 #: What DataFusion calls Spark's types of what an earlier release has not written.
 _NOTHING = {"visibility": "arrow_cast(NULL, 'List(Int64)')", "receipts": "arrow_cast(NULL, 'Utf8')"}
 
@@ -57,6 +60,7 @@ class Queries:
             if _COMMENTS in named:
                 session.show(_COMMENTS, comments())
             try:
+                session.require_query(query)
                 return _plain(pa.table(session.builder.execute(query)))
             except (DeltaError, OSError, ValueError) as error:
                 fix = f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}."
@@ -110,6 +114,20 @@ class _Session:
         file = self._folder / f"{name}.parquet"
         pq.write_table(rows, file)
         self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
+
+    def require_query(self, text: str) -> None:
+        """Raises DeltaError for what is a statement of another kind, however it is dressed: the words that it begins
+        with may be in a comment. A view can be made of a query only; making one runs nothing."""
+        explained = _EXPLAINED.fullmatch(text)
+        query = explained[1] if explained else text
+        if explained and _NAME.fullmatch(query):
+            return
+        try:
+            self.builder.execute(f"CREATE VIEW query_to_be AS {query}")
+        except DeltaError as error:
+            # What is wrong with a query is said when it runs; two columns of one name are wrong in a view only.
+            if "SQL error" in str(error):
+                raise
 
 
 def _require_reading(query: object) -> None:
