@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ledger.endpoint import metrics
@@ -26,6 +26,10 @@ Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
+#: What is read of a request that nobody known has signed; and how long one may be to be read in the event loop.
+STRANGERS_BYTES = READ_AT_ONCE = 65_536
+#: Of a request that is too long, so many times as much is read and forgotten as it may have.
+FORGOTTEN = 8
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 #: Actions that give no message to receive: polls are not told of them.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
@@ -83,54 +87,41 @@ class Application:
         self.polls.stop()
 
     async def _exchange(self, request: Request, receive: Receive) -> tuple[Exchange, Response]:
+        body = _Body(self._most_of(request))
         try:
-            body = await asyncio.wait_for(self._body(request.headers, receive), self._bounds.request_seconds)
+            await asyncio.wait_for(body.read(receive), self._bounds.request_seconds)
+            late = None
         except asyncio.TimeoutError:
-            exchange = Exchange(self._endpoint, request)
             said = f"The request did not arrive within {self._bounds.request_seconds} seconds."
-            return exchange, _last(exchange.refused(Refusal("RequestTimeout", said)))
-        except Refusal as error:
-            exchange = Exchange(self._endpoint, request)
-            return exchange, _last(exchange.refused(error))
-        exchange = Exchange(
-            self._endpoint, Request(request.method, request.path, request.query, request.headers, body, request.scheme)
-        )
+            late = Refusal("RequestTimeout", said)
+        exchange = Exchange(self._endpoint, replace(request, body=bytes(body.found)))
+        refusal = body.refusal or late
+        if refusal is not None:
+            return exchange, _last(exchange.refused(refusal))
         try:
-            call = exchange.begun()
-            return exchange, exchange.written(await self._done(exchange, call, receive))
+            call = exchange.begun() if len(body.found) <= READ_AT_ONCE else await self.pool.run(exchange.begun)
+            return exchange, await self._done(exchange, call, receive)
         except Gone:
             raise
         except Exception as error:
             return exchange, exchange.refused(error)
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        most, body = self._bounds.request_bytes, bytearray()
-        said = headers.get("content-length", "0")
-        more = True
-        while more:
-            if len(body) > most or (said.isdecimal() and int(said) > most):
-                raise Refusal("RequestEntityTooLarge", f"A request has at most {most} bytes.")
-            event = await receive()
-            if event["type"] == "http.disconnect":
-                raise Gone
-            body += event.get("body", b"")
-            more = event.get("more_body", False)
-        return bytes(body)
+    def _most_of(self, request: Request) -> int:
+        """How much of a request is read."""
+        signatures = self._endpoint.signatures
+        if signatures is None or signatures.knows(request):
+            return self._bounds.request_bytes
+        # It is refused in any case, and held in memory until then.
+        return min(self._bounds.request_bytes, STRANGERS_BYTES)
 
-    async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Result:
-        result = await self.pool.run(functools.partial(exchange.done, call))
-        if isinstance(result, Waiting):
-            return {} if self.stopping else await self._polled(result, receive)
-        if call.action not in _QUIET:
-            await self._tell(call)
-        return result
-
-    async def _tell(self, call: Call) -> None:
-        """Polls of the queue are told that there may be something. Of other queues they learn by the tables."""
-        if self.polls.open and call.get("QueueUrl") is not None:
-            queue = call.known_queue
-            if queue is not None:
-                self.polls.changed(queue)
+    async def _done(self, exchange: Exchange, call: Call, receive: Receive) -> Response:
+        done = await self.pool.run(functools.partial(_worked, exchange, call))
+        if isinstance(done, Waiting):
+            return exchange.written({} if self.stopping else await self._polled(done, receive))
+        if call.action not in _QUIET and call.known_queue is not None:
+            # Polls of other queues learn by the tables that there is something.
+            self.polls.changed(call.known_queue)
+        return done
 
     async def _polled(self, waiting: Waiting, receive: Receive) -> Result:
         """The answer of a long poll. Raises Gone when its client goes away before it: what a look has granted by then
@@ -167,6 +158,10 @@ class Application:
 
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()
+        # A ledger in memory has no transactions.
+        known = getattr(self._store, "transactions", None)
+        if known is not None:
+            yield from metrics.transactions(known.tally)
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
         yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
         yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
@@ -186,6 +181,36 @@ class Application:
             *metrics.family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
             *metrics.family("ledger_queue_oldest_seconds", "gauge", "Age of the oldest message still there.", ages),
         ]
+
+
+def _worked(exchange: Exchange, call: Call) -> Response | Waiting:
+    """What a thread of the pool does for a request: all of it, unless it is to wait."""
+    done = exchange.done(call)
+    return done if isinstance(done, Waiting) else exchange.written(done)
+
+
+class _Body:
+    """The body of a request, up to `most` bytes. What is longer is read to its end, if that comes soon, and forgotten:
+    a connection that ends with something unread takes the answer with it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.found = most, bytearray()
+        self.refusal: Refusal | None = None
+
+    async def read(self, receive: Receive) -> None:
+        """Reads it. Raises Gone."""
+        length, more = 0, True
+        while more and length <= FORGOTTEN * self._most:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            part, more = event.get("body", b""), event.get("more_body", False)
+            length += len(part)
+            if length > self._most:
+                self.found.clear()
+                self.refusal = Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
+            else:
+                self.found += part
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds of how long requests take, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0)
+#: And of how many of them went together.
+GROUPS = (1, 2, 4, 8, 16, 32)
 OUTCOMES, NONE = "ok", "unknown"
 
 
@@ -45,6 +48,32 @@ class Metrics:
                 yield _sample(f"{name}_bucket", {"action": action, "le": bound}, total)
             yield _sample(f"{name}_sum", {"action": action}, self._seconds[action])
             yield _sample(f"{name}_count", {"action": action}, total)
+
+
+def transactions(tally: Any) -> Iterator[str]:
+    """Of the commits of a ledger on tables: its Tally."""
+    commits = [({"verb": verb}, count) for verb, count in tally.commits().items()]
+    yield from family("ledger_commits_total", "counter", "Commits that landed.", commits)
+    conflicts = [({"verb": verb}, count) for verb, count in tally.conflicts().items()]
+    text = "Commits that lost to another process, and were tried again."
+    yield from family("ledger_conflicts_total", "counter", text, conflicts)
+    sizes: dict[str, Counter[int]] = {}
+    for (purpose, size), count in tally.groups().items():
+        sizes.setdefault(purpose, Counter())[size] += count
+    yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
+
+
+def _histograms(name: str, text: str, label: str, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
+    """Histograms of whole numbers, one for each value of a label."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} histogram"
+    for of, counts in sizes.items():
+        for bound in GROUPS:
+            within = sum(count for size, count in counts.items() if size <= bound)
+            yield _sample(f"{name}_bucket", {label: of, "le": str(bound)}, within)
+        yield _sample(f"{name}_bucket", {label: of, "le": "+Inf"}, sum(counts.values()))
+        yield _sample(f"{name}_sum", {label: of}, sum(size * count for size, count in counts.items()))
+        yield _sample(f"{name}_count", {label: of}, sum(counts.values()))
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:

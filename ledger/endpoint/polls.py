@@ -34,6 +34,8 @@ class _Poll:
         #: Set while nobody looks for it. A look that has begun may be granted messages, and is waited for.
         self.idle = asyncio.Event()
         self.idle.set()
+        #: Nobody looks for it any more: what a look found then would be nobody's until its timeout.
+        self.over = False
 
 
 class _Line:
@@ -73,13 +75,14 @@ class Polls:
         ending = asyncio.ensure_future(self._ending.wait())
         try:
             await asyncio.wait((poll.answer, ending), timeout=waiting.seconds, return_when=asyncio.FIRST_COMPLETED)
+            poll.over = True
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            line.polls.remove(poll)
             return {} if self._ending.is_set() else await self._last(waiting)
         finally:
             ending.cancel()
+            poll.over = True
             self.open -= 1
             if poll in line.polls:
                 line.polls.remove(poll)
@@ -126,6 +129,7 @@ class Polls:
     async def _look(self, line: _Line, most: int) -> bool:
         """Looks for the first `most` of a line; whether all of them were answered."""
         some = [line.polls.popleft() for _ in range(min(most, len(line.polls)))]
+        some = [poll for poll in some if not poll.over]
         for poll in some:
             poll.idle.clear()
         looks = [self._pool.run(functools.partial(poll.waiting.look, last=False)) for poll in some]
@@ -141,7 +145,7 @@ class Polls:
             else:
                 poll.answer.set_result(one)
             poll.idle.set()
-        line.polls.extendleft(reversed(left))
+        line.polls.extendleft(poll for poll in reversed(left) if not poll.over)
         return not left
 
     async def _watched(self) -> None:

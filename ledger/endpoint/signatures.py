@@ -28,6 +28,8 @@ from ledger.endpoint.wire import Request
 ALGORITHM, SERVICE = "AWS4-HMAC-SHA256", "sqs"
 #: How far off a date may be, and how long after it came first a signature may come with another invocation; in ms.
 WINDOW, TOGETHER = 900_000, 5_000
+#: What SDKs tell a call, and each try of it, by. (The last is the older SDK of Java's.)
+INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _HEADER = re.compile(
     ALGORITHM + r" +Credential=([^,/\s]+)/(\d{8})/([^,/\s]+)/([^,/\s]+)/aws4_request *, *"
     r"SignedHeaders=([a-z0-9;_-]+) *, *Signature=([0-9a-f]{64})"
@@ -74,10 +76,15 @@ class Signatures:
             raise Refusal("SignatureDoesNotMatch", _NOT_EQUAL)
         now = self._clock()
         self._require_date(date, now)
-        tried = (request.headers.get("amz-sdk-invocation-id", ""), request.headers.get("amz-sdk-request", ""))
+        tried = tuple(request.headers.get(name, "") for name in INVOCATION)
         if not self._seen.is_new(signed.signature, tried, now):
             raise Refusal("SignatureDoesNotMatch", "This request was received before: sign each request anew.")
         return key.caller
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request says that it is signed with a known key: what it has to say is worth reading."""
+        match = _HEADER.fullmatch(request.headers.get("authorization", "").strip())
+        return match is not None and match[1] in self._keys.known
 
     def _require_scope(self, signed: _Signed, date: str) -> None:
         if signed.region != self._region:
@@ -112,7 +119,7 @@ class _Seen:
         self._tries: list[set[bytes]] = [set(), set()]
         self._turned = 0
 
-    def is_new(self, signature: str, tried: tuple[str, str], now: int) -> bool:
+    def is_new(self, signature: str, tried: tuple[str, ...], now: int) -> bool:
         """Remembers a request, and says whether it is the first of its kind, see above."""
         key = bytes.fromhex(signature)[:16]
         one = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()

@@ -71,6 +71,14 @@ def receipts(line, event):
     return [SimpleNamespace(**entry) for entry in last.metadata["events"] if entry["event"] == event]
 
 
+def test_what_went_together_is_counted(ledger, line, queue):
+    tally = ledger.store.transactions.tally
+    before = tally.commits()
+    line.run(*[lambda: queue.receive(2)] * 3)
+    assert tally.groups()["visibility", 3] == 1
+    assert tally.commits()["receive"] - before.get("receive", 0) == 1 and tally.conflicts() == {}
+
+
 def test_a_receive_finds_what_a_release_before_it_in_the_same_commit_has_freed(line, queue):
     held = queue.receive(None)
     released, claim = line.run(held.release, lambda: queue.receive(None))

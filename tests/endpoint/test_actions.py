@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import urllib.request
 
 import pytest
 from botocore.exceptions import ClientError
@@ -61,12 +62,16 @@ def test_every_action_of_the_service_is_done_for_a_client_of_either_protocol(end
     sent = client.send_message(
         QueueUrl=url, MessageBody=TEXT, MessageAttributes=attributes, MessageSystemAttributes=header, DelaySeconds=0
     )
-    entries = [{"Id": "one", "MessageBody": "1"}, {"Id": "two", "MessageBody": ""}]
+    wrong = {"Other": {"DataType": "String", "StringValue": "x"}}
+    entries = [
+        {"Id": "one", "MessageBody": "1"},
+        {"Id": "two", "MessageBody": ""},
+        {"Id": "three", "MessageBody": "3", "MessageSystemAttributes": wrong},
+    ]
     batch = client.send_message_batch(QueueUrl=url, Entries=entries)
     assert [one["Id"] for one in batch["Successful"]] == ["one"]
-    assert [(one["Id"], one["Code"], one["SenderFault"]) for one in batch["Failed"]] == [
-        ("two", "MissingParameter", True)
-    ]
+    failed = {one["Id"]: one["Code"] for one in batch["Failed"] if one["SenderFault"]}
+    assert failed == {"two": "MissingParameter", "three": "InvalidParameterValue"}
     counts = client.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
     assert counts["Attributes"] == {"ApproximateNumberOfMessages": "2"}
     got = client.receive_message(
@@ -225,6 +230,8 @@ def test_what_many_clients_do_at_once_each_message_is_received_once(endpoint):
         thread.start()
     for thread in threads:
         thread.join()
+    told = urllib.request.urlopen(f"{endpoint.url}/metrics").read().decode()
+    assert 'ledger_group_size_count{of="visibility"} ' in told and 'ledger_commits_total{verb="receive"} ' in told
     left = endpoint.ledger.queue(url.rpartition("/")[2]).receive(None)
     bodies = received + [message.body for message in left]
     assert sorted(bodies) == sorted(f"{w}/{r}/{n}" for w in range(8) for r in range(3) for n in range(10))

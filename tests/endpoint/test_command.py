@@ -8,10 +8,13 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.request
 
 import boto3
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ConnectionClosedError, EndpointConnectionError
 
 from ledger import Ledger
 from ledger.endpoint import keys
@@ -70,6 +73,38 @@ def test_it_serves_until_it_is_told_to_stop_and_says_no_body_and_no_secret(tmp_p
     known = queue.attributes()
     assert (known["Limits"], known["Lanes"], known["Receipts"]) == ("SQS", "1", "recorded")
     assert queue.receive().messages()[0].body == BODY
+
+
+def test_what_was_accepted_when_it_is_told_to_stop_is_done_and_answered(tmp_path):
+    """Clients send while it stops: what is in the queue then is what they were told is in it."""
+    root, told, lock = str(tmp_path / "ledger"), [], threading.Lock()
+    served = Process("-m", "ledger.cli", "serve", root, "--create", "--without-signatures")
+    url = client_of(served.url).create_queue(QueueName="q")["QueueUrl"]
+    sending = threading.Barrier(5)
+
+    def send():
+        client, begun = client_of(served.url, config=Config(retries={"total_max_attempts": 1})), False
+        try:
+            while True:
+                sent = client.send_message(QueueUrl=url, MessageBody="body")
+                with lock:
+                    told.append(sent["MessageId"])
+                if not begun:
+                    sending.wait(60)
+                    begun = True
+        except (ConnectionClosedError, EndpointConnectionError):
+            pass
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    sending.wait(60)
+    assert served.end() == 0
+    for thread in threads:
+        thread.join()
+    claims = Ledger.open(root, create=False).queue("q").receive_many([(10,)] * (len(told) // 10 + 2))
+    there = [message.message_id for claim in claims for message in claim]
+    assert sorted(there) == sorted(told) and len(told) >= 4
 
 
 def test_with_a_certificate_it_speaks_tls(tmp_path):

@@ -106,6 +106,20 @@ def test_many_polls_hold_no_thread_and_share_what_comes(polled):
         assert bodies(*readers.map(answer, waiting)) == [f"{n:02}" for n in range(10)]
 
 
+def test_who_went_away_stands_in_nobodys_way(polled):
+    """Polls whose clients are gone are looked for no more: what comes goes to the one that still waits."""
+    queue = polled.ledger.create_queue("q", {"Limits": "SQS", "Lanes": 1})
+    gone = [poll(polled, "q") for _ in range(20)]
+    until_open(polled, 20)
+    for one in gone:
+        one.close()
+    until_open(polled, 0)
+    waiting = poll(polled, "q")
+    until_open(polled, 1)
+    queue.send("body")
+    assert bodies(answer(waiting)) == ["body"]
+
+
 def test_a_client_that_goes_away_in_its_poll_takes_no_message_with_it(polled):
     queue = polled.ledger.create_queue("q", {"Limits": "SQS", "Lanes": 1, "VisibilityTimeout": 30})
     for _ in range(5):

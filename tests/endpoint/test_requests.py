@@ -27,6 +27,7 @@ def open_endpoint(query_models):
     bounds = Bounds(request_bytes=100_000, request_seconds=0.3, threads=4)
     with served(Ledger.in_memory(clock), clock, query_models, unsigned, bounds=bounds) as found:
         found.ledger.create_queue("q", {"Limits": "SQS", "Lanes": 1})
+        found.ledger.create_queue("wide")
         yield found
 
 
@@ -87,6 +88,10 @@ URL = f"http://anything.example/{ACCOUNT}/q"
          "MissingParameter"),
         ("ReceiveMessage", {"QueueUrl": URL, "MaxNumberOfMessages": 0}, "InvalidParameterValueException",
          "InvalidParameterValue"),
+        ("ReceiveMessage", {"QueueUrl": URL.replace("/q", "/wide"), "MaxNumberOfMessages": 11},
+         "InvalidParameterValueException", "InvalidParameterValue"),
+        ("ReceiveMessage", {"QueueUrl": URL.replace("/q", "/wide"), "WaitTimeSeconds": 21},
+         "InvalidParameterValueException", "InvalidParameterValue"),
         ("GetQueueAttributes", {"QueueUrl": URL, "AttributeNames": ["No"]}, "InvalidAttributeName",
          "InvalidAttributeName"),
         ("StartMessageMoveTask", {"SourceArn": "no arn"}, "ResourceNotFoundException", "ResourceNotFoundException"),
@@ -225,6 +230,15 @@ def test_a_request_that_is_too_long_is_refused_however_it_says_its_length(open_e
         chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
         raw.sendall(chunk * 4)
         assert read(raw).startswith(b"HTTP/1.1 413 ")
+
+
+def test_of_a_stranger_little_is_read(query_models):
+    ledger = Ledger.in_memory(FrozenClock())
+    with served(ledger, ledger.clock, query_models) as endpoint:
+        body = b"Action=SendMessage&MessageBody=" + b"x" * 100_000
+        assert in_query(endpoint, body)[1] == "RequestEntityTooLarge"
+        assert in_query(endpoint, body[:60_000])[1] == "MissingAuthenticationToken"
+        assert in_query(endpoint, b"Action=ListQueues", Authorization="AWS nonsense")[1] == "InvalidSecurity"
 
 
 def read(raw):

@@ -155,6 +155,14 @@ def test_a_request_that_no_sdk_gave_an_invocation_is_no_other_one_when_somebody_
     assert refused(verifier, told) == "SignatureDoesNotMatch"
 
 
+def test_a_call_that_is_tried_again_within_the_second_is_no_replay():
+    verifier = Signatures(KEYS, "us-east-1", FrozenClock(NOW))
+    request = signed()
+    for more in ({"amz-sdk-request": "attempt=1"}, {"amz-sdk-request": "attempt=2"}, {"amz-sdk-retry": "1/0/"}):
+        headers = {**request.headers, "amz-sdk-invocation-id": "a", **more}
+        assert verifier.caller(changed(request, headers=headers))
+
+
 def test_what_came_is_known_as_long_as_its_date_is_within_the_window():
     clock = FrozenClock(NOW)
     verifier = Signatures(KEYS, "us-east-1", clock)

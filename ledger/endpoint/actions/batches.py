@@ -8,6 +8,7 @@ from typing import Any
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.shapes import sent_as_sqs, to_send
 from ledger.endpoint.statuses import query_code
+from ledger.errors import LedgerError
 from ledger.results import HandleOutcome, SendOutcome
 from ledger.rules.batches import require_entries, require_length
 
@@ -18,8 +19,18 @@ def send(call: Call) -> Result:
     """SendMessageBatch."""
     queue, entries = call.queue(), _entries(call)
     require_length(entries)
-    outcomes = queue.send([to_send(entry) for entry in entries])
+    read = [_read(entry) for entry in entries]
+    sent = iter(queue.send([one for one in read if not isinstance(one, LedgerError)]))
+    outcomes = [SendOutcome.of(one, None) if isinstance(one, LedgerError) else next(sent) for one in read]
     return _told(entries, outcomes, [sent_as_sqs(one) if one.successful else {} for one in outcomes])
+
+
+def _read(entry: Mapping[str, Any]) -> Mapping[str, object] | LedgerError:
+    """M2: what is wrong with one entry fails it alone."""
+    try:
+        return to_send(entry)
+    except LedgerError as error:
+        return error
 
 
 def delete(call: Call) -> Result:

@@ -9,6 +9,7 @@ from ledger.claim import Claim
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.shapes import message_as_sqs, sent_as_sqs, to_send
 from ledger.receiving import Reception
+from ledger.rules import limits
 
 Result = Mapping[str, object]
 
@@ -18,7 +19,7 @@ class Waiting:
 
     def __init__(self, call: Call, queue_id: str, reception: Reception) -> None:
         self._call, self._reception = call, reception
-        self.queue_id, self.seconds = queue_id, reception.wait
+        self.queue_id, self.seconds = queue_id, min(reception.wait, limits.MAXIMUM_WAIT)
 
     def look(self, *, last: bool) -> Result | None:
         """The answer, or None to go on waiting; the `last` look answers in any case."""
@@ -36,12 +37,13 @@ def send(call: Call) -> Result:
 def receive(call: Call) -> Result | Waiting:
     """ReceiveMessage: the first look at once."""
     queue = call.queue()
-    most = call.get("MaxNumberOfMessages")
+    most, wait = call.get("MaxNumberOfMessages"), call.get("WaitTimeSeconds")
+    # Q4: a queue without limits has those of a request all the same, which is answered whole.
     reception = Reception(
         queue.access,
-        1 if most is None else most,
+        limits.maximum_messages(1 if most is None else most, limits.SQS),
         call.get("VisibilityTimeout"),
-        call.get("WaitTimeSeconds"),
+        None if wait is None else limits.wait(wait, limits.SQS),
         call.get("ReceiveRequestAttemptId"),
     )
     waiting = Waiting(call, queue.id, reception)

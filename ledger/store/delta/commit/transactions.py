@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,6 +17,7 @@ from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
 from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables, Where
 from ledger.store.delta.model.tables import TABLES
@@ -68,6 +69,7 @@ class Transactions:
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
         self._turns, self.read_only = turns or Turns(), read_only
+        self.tally = Tally()
 
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Tries `decide(losses)` and commits its plan as one MERGE.
@@ -122,6 +124,7 @@ class Transactions:
         """
         decided_at = time.monotonic()
         version = self._committed(table, metadata, since, write)
+        self.tally.committed(metadata["verb"], landed=version is not None)
         took = (
             (read_at or decided_at) - attempts.began,
             decided_at - (read_at or decided_at),
@@ -200,9 +203,13 @@ class Transactions:
             with self._safe(table, losses):
                 yield wishes
 
-    def together(self, table: str, queue: str, wish: Wish[Any], losses: int = 0) -> AbstractContextManager[list[Any]]:
+    @contextmanager
+    def together(self, table: str, queue: str, wish: Wish[Any], losses: int = 0) -> Iterator[list[Any]]:
         """As `turn_for_all`, without what makes a commit safe."""
-        return self._turns.together((table, queue), wish, MOST_TOGETHER >> losses)
+        with self._turns.together((table, queue), wish, MOST_TOGETHER >> losses) as wishes:
+            if wishes:
+                self.tally.together(table, len(wishes))
+            yield wishes
 
     @contextmanager
     def _safe(self, table: str, losses: int) -> Iterator[None]:
