@@ -1,12 +1,18 @@
 """`ledger send`: whatever it reads, nothing is lost in silence."""
 
+import contextlib
 import gzip
+import io
 import json
+import os
+import pty
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+
+from ledger.cli.send import Progress
 
 FIFO = {"FifoQueue": True, "ContentBasedDeduplication": True}
 
@@ -175,6 +181,23 @@ def test_a_file_that_is_cut_off_in_the_middle_sends_nothing(cli, queue, tmp_path
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a\n" * 10_000)[:-9])
     ran = cli("send", "work", tmp_path / "in.txt.gz")
     assert ran.code == 2 and "in.txt.gz" in ran.err and queue.counts().stored == 0
+
+
+def test_a_terminal_is_told_how_far_it_is_and_nobody_else():
+    mine, its = pty.openpty()
+    with os.fdopen(its, "w") as terminal, contextlib.redirect_stderr(terminal):
+        progress = Progress(every=0)
+        progress("read 5 rows")
+        progress.done()
+        # As long as somebody has its other end open.
+        shown = os.read(mine, 1_000).decode()
+    os.close(mine)
+    assert "read 5 rows ..." in shown and shown.endswith("\r\x1b[K")
+    with contextlib.redirect_stderr(io.StringIO()) as nobody:
+        progress = Progress(every=0)
+        progress("read 5 rows")
+        progress.done()
+    assert nobody.getvalue() == ""
 
 
 def test_only_the_first_of_many_lines_are_named(cli, queue):

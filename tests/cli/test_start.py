@@ -40,10 +40,11 @@ def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
     with subprocess.Popen(
         [*COMMAND, "queues", "purge", "work"], env=environment(root), stdin=its, stdout=its, stderr=its
     ) as run:
-        os.close(its)
         os.write(mine, b"n\n")
         assert run.wait(60) == 1
+    # As long as somebody has its other end open.
     said = os.read(mine, 10_000).decode()
+    os.close(its)
     os.close(mine)
     assert "Delete all of 1 message in work" in said and "nothing was changed" in said
     assert queue.counts().visible == 1

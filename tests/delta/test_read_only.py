@@ -166,3 +166,18 @@ def test_a_user_who_may_only_read_is_told_how_to_look_and_sees_all(root):
     refused, visible, bodies, verb, *codes = json.loads(ran.stdout.splitlines()[-1])
     assert "read_only=True" in refused
     assert (visible, bodies, verb, codes) == (1, ["a"], "LedgerIsReadOnly", [0, 0])
+
+
+def test_through_spark_views_are_shown_and_dataframes_are_neither_sent_nor_written(root, queue, spark, tmp_path):
+    receipt = queue.receive().receipt_id
+    before = files(root)
+    ledger = Ledger.open(root, spark, read_only=True, clock=FrozenClock())
+    seen = ledger.queue("work")
+    assert sorted(row.status for row in ledger.view("messages").collect()) == ["in flight", "visible"]
+    assert [row.event for row in ledger.view("receipts").collect()] == ["granted"]
+    with pytest.raises(LedgerIsReadOnly, match="send"):
+        seen.send(spark.createDataFrame([("a",)], "body string"))
+    claim = seen.claim(receipt)
+    with pytest.raises(LedgerIsReadOnly, match="write"):
+        claim.write(claim.dataframe.select("message_id"), tmp_path / "out", messages="message_id")
+    assert files(root) == before and not (tmp_path / "out").exists()

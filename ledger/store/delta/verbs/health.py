@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
-from ledger.store.delta.engines.table_files import LOG, table_files
+from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files
+from ledger.store.delta.model.failures import naming
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -54,9 +56,13 @@ def health_of(store: DeltaStore, clock: Clock) -> Health:
 
 def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:
     options = dict(storage_options or {}) or None
-    loaded = DeltaTable(place, storage_options=options)
+    with naming(place, DeltaError):
+        return _looked_at(DeltaTable(place, storage_options=options), table_files(place, options))
+
+
+def _looked_at(loaded: DeltaTable, files: TableFiles) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    log = [file.path for file in table_files(place, options).log()]
+    log = [file.path for file in files.log()]
     commits = [int(found[1]) for found in map(_COMMIT.fullmatch, log) if found]
     checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
     orphans = loaded.vacuum(dry_run=True, full=True)
