@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ledger.cli.diagnosis import diagnose
-from ledger.cli.opening import as_json
+from ledger.cli.opening import as_json, given_root
 
 
 @click.command(short_help="What a machine, a storage and a ledger lack; --json for monitors.")
@@ -22,4 +22,4 @@ def doctor(root: str | None, fetch: bool, settings: str | None, json: bool) -> i
       ledger doctor ledger-data
       ledger doctor ledger-data --json
     """
-    return diagnose(root, as_json=json, fetch=fetch, settings=settings)
+    return diagnose(given_root(root), as_json=json, fetch=fetch, settings=settings)

@@ -50,16 +50,22 @@ def as_json(function: Function) -> Function:
     return click.option("--json", "json", is_flag=True, help="For programs: a JSON document a line.")(function)
 
 
-def named_root(root: str | None) -> str:
-    """The root that is given. Raises what the command line shows when there is none."""
+def given_root(root: str | None) -> str | None:
+    """The root that is given, to the command, before it, or by the environment; None when there is none."""
     context = click.get_current_context()
     of_all = context.find_root().params.get("root")
     # What stands before the command holds, unless the command says otherwise.
     if of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:
         return str(of_all)
-    if not root:
+    return root or None
+
+
+def named_root(root: str | None) -> str:
+    """The root that is given. Raises what the command line shows when there is none."""
+    place = given_root(root)
+    if place is None:
         raise click.UsageError("Which ledger? Give --root ROOT, or set the environment variable LEDGER_ROOT.")
-    return root
+    return place
 
 
 def open_ledger(root: str | None, settings: str | None, *, read_only: bool = False, create: bool = False) -> Ledger:

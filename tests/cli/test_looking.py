@@ -92,6 +92,16 @@ def test_the_doctor_is_a_health_answer_for_programs(root, queue):
     assert run("doctor", "--json", root=root).documents[0]["ledger"]["oldest_without_upkeep"] is None
 
 
+def test_the_doctor_takes_the_root_from_wherever_it_is_given(root, queue, tmp_path):
+    for ran in (
+        run("doctor", root, "--json", root=tmp_path / "none"),
+        run("--root", root, "doctor", "--json", root=tmp_path / "none"),
+        run("--root", str(tmp_path / "none"), "doctor", root, "--json"),
+    ):
+        assert ran.documents[0]["root"] == root
+    assert run("doctor", "--json").documents[0]["root"] is None
+
+
 def test_the_doctor_finds_a_ledger_that_upkeep_forgot(tmp_path, root, queue):
     queue.send("a")
     queue.receive()
