@@ -191,10 +191,13 @@ class Outputs:
         silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
+            # Of nearly all that is all.
+            if not in_doubt(record):
+                return False
             attempt = record.attempt_id
             mine = attempt is not None and attempt in attempts and same_attempt(record, attempt, loaded.now)
             free = deadline(record) <= loaded.now
-            return in_doubt(record) and (mine or free) and only in (None, record)
+            return (mine or free) and only in (None, record)
 
         def answered(code: int) -> int:
             record = lanes.record(code)

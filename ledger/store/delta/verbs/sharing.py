@@ -191,11 +191,12 @@ def _decided(
     except Exception as error:
         loaded.take_back(before)
         return error
-    if any(_holders_differ(loaded, one, decision.granted) for one in granted):
-        loaded.take_back(before)
-        return None
+    if len(decision.granted):
+        if any(_holders_differ(loaded, one, decision.granted) for one in granted):
+            loaded.take_back(before)
+            return None
+        granted.append(decision.granted)
     loaded.take(decision)
-    granted.append(decision.granted)
     return decision
 
 
