@@ -27,7 +27,8 @@ class LedgerSparkWorkOperator(LedgerOperator):
     The process beats while it runs, and gives its claim back when it fails or is told to end: on_kill sends SIGTERM,
     and after `grace` seconds kills what is left; if Airflow's own worker is killed, the kernel sends SIGTERM (on
     Linux). When the process itself is killed, its claim is kept for the retry, which gets it back and carries on; the
-    last try gives it back.
+    last try gives it back. (A driver in a cluster's own deploy mode is not this process, and goes on when that is
+    killed: then two hold one claim until one of them acknowledges it, and the other learns of it.)
     """
 
     template_fields: Sequence[str] = (

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 
 def killed_once(messages):
     """The rows of a claim, for jobs/work.py; the first time its driver is killed instead."""
+    from ledger.runtime.session import SMALL
+
     marker = Path(os.environ["KILLED"])
     if not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    for name, value in SMALL.items():
+        messages.sparkSession.conf.set(name, value)
     return messages.select("message_id", "body", "receive_count")
 
 
@@ -43,13 +48,14 @@ def parent(arguments):
     TaskProcess([sys.executable, "-m", "tests.airflow.killed", "worker", *arguments], {}, print).wait(30)
 
 
-def child_of_a_worker(arguments):
-    """Starts a process that outlives it, unless it is ended."""
-    import subprocess
-
-    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    Path(arguments[0]).write_text(str(left.pid))
+def submit(arguments):
+    """Starts a worker as spark-submit starts a driver, and is killed when that has claimed."""
+    subprocess.Popen([sys.executable, "-m", "tests.airflow.killed", "worker", *arguments])
+    marker = Path(arguments[arguments.index("--marker") + 1])
+    while not marker.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    {"worker": worker, "parent": parent, "leaves a child": child_of_a_worker}[sys.argv[1]](sys.argv[2:])
+    {"worker": worker, "parent": parent, "submit": submit}[sys.argv[1]](sys.argv[2:])

@@ -1,6 +1,5 @@
 """Work in a process of its own: with Spark, killed and retried; ended, left behind, and what it is told."""
 
-import contextlib
 import json
 import os
 import signal
@@ -9,7 +8,6 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG
@@ -136,13 +134,13 @@ def test_a_process_whose_task_is_killed_is_told_so_and_gives_the_claim_back(queu
     wait_until(lambda: queue.counts().visible == 1)
 
 
-def test_what_a_process_started_does_not_outlive_it(tmp_path):
-    said, pid = [], tmp_path / "pid"
-    process = TaskProcess([sys.executable, "-m", "tests.airflow.killed", "leaves a child", str(pid)], {}, said.append)
-    assert process.wait(30) == 0
-    with contextlib.suppress(ProcessLookupError):
-        status = Path(f"/proc/{pid.read_text()}/status")
-        assert not status.exists() or "zombie" in status.read_text()
+def test_what_a_killed_spark_submit_leaves_behind_is_ended_and_gives_the_claim_back(queue, root, tmp_path):
+    queue.send(["a"])
+    named = ["--attempt-id", "a", "--marker", str(tmp_path / "claimed")]
+    said = []
+    command = [sys.executable, "-m", "tests.airflow.killed", "submit", root, "flights", *named]
+    assert TaskProcess(command, {}, said.append).wait(30) == -signal.SIGKILL
+    assert (said, queue.counts().visible) == (["claimed 1"], 1)
 
 
 def test_a_process_that_does_not_listen_is_killed_when_the_grace_is_over(tmp_path):

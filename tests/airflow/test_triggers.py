@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from ledger import InvalidParameterValue
+from ledger import InvalidParameterValue, StorageFailed
 from ledger.airflow import LedgerQueueTrigger, LedgerSensor, LedgerTrigger
 
 SOON = {"poll_interval": 0.01}
@@ -91,6 +92,43 @@ def test_a_queue_that_is_not_there_ends_the_trigger_with_an_error(queue):
 
     with pytest.raises(QueueDoesNotExist):
         asyncio.run(fails())
+
+
+@pytest.fixture
+def broken(queue, root):
+    """What breaks the log of a queue that has one message, and mends it."""
+    queue.send(["a"])
+    queue.receive().release()
+    log = Path(root, "visibility", "_delta_log")
+    # The version that comes next is asked for by its name; a folder is none.
+    return log / f"{max(int(file.stem) for file in log.glob('*.json')) + 1:020d}.json"
+
+
+def test_storage_that_fails_for_a_while_is_asked_again(queue, broken, caplog):
+    async def scenario():
+        stream = LedgerQueueTrigger("flights", **SOON).run()
+        await anext(stream)
+        broken.mkdir()
+        waits = asyncio.ensure_future(anext(stream))
+        while "could not look at the queue flights" not in caplog.text:
+            await asyncio.sleep(0)
+        broken.rmdir()
+        queue.receive().delete()
+        queue.send(["b"])
+        return (await waits).payload["visible"]
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == 1
+
+
+def test_storage_that_goes_on_failing_ends_the_trigger_which_airflow_starts_anew(broken):
+    async def scenario():
+        stream = LedgerQueueTrigger("flights", **SOON).run()
+        await anext(stream)
+        broken.mkdir()
+        await anext(stream)
+
+    with pytest.raises(StorageFailed):
+        asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 class Triggerer:
