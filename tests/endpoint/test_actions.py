@@ -179,6 +179,8 @@ def test_pages_of_queues_are_asked_for_one_after_the_other(client):
     assert [page["QueueUrls"] for page in pages] == [urls[:2], urls[2:4], urls[4:]]
     assert refused(client.list_queues, MaxResults=1_001) == "InvalidParameterValue"
     assert refused(client.list_queues, NextToken="é", MaxResults=1) == "InvalidParameterValue"
+    alone = refused(client.list_queues, NextToken=pages[0]["NextToken"])
+    assert alone == "AWS.SimpleQueueService.UnsupportedOperation", "how many of them is not said"
 
 
 def test_a_caller_of_another_account_may_do_what_the_queues_policy_allows(endpoint):

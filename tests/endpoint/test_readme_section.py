@@ -11,7 +11,7 @@ from tests.endpoint.test_command import Process
 from tests.sources import CHECKOUT
 
 README = (CHECKOUT / "README.md").read_text()
-SECTION = README[README.index("## SQS clients") : README.index("## What is guaranteed")]
+SECTION = README.partition("\n## SQS clients\n")[2].partition("\n## ")[0]
 SHELL = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
 (PYTHON,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 WHERE = "http://127.0.0.1:9324"

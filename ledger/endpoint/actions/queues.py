@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 
 from ledger.endpoint.actions.call import Call
+from ledger.endpoint.refusals import Refusal
 from ledger.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
 from ledger.queue import Queue
 from ledger.rules.limits import MAXIMUM_RESULTS, whole_number
@@ -63,8 +64,12 @@ def dead_letter_sources(call: Call) -> Result:
 
 
 def _page(call: Call) -> tuple[int, str]:
-    """How many, and behind which name. Raises InvalidParameterValue."""
+    """How many, and behind which name. Raises InvalidParameterValue, and UnsupportedOperation as the service does for a
+    page that has no size."""
     asked, token = call.get("MaxResults"), call.get("NextToken")
+    if token and asked is None:
+        said = "MaxResults is a mandatory parameter when you provide a value for NextToken."
+        raise Refusal("UnsupportedOperation", said)
     most = MAXIMUM_RESULTS if asked is None else whole_number("MaxResults", asked, 1, MAXIMUM_RESULTS)
     try:
         return most, base64.urlsafe_b64decode(token).decode() if token else ""
