@@ -74,6 +74,12 @@ for command in (
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line; returns the exit code."""
     _log()
+    if sys.stdout is None:
+        # What is received would be held, and shown to nobody.
+        click.echo("ledger: stdout is closed: nothing was done", err=True)
+        return FAILED
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     try:
         answer: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
         sys.stdout.flush()

@@ -225,7 +225,7 @@ def _cell(name: str, cell: str) -> Any:
     if name == "message_attributes":
         try:
             return json.loads(cell)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"message_attributes is not JSON: {error}") from None
     return cell
 

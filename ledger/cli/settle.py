@@ -171,7 +171,7 @@ def _named(line: str, number: int, name: str) -> str | None:
     try:
         found: str | None = jsons.loads(line)[name]
         return found
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         raise WrongInput(
             f"Line {number} of stdin is neither a {name} nor a line of `receive --json`. Nothing was done."
         ) from None

@@ -148,10 +148,11 @@ def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, A
     if not isinstance(tree, dict):
         raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
     for name, member in shape.members.items():
-        for called in (IN_REQUESTS.get(name, name).format(action), name):
-            if called in tree:
-                found[name] = _value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
-                break
+        names = [one for one in dict.fromkeys((IN_REQUESTS.get(name, name).format(action), name)) if one in tree]
+        if len(names) > 1:
+            raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same one.")
+        for called in names:
+            found[name] = _value(member, name, tree[called], action, f"{where}.{called}".lstrip("."))
     return found
 
 
@@ -168,6 +169,8 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
         for number, one in pairs:
             if not isinstance(one, dict) or not isinstance(one.get(key), str):
                 raise Refusal("MissingParameter", f"The request must contain the parameter {where}.{number}.{key}.")
+            if one[key] in found:
+                raise Refusal("MalformedQueryString", f"The parameter {where} has the {key} {one[key][:80]} twice.")
             if value in one:
                 found[one[key]] = _value(shape.value, "", one[value], action, f"{where}.{number}.{value}")
             else:

@@ -24,6 +24,7 @@ from ledger.rules.attribute_kinds import (
     WholeNumber,
 )
 from ledger.rules.limits import SQS, UNBOUNDED, Limits
+from ledger.rules.policy import UNDERSTOOD, is_understood
 from ledger.rules.text import storable
 from ledger.rules.visibility import Receipts
 
@@ -92,6 +93,9 @@ def complete(
         del values[name]
     for name, value in values.items():
         _check(name, value, kinds[name], lifted)
+    if texts.get("Policy") and not is_understood(json.loads(values["Policy"])):
+        fix = "What is not understood would neither allow nor deny."
+        raise InvalidAttributeValue("Policy", values["Policy"], UNDERSTOOD, fix)
     if int(values["VisibilityTimeout"]) > int(values["MaximumVisibilityTimeout"]):
         raise InvalidAttributeValue(
             "VisibilityTimeout", values["VisibilityTimeout"], "Must be <= the queue's MaximumVisibilityTimeout"
@@ -223,7 +227,7 @@ def _document(name: str, value: str) -> None:
         return
     try:
         parsed = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         raise InvalidAttributeValue(name, value, "Must be a JSON object", "The empty text removes the attribute.")

@@ -123,7 +123,7 @@ def _read(handle: object) -> dict[str, str]:
     """What a handle says. Recorded for what is none: "Value for parameter TaskHandle is invalid."."""
     try:
         said = json.loads(base64.b64decode(handle, validate=True)) if isinstance(handle, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if isinstance(said, dict) and isinstance(said.get("sourceArn"), str):
         found = said.get("taskId")

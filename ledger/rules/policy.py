@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
@@ -37,6 +37,40 @@ OWNER_ACTIONS = (
     "TagQueue",
     "UntagQueue",
 )
+
+
+#: What `is_understood` asks of a policy.
+UNDERSTOOD = (
+    "Each Statement must be an object with Effect (Allow or Deny), Principal or NotPrincipal, Action or NotAction, "
+    "and perhaps Resource or NotResource: texts, lists of texts, and principals by their kinds"
+)
+
+
+def is_understood(policy: Mapping[str, Any]) -> bool:
+    """Whether all statements of a policy say what they are about: one that is misspelled would deny nothing, in
+    silence."""
+    found = policy.get("Statement", [])
+    return all(map(_is_statement, found if isinstance(found, list) else [found]))
+
+
+def _is_statement(one: object) -> bool:
+    return (
+        isinstance(one, Mapping)
+        and one.get("Effect") in ("Allow", "Deny")
+        and _is_named(one, "Principal", 1, by_kind=True)
+        and _is_named(one, "Action", 1)
+        and _is_named(one, "Resource", 0)
+    )
+
+
+def _is_named(statement: Mapping[str, Any], member: str, least: int, *, by_kind: bool = False) -> bool:
+    given = [statement[name] for name in (member, f"Not{member}") if name in statement]
+    texts = [list(one.values()) if by_kind and isinstance(one, Mapping) else [one] for one in given]
+    return least <= len(given) <= 1 and all(_are_texts(one) for several in texts for one in several)
+
+
+def _are_texts(given: object) -> bool:
+    return all(isinstance(one, str) for one in (given if isinstance(given, list) else [given]))
 
 
 def with_permission(

@@ -41,7 +41,10 @@ def _is_about(statement: Mapping[str, Any], account_id: str, caller_arn: str, ac
     return (
         _named(statement, "Principal", lambda one: _is_principal(one, account_id, caller_arn))
         and _named(statement, "Action", lambda one: any(_matches(one.lower(), name) for name in actions))
-        and ("Resource" not in statement or any(_matches(one, queue_arn) for one in _listed(statement["Resource"])))
+        and (
+            not {"Resource", "NotResource"}.intersection(statement)
+            or _named(statement, "Resource", lambda one: _matches(one, queue_arn))
+        )
     )
 
 

@@ -193,7 +193,7 @@ def _map(text: str) -> dict[str, Any] | None:
     """The JSON map in a text; None when it is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -76,7 +76,7 @@ def test_handles_stand_on_the_command_line_or_on_stdin_and_what_fails_is_said(cl
 @pytest.mark.parametrize("verb", ["extend", "release", "delete"])
 def test_a_line_that_has_no_handle_does_nothing_at_all(cli, sent, verb):
     handle = sent.receive().messages()[0].receipt_handle
-    for line in ('{"body": "a"}', "{"):
+    for line in ('{"body": "a"}', "{", '{"receipt_handle": ' + "[" * 100_000):
         ran = cli(verb, "work", "-", given=f"{handle}\n{line}\n")
         assert ran.code == 2 and "Line 2" in ran.err and "Nothing was done" in ran.err
     assert sent.counts().in_flight == 1

@@ -97,6 +97,7 @@ MALFORMED = {
     "csv, a quotation that nobody closes": (b'id,body\n1,a\n2,"b\n3,c\n', 3, "no CSV"),
     "csv, not UTF-8": (b"body\na\n\xff\n", 3, "UTF-8"),
     "csv, attributes": (b"body,message_attributes\na,{\n", 2, "message_attributes"),
+    "csv, attributes without end": (b"body,message_attributes\na," + b"[" * 100_000 + b"\n", 2, "message_attributes"),
 }
 
 

@@ -61,3 +61,12 @@ def test_a_reader_that_has_enough_gets_no_traceback(root, queue):
     script = f"{sys.executable} -m ledger.cli receive work --all --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", script], env=environment(root), capture_output=True, text=True)
     assert (ran.returncode, ran.stderr, len(ran.stdout)) == (1, "", 10)
+
+
+def test_without_a_stdout_nothing_is_received_and_without_a_stdin_nothing_is_read(root, queue):
+    queue.send("a")
+    for line, code in (("receive work >&-", 1), ("send work - <&-", 0)):
+        script = f"{sys.executable} -m ledger.cli {line}"
+        ran = subprocess.run(["bash", "-c", script], env=environment(root), capture_output=True, text=True)
+        assert ran.returncode == code and "Traceback" not in ran.stderr
+    assert queue.counts().visible == 1

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
+from ledger.errors import InvalidAttributeValue, InvalidParameterValue, MissingParameter, OverLimit
 from ledger.rules import policy
+from ledger.rules.attributes import complete
 
 ARN = "arn:aws:sqs:ledger:000000000000:jobs"
 ONE = policy.with_permission(None, ARN, "label", ["111111111111"], ["ReceiveMessage"])
@@ -108,3 +109,38 @@ def test_m4_seven_actions_are_the_most():
     with pytest.raises(OverLimit) as raised:
         policy.with_permission(None, ARN, "label", ["2"], [*seven, "SendMessage"])
     assert raised.value.message == "8 Actions were found, maximum allowed is 7."
+
+
+GRANT = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        5,
+        [5],
+        {},
+        {**GRANT, "Effect": "deny"},
+        {**GRANT, "Principal": 5},
+        {**GRANT, "Principal": {"AWS": [5]}},
+        {**GRANT, "NotPrincipal": "*"},
+        {**GRANT, "Action": {"sqs": "*"}},
+        {"Effect": "Deny", "Principal": "*", "Actions": "sqs:*"},
+        {**GRANT, "Resource": None},
+    ],
+)
+def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(statement):
+    text = json.dumps({"Statement": statement})
+    with pytest.raises(InvalidAttributeValue, match="Effect"):
+        complete({"Policy": text})
+
+
+@pytest.mark.parametrize("statement", [[], GRANT, [GRANT, {**GRANT, "Principal": {"AWS": ["1", "2"], "Service": "x"}}]])
+def test_a_policy_whose_statements_are_whole_is_taken(statement):
+    assert complete({"Policy": json.dumps({"Statement": statement})})["Policy"]
+
+
+@pytest.mark.parametrize("name", ["Policy", "RedrivePolicy", "RedriveAllowPolicy"])
+def test_a_document_that_is_nested_without_end_is_refused_as_none(name):
+    with pytest.raises(InvalidParameterValue, match=name):
+        complete({name: "[" * 100_000})

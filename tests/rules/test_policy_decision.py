@@ -67,6 +67,11 @@ def test_a_deny_wins_also_against_the_owner_and_with_a_condition():
     assert may(policy(statement("Deny", Principal="*", Action="sqs:PurgeQueue")), OWNER)
 
 
+def test_not_resource_is_about_all_other_queues():
+    other = {name: one for name, one in statement().items() if name != "Resource"}
+    assert not may(policy({**other, "NotResource": QUEUE})) and may(policy({**other, "NotResource": QUEUE + "q"}))
+
+
 def test_not_action_and_not_principal_are_about_all_others():
     but_one = {"Effect": "Deny", "NotPrincipal": {"AWS": OWNER}, "Action": "sqs:*", "Resource": "*"}
     assert not may(policy(statement(), but_one)) and may(policy(but_one), OWNER)
