@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("ledger: stdout is closed: nothing was done", err=True)
         return FAILED
     if sys.stdin is None:
-        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
         answer: Any = application.main(list(arguments), prog_name="ledger", standalone_mode=False)
         sys.stdout.flush()
