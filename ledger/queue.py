@@ -399,9 +399,10 @@ class Queue(Settling):
         )
 
     def add_permission(self, label: str, account_ids: Sequence[str], actions: Sequence[str]) -> None:
-        """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored; nothing here enforces it:
-        who may read and write a ledger is decided by its storage. Raises InvalidParameterValue for a label in use and
-        for an action that is not granted to others, OverLimit for more than seven.
+        """Adds a statement to the queue's Policy, as SQS's AddPermission. It is stored, and nothing enforces it but
+        `ledger serve`, on its callers: who may read and write a ledger is decided by its storage. Raises
+        InvalidParameterValue for a label in use and for an action that is not granted to others, OverLimit for more
+        than seven.
         """
         queue_settings.change_policy(
             self.access, lambda text: policy.with_permission(text, self.arn, label, account_ids, actions)
