@@ -1,4 +1,4 @@
-"""The statements that AddPermission and RemovePermission keep in a queue's Policy attribute. What a policy decides: policy_decision."""
+"""The statements of a queue's Policy that AddPermission and RemovePermission keep. What they say: policy_decision."""
 
 from __future__ import annotations
 
