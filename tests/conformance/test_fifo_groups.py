@@ -142,7 +142,7 @@ def test_f2_what_was_moved_here_came_with_the_move(make_fifo, clock):
     assert bodies(claim) == ["c1", "b2", "b1", "a1", "a3", "d1"]
     clock.advance(1)
     claim.release()
-    fifo.set_attributes({"RedrivePolicy": ""})
+    fifo.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1_000}})
     send(fifo, "e1")
     clock.advance(1)
     # In the order in which a receive would take them: what came from nowhere else, c1 and b2, stays.
