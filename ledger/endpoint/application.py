@@ -18,7 +18,7 @@ from ledger.endpoint.metrics import Metrics
 from ledger.endpoint.polls import Polls
 from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Refusal
-from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK
+from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import LedgerError
 
@@ -70,7 +70,7 @@ class Application:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            await _send(send, await self._told(path, scope.get("client")))
+            await _send(send, await self._watched(path, scope.get("client")))
             return
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         try:
@@ -135,6 +135,13 @@ class Application:
         finally:
             gone.cancel()
             answer.cancel()
+
+    async def _watched(self, path: str, client: Any) -> Response:
+        try:
+            return await self._told(path, client)
+        except Exception as error:
+            # What it is, is in the log, and nothing of it anywhere else.
+            return _text(told(error).known.status, "it could not be found out")
 
     async def _told(self, path: str, client: Any) -> Response:
         if path == HEALTH:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledger.errors import (
+    ContentionOutlastedRetries,
     LedgerError,
     LedgerTooNew,
     MessageDoesNotExist,
@@ -127,6 +128,8 @@ ERRORS: dict[str, Known] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
+#: The model's.
+THROTTLED = "The request was denied due to request throttling."
 _SORRY = "We encountered an internal error. Please try again."
 _NOT_NOW = "The service is temporarily unavailable. Please try again."
 
@@ -137,6 +140,9 @@ def told(error: BaseException) -> Told:
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
         return Told(_UNSUPPORTED, "Unsupported operation.")
+    if isinstance(error, ContentionOutlastedRetries):
+        log.warning("%s", error)
+        return Told(ERRORS[error.code], THROTTLED)
     if isinstance(error, StorageFailed):
         log.error("%s", error)
         return Told(_UNAVAILABLE, _NOT_NOW)

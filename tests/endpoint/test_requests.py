@@ -297,6 +297,15 @@ def test_health_readiness_and_metrics_are_told(open_endpoint):
     assert all(float(line.rpartition(" ")[2]) >= 0 for line in samples)
 
 
+def test_what_cannot_be_found_out_for_metrics_is_no_traceback(open_endpoint, monkeypatch):
+    def broken(*given, **named):
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(open_endpoint.ledger, "list_queues", broken)
+    status, _, said = asked(open_endpoint, method="GET", path="/metrics")
+    assert (status, said) == (500, b"it could not be found out\n")
+
+
 def test_an_error_of_ours_is_told_to_nobody_and_logged_without_what_was_asked(open_endpoint, monkeypatch, caplog):
     def broken(*given):
         raise ZeroDivisionError(f"of {given}")

@@ -56,6 +56,11 @@ def test_every_error_of_the_library_is_answered_in_both_protocols(kind, protocol
     assert parsed["Code"] == known.query_code and parsed["Type"] == known.fault
 
 
+def test_contention_is_throttling_in_the_services_words():
+    said = statuses.told(errors.ContentionOutlastedRetries("receive", 60, 12.0))
+    assert (said.known.shape, said.message) == ("RequestThrottled", statuses.THROTTLED)
+
+
 @pytest.mark.parametrize("code", statuses.ERRORS)
 @pytest.mark.parametrize("protocol", [json_protocol, query_protocol], ids=["json", "query"])
 def test_clients_read_every_error_of_the_table(code, protocol):
