@@ -31,6 +31,8 @@ STRANGERS_BYTES = READ_AT_ONCE = 65_536
 #: Of a request that is too long, so many times as much is read and forgotten as it may have.
 FORGOTTEN = 8
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+#: What a proxy on this machine says of those on others that it asks for.
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 #: Actions that give no message to receive: polls are not told of them.
 _QUIET = ("DeleteMessage", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl", "ListQueues", "ListQueueTags")
 
@@ -70,7 +72,8 @@ class Application:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            await _send(send, await self._watched(path, scope.get("client")))
+            here = (scope.get("client") or ("",))[0] in LOOPBACK and not any(name in headers for name in _FORWARDED)
+            await _send(send, await self._watched(path, here))
             return
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
         try:
@@ -136,19 +139,19 @@ class Application:
             gone.cancel()
             answer.cancel()
 
-    async def _watched(self, path: str, client: Any) -> Response:
+    async def _watched(self, path: str, here: bool) -> Response:
         try:
-            return await self._told(path, client)
+            return await self._told(path, here)
         except Exception as error:
             # What it is, is in the log, and nothing of it anywhere else.
             return _text(told(error).known.status, "it could not be found out")
 
-    async def _told(self, path: str, client: Any) -> Response:
+    async def _told(self, path: str, here: bool) -> Response:
         if path == HEALTH:
             return _text(OK, "ok")
         if path == READY:
             return await self._ready()
-        if not self._open_metrics and (client is None or client[0] not in LOOPBACK):
+        if not self._open_metrics and not here:
             return _text(NOT_FOUND, "not found")
         return Response(
             OK, "\n".join([*self._lines(), *await self._queues(), ""]).encode(), {"content-type": metrics.CONTENT_TYPE}

@@ -47,7 +47,11 @@ class Exchange:
         if request.method not in ("GET", "POST"):
             raise Refusal("UnsupportedOperation", "Unsupported operation.")
         account = endpoint.ledger.settings.account
-        caller = endpoint.signatures.caller(request) if endpoint.signatures else Caller(account.account_id)
+        if endpoint.signatures:
+            caller = endpoint.signatures.caller(request)
+        else:
+            _require_no_page(request)
+            caller = Caller(account.account_id)
         command = self._protocol.read(request)
         self.action = command.action
         parameters = dict(command.parameters)
@@ -74,3 +78,10 @@ class Exchange:
         self.refused_for = said.known.query_code
         response: Response = self._protocol.refused(self.action, said, self._id)
         return response
+
+
+def _require_no_page(request: Request) -> None:
+    """Raises a Refusal for what a browser sends for a page of somebody else: it reaches this machine from here, a form
+    or an image is a request, and nothing else would keep it from purging a queue."""
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+        raise Refusal("AccessDenied", "A page in a browser may not use an endpoint that verifies no signatures.")

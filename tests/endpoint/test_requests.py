@@ -283,6 +283,23 @@ def test_a_request_that_is_cut_off_does_nothing(open_endpoint):
     assert open_endpoint.ledger.queue("q").counts().visible == before
 
 
+def test_a_proxys_metrics_are_not_of_this_machine_alone(open_endpoint):
+    for header in ("X_Forwarded_For", "Forwarded", "Via"):
+        assert asked(open_endpoint, method="GET", path="/metrics", **{header: "10.0.0.7"})[0] == 404
+    assert asked(open_endpoint, method="GET", path="/metrics")[0] == 200
+
+
+@pytest.mark.parametrize("header", [{"Origin": "http://a.page.example"}, {"Sec_Fetch_Site": "cross-site"}])
+def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open_endpoint, header):
+    path = f"/{ACCOUNT}/q?Action=SendMessage&MessageBody=of-a-page"
+    before = open_endpoint.ledger.queue("q").counts().stored
+    for method in ("GET", "POST"):
+        status, _, said = asked(open_endpoint, method=method, path=path, **header)
+        assert status == 403 and b"AccessDenied" in said
+    assert open_endpoint.ledger.queue("q").counts().stored == before
+    assert asked(open_endpoint, method="GET", path=path, Sec_Fetch_Site="none")[0] == 200
+
+
 def test_health_readiness_and_metrics_are_told(open_endpoint):
     assert asked(open_endpoint, method="GET", path="/health")[::2] == (200, b"ok\n")
     assert asked(open_endpoint, method="GET", path="/ready")[::2] == (200, b"ready\n")
