@@ -28,6 +28,7 @@ from ledger.endpoint.wire import Request
 ALGORITHM, SERVICE = "AWS4-HMAC-SHA256", "sqs"
 #: How far off a date may be, and how long after it came first a signature may come with another invocation; in ms.
 WINDOW, TOGETHER = 900_000, 5_000
+MINUTE = 60_000
 #: What SDKs tell a call, and each try of it, by. (The last is the older SDK of Java's.)
 INVOCATION = ("amz-sdk-invocation-id", "amz-sdk-request", "amz-sdk-retry")
 _HEADER = re.compile(
@@ -75,11 +76,17 @@ class Signatures:
         if not hmac.compare_digest(found, signed.signature):
             raise Refusal("SignatureDoesNotMatch", _NOT_EQUAL)
         now = self._clock()
-        self._require_date(date, now)
+        signed_at = _instant(date)
+        _require_date(date, signed_at, now)
         tried = tuple(request.headers.get(name, "") for name in INVOCATION)
-        if not self._seen.is_new(signed.signature, tried, now):
+        if not self._seen.is_new(signed.signature, tried, signed_at, now):
             raise Refusal("SignatureDoesNotMatch", "This request was received before: sign each request anew.")
         return key.caller
+
+    @property
+    def remembered(self) -> int:
+        """How many requests are remembered: those of the last quarter of an hour."""
+        return len(self._seen)
 
     def knows(self, request: Request) -> bool:
         """Whether a request says that it is signed with a known key: what it has to say is worth reading."""
@@ -97,45 +104,55 @@ class Signatures:
             return
         raise Refusal("SignatureDoesNotMatch", bound)
 
-    def _require_date(self, date: str, now: int) -> None:
-        try:
-            at = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-        except ValueError:
-            raise Refusal("IncompleteSignature", "Date must be in ISO-8601 'basic format'.") from None
-        signed_at = round(at.timestamp() * 1_000)
-        if abs(now - signed_at) > WINDOW:
-            what = "expired" if signed_at < now else "not yet current"
-            here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-            raise Refusal("SignatureDoesNotMatch", f"Signature {what}: {date} is not within 15 min. of {here}")
-
 
 class _Seen:
     """Which signatures came, and with which invocations, as long as their date is within the window. Digests only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: By signature, when it came first; by signature and invocation, that it came. Of now, and of the time before.
-        self._first: list[dict[bytes, int]] = [{}, {}]
-        self._tries: list[set[bytes]] = [set(), set()]
-        self._turned = 0
+        #: By the minute that they are dated: by signature, when it came first; and by signature and invocation, that it
+        #: came. What comes again has the same date.
+        self._dated: dict[int, tuple[dict[bytes, int], set[bytes]]] = {}
 
-    def is_new(self, signature: str, tried: tuple[str, ...], now: int) -> bool:
+    def is_new(self, signature: str, tried: tuple[str, ...], signed_at: int, now: int) -> bool:
         """Remembers a request, and says whether it is the first of its kind, see above."""
         key = bytes.fromhex(signature)[:16]
         one = hashlib.blake2b(key + "\n".join(tried).encode(), digest_size=16).digest()
+        minute = signed_at // MINUTE
         with self._lock:
-            # A date may be as far ahead as behind: what is remembered twice the window cannot come again.
-            if now - self._turned > 2 * WINDOW:
-                self._first, self._tries = [{}, self._first[0]], [set(), self._tries[0]]
-                self._turned = now
-            if any(one in some for some in self._tries):
+            if minute not in self._dated:
+                # What is dated earlier is refused for its date.
+                for old in [known for known in self._dated if (known + 1) * MINUTE + WINDOW < now]:
+                    del self._dated[old]
+                self._dated[minute] = {}, set()
+            known, tries = self._dated[minute]
+            if one in tries:
                 return False
-            self._tries[0].add(one)
-            first = next((some[key] for some in self._first if key in some), None)
+            tries.add(one)
+            first = known.get(key)
             if first is None:
                 # What no SDK told apart from others is one request, whatever somebody adds to it.
-                self._first[0][key] = now if any(tried) else now - TOGETHER - 1
+                known[key] = now if any(tried) else now - TOGETHER - 1
             return first is None or (any(tried) and now - first <= TOGETHER)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(len(tries) for _, tries in self._dated.values())
+
+
+def _instant(date: str) -> int:
+    try:
+        at = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    except ValueError:
+        raise Refusal("IncompleteSignature", "Date must be in ISO-8601 'basic format'.") from None
+    return round(at.timestamp() * 1_000)
+
+
+def _require_date(date: str, signed_at: int, now: int) -> None:
+    if abs(now - signed_at) > WINDOW:
+        what = "expired" if signed_at < now else "not yet current"
+        here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        raise Refusal("SignatureDoesNotMatch", f"Signature {what}: {date} is not within 15 min. of {here}")
 
 
 def _read(request: Request) -> _Signed:

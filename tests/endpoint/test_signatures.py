@@ -172,6 +172,7 @@ def test_what_came_is_known_as_long_as_its_date_is_within_the_window():
         clock.advance(60)
         assert verifier.caller(signed(b"", at=NOW + minutes * MINUTE)), "others go on meanwhile"
     assert refused(verifier, ahead) == "SignatureDoesNotMatch"
+    assert verifier.remembered < 20, "what its date refuses is forgotten"
 
 
 def test_keys_of_a_file_say_whose_they_are(tmp_path):
