@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from typing import TYPE_CHECKING
+
+import deltalake
 
 from ledger.errors import UnsupportedVersion
 
@@ -31,7 +32,7 @@ def require_known(package: str, version: str) -> None:
 
 def require_engines(spark: SparkSession | None) -> None:
     """Raises UnsupportedVersion for a delta-rs, or for the Spark behind a session, that was not run."""
-    require_known("deltalake", metadata.version("deltalake"))
+    require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)
 
