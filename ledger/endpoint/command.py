@@ -6,6 +6,7 @@ Raises InvalidParameterValue, which names the option, for what does not go toget
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +102,36 @@ def _require(options: Options) -> None:
     for name, place in (("certificate", options.certificate), ("certificate-key", options.certificate_key)):
         if place is not None and not Path(place).is_file():
             raise InvalidParameterValue(name, place, "There is no such file", "Name a file in PEM.")
-    if options.url is not None and urlsplit(options.url).scheme not in ("http", "https"):
-        raise InvalidParameterValue("url", options.url, "Must be an http or https URL", "Such as https://sqs.example.")
+    if options.certificate and options.certificate_key:
+        _require_pair(options.certificate, options.certificate_key)
+    if options.url is not None and not _is_base(options.url):
+        bound = "Must be an http or https URL with a host, without ? and #"
+        raise InvalidParameterValue("url", options.url, bound, "Such as https://sqs.example.")
+    if not options.host:
+        raise InvalidParameterValue("host", options.host, "Must be an address or a name", "0.0.0.0 is all addresses.")
+    if options.without_signatures and options.keys is not None:
+        bound = "Is given beside --without-signatures, and would verify nothing"
+        raise InvalidParameterValue("keys", options.keys, bound, "Give one of them.")
+
+
+def _require_pair(certificate: str, key: str) -> None:
+    try:
+        # An empty password: one that is asked for on a terminal would stop a service.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=b"")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        bound = f"It and --certificate-key cannot be read as a certificate and its key ({why})"
+        raise InvalidParameterValue(
+            "certificate", certificate, bound, "Both are PEM, the key without a pass phrase."
+        ) from None
+
+
+def _is_base(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and not set("?#").intersection(url)
+    except ValueError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

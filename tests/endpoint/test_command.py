@@ -154,12 +154,19 @@ def made_certificate(folder):
         (("--without-signatures", "--port", "70000"), "0 to 65535"),
         (("--without-signatures", "--threads", "0"), "1 to 256"),
         (("--without-signatures", "--url", "sqs.example"), "http or https"),
+        (("--without-signatures", "--url", "http://["), "with a host"),
+        (("--without-signatures", "--url", "https://"), "with a host"),
+        (("--keys", "KEYS", "--host", ""), "0.0.0.0 is all addresses"),
+        (("--keys", "KEYS", "--without-signatures"), "Give one of them"),
+        (("--keys", "KEYS", "--certificate", "KEYS", "--certificate-key", "KEYS"), "Both are PEM"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_it_listens(tmp_path, monkeypatch, arguments, said):
     for name in (keys.ACCESS_KEY, keys.SECRET_KEY):
         monkeypatch.delenv(name, raising=False)
-    ran = run("serve", str(tmp_path / "ledger"), "--create", *arguments)
+    (tmp_path / "keys.toml").write_text('[AKID]\nsecret = "long enough"\n')
+    given = [str(tmp_path / "keys.toml") if one == "KEYS" else one for one in arguments]
+    ran = run("serve", str(tmp_path / "ledger"), "--create", *given)
     assert ran.code == 2 and said in ran.err
 
 
