@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger import applying, dead_letters, picture, queue_settings, receiving, sending, shown_html, working
+from ledger import applying, dead_letters, picture, progress, queue_settings, receiving, sending, shown_html, working
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.errors import LedgerError
@@ -205,12 +205,13 @@ class Queue(Settling):
         held is waited for); "once" after one receive; "forever" never.
         `attempt_id` makes a retry get back what the failed run still holds, before new work.
         Whatever goes wrong, SIGTERM in the main thread too (which ends as SystemExit then), the claim in hand is given
-        back; a claim that others took over is left to them. `report` gets a line of text for each step.
+        back; a claim that others took over is left to them. `report` gets a line of text for each step; without it they
+        are printed in notebooks and at prompts, and logged elsewhere.
         Returns what it did. Raises what `function` and `Claim.write` raise, but LeaseLost.
         """
         work = Work(
             function, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, report or working.log.info,
+            park, stamped, progress.report(report, working.log.info),
         )  # fmt: skip
         return Worker(self.access, work).run()
 

@@ -31,6 +31,7 @@ LAYERS = {
     "ledger.errors": -1,
     "ledger.shown": -1,
     "ledger.shown_html": -1,
+    "ledger.progress": -1,
     "ledger.timeline": 1,
     "ledger.picture": 6.1,
     "ledger.clock": -1,

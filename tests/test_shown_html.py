@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import datetime
 
 import pytest
@@ -11,6 +12,7 @@ from IPython.core.formatters import HTMLFormatter
 from ledger import Ledger
 from ledger.errors import LedgerError
 from ledger.picture import IN_FLIGHT, LOST
+from ledger.progress import report
 from ledger.shown_html import MOST_QUEUES, fields
 from tests.clock import FrozenClock
 
@@ -129,3 +131,13 @@ def test_a_plot_without_a_history_says_so(memory, of_two):
     with pytest.raises(LedgerError, match="is in memory and has no history"):
         memory.create_queue("jobs").plot()
     assert len(of_two[0].create_queue("nothing").plot().axes) == 2
+
+
+def test_steps_are_printed_to_whoever_sits_there_and_logged_elsewhere(monkeypatch, capsys):
+    logged, own = [], []
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    report(None, logged.append)("one")
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+    report(None, logged.append)("two")
+    report(own.append, logged.append)("three")
+    assert (logged, own, capsys.readouterr().out) == (["one"], ["three"], "two\n")

@@ -83,7 +83,7 @@ def test_spark_sql_has_the_views_as_the_readme_says(tmp_path):
     shell = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-sql"), *given, "-e", asked]
     run = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
     assert run.returncode == 0, run.stderr[-3_000:]
-    lines = [line.split("\t") for line in run.stdout.splitlines()]
+    lines = [[cell.strip() for cell in line.split("\t")] for line in run.stdout.splitlines()]
     assert lines[0][:3] == ["orders", "worker", "1"]
     assert ["owner", "string", words("in_flight").columns["owner"]] in lines
 
