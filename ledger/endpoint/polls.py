@@ -43,6 +43,8 @@ class _Line:
         self.polls: deque[_Poll] = deque()
         self.changed = asyncio.Event()
         self.looked_at = 0.0
+        #: When a look for one of them found nothing.
+        self.empty_at = 0.0
 
 
 class Polls:
@@ -79,7 +81,9 @@ class Polls:
             await poll.idle.wait()
             if poll.answer.done():
                 return poll.answer.result()
-            return {} if self._ending.is_set() else await self._last(waiting)
+            # Of many that end at once the last looks would be a crowd; a look for another one is as good.
+            looked = time.monotonic() - line.empty_at <= 2 * AT_LEAST
+            return {} if looked or self._ending.is_set() else await self._last(waiting)
         finally:
             ending.cancel()
             poll.over = True
@@ -138,6 +142,7 @@ class Polls:
         for poll, one in zip(some, found):
             if one is None or isinstance(one, Throttled):
                 left.append(poll)
+                line.empty_at = line.empty_at if one is not None else line.looked_at
             elif isinstance(one, BaseException):
                 poll.answer.set_exception(one)
                 # It may be that nobody asks for it any more.
