@@ -82,10 +82,15 @@ def show_queue(queue: Queue, json: bool) -> None:
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
     """NAME=VALUE arguments as a dictionary."""
+    known: dict[str, str] = {}
     for text in given:
-        if "=" not in text:
+        name, equals, value = text.partition("=")
+        if not equals:
             raise click.BadParameter(f"{text!r} must be NAME=VALUE", param_hint=option)
-    return dict(text.split("=", 1) for text in given)
+        if name in known:
+            raise click.BadParameter(f"{name} is given twice", param_hint=option)
+        known[name] = value
+    return known
 
 
 _attribute = click.option(

@@ -112,6 +112,7 @@ def test_dead_letters_go_back_all_or_by_their_ids(cli, ledger, queue):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
+        (("queues", "create", "x", "-a", "DelaySeconds=1", "-a", "DelaySeconds=2"), 2),
         (("receive", "nobody"), 1),
         (("receive", "work", "-n", "0"), 2),
         (("receive", "work", "--visibility-timeout", "-1"), 2),
