@@ -143,12 +143,13 @@ assert queue.counts().visible == 15_050 and queue.counts().deleted == 4_950
 # %% [markdown]
 # ## Look, now and back then
 #
-# Views are for analysts: plain DataFrames, which take no lock. A claim's `version` is the commit that granted it, and
-# any version can be looked at. Back then 5,000 messages were in flight, and none was deleted.
+# Views are for analysts, and take no lock: `view` returns a DataFrame, `sql` asks the same views without Spark. A
+# claim's `version` is the commit that granted it, and any version can be looked at. Back then 5,000 messages were in
+# flight, and none was deleted.
 
 # %%
 now = ledger.view("queue_depth").toPandas()
-then = ledger.view("queue_depth", version=claim.version).toPandas()
+then = ledger.sql("SELECT * FROM queue_depth", version=claim.version).to_pandas()
 pd.concat([then, now], keys=["as the claim was granted", "now"])
 
 # %%
@@ -173,7 +174,7 @@ spark.sql(f"""
 
 # %%
 worker_a = queue.receive(2_000)
-ledger.view("in_flight").select("queue", "messages", "earliest_deadline").toPandas()
+ledger.sql("SELECT queue, messages, seconds_left, owner FROM in_flight").to_pandas()
 
 # %%
 clock.advance(61)
@@ -238,7 +239,7 @@ assert queue.counts().deleted == 20_000 and queue.counts().stored == 0
 # granted the same again; B's end. Of A's attempts to use its stale receipt there is no trace: they changed nothing.
 
 # %%
-receipts = ledger.view("receipts").orderBy("version", "event").toPandas()
+receipts = ledger.sql("SELECT * FROM receipts ORDER BY version, event").to_pandas()
 receipts.assign(receipt=receipts.receipt_id.str[:6])[["version", "at", "event", "receipt", "messages", "visible_at"]]
 
 # %%
@@ -268,7 +269,7 @@ print("rows left:", left)
 
 # %%
 assert report.segments_dropped == len(sent.segments) and left["messages"] == 0 and left["visibility"] <= 2
-assert len(ledger.view("receipts").head(20)) == len(receipts)
+assert ledger.sql("SELECT * FROM receipts").num_rows == len(receipts)
 assert queue.counts().stored == queue.counts().deleted == 0
 
 # %% [markdown]
