@@ -46,7 +46,8 @@ class Claim(Settling):
 
     `receipt_id` (string, None when empty), `count`, `deadline` (UTC; when the hold ends unless extended), `version`:
     the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
-    one. (Claims of one `receive_many`, which have no message in common, share it.)
+    one. (Claims of one `receive_many`, which have no message in common, share it.) Of a claim that is found again, by
+    `Queue.claim` or by a retried attempt, it is the version by which it was: as great as before, or greater.
     `error`: of a `receive_many`, the LedgerError because of which this request alone has no messages, or None.
     `grant` is what the store granted, None when empty, `access` what its verbs act through, and `endings` what was
     ended through this object: for tools and tests.

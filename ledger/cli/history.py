@@ -50,6 +50,8 @@ def history(
         if receipt is None:
             raise click.ClickException(f"the message {message} holds no receipt: it was never received, or came anew")
     found = events(store.engine, record and record.id, receipt)[-last:]
+    if receipt is not None and not found:
+        raise click.ClickException(f"nothing is known of a receipt {receipt}{'' if queue is None else f' of {queue}'}")
     rows = [
         {
             "at": instant(event["at"]),

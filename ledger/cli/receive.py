@@ -11,6 +11,7 @@ from ledger.cli.printing import print_blocks, print_json
 
 if TYPE_CHECKING:
     from ledger.message import Message
+    from ledger.queue import Queue
 
 
 @click.command(short_help="Receive messages, and hold them for a while.")
@@ -55,13 +56,13 @@ def receive(
         if json:
             print_json(*map(document, messages))
         else:
-            print_blocks(map(_block, messages), f"no message of {queue} is visible")
+            print_blocks(map(_block, messages), "" if messages else _nothing(known))
         return
     found = {"receipt": claim.receipt_id, "count": claim.count, "deadline": claim.deadline, "version": claim.version}
     if json:
         print_json({"queue": queue, **found})
     else:
-        print_blocks([found] if claim else [], f"no message of {queue} is visible")
+        print_blocks([found] if claim else [], "" if claim else _nothing(known))
 
 
 @click.command(short_help="Show a message, and change nothing.")
@@ -81,6 +82,21 @@ def peek(queue: str, message_id: str, json: bool, root: str | None, settings: st
         print_json(document(message))
     else:
         print_blocks([_block(message)], "")
+
+
+def _nothing(queue: Queue) -> str:
+    """That nothing is visible, and what it waits for, as far as that is known."""
+    from ledger.clock import instant
+
+    leases = queue.access.store.leases(queue.access.record(), queue.access.clock)
+    said = f"no message of {queue.name} is visible"
+    if not leases:
+        return said
+    held, first = sum(lease.messages for lease in leases), min(lease.visible_at for lease in leases)
+    return (
+        f"{said}: {held:,} in flight, the first until {instant(first):%Y-%m-%d %H:%M:%S}Z; who has them: "
+        '`ledger sql "SELECT owner, messages, seconds_left FROM in_flight"`'
+    )
 
 
 def document(message: Message) -> dict[str, Any]:

@@ -68,21 +68,28 @@ def extend(
 
 
 @click.command(short_help="Give messages back: they are visible at once.")
+@click.option("--reason", metavar="TEXT", help="Why: `ledger history` has it, and the view dead_letters.")
 @_arguments
 def release(
-    queue: str, handles: tuple[str, ...], receipt: str | None, json: bool, root: str | None, settings: str | None
+    queue: str,
+    handles: tuple[str, ...],
+    receipt: str | None,
+    reason: str | None,
+    json: bool,
+    root: str | None,
+    settings: str | None,
 ) -> int:
     """Give messages of QUEUE back: they are visible at once. `-` for HANDLE reads stdin, as for `ledger extend`.
 
     \b
     Example:
       ledger release work HANDLE
-      ledger release work --receipt ID
+      ledger release work --receipt ID --reason "the disk was full"
     """
     known = open_ledger(root, settings).queue(queue)
     return _settled(
-        known, handles, receipt, json, "released", lambda claim: claim.release(),
-        lambda given: known.settle(release=given),
+        known, handles, receipt, json, "released", lambda claim: claim.release(reason),
+        lambda given: known.settle(release=given, reason=reason),
     )  # fmt: skip
 
 

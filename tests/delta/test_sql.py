@@ -244,6 +244,7 @@ def test_what_is_no_query_is_refused_by_what_is_wrong(sql, query, said):
         ({"timestamp": "yesterday"}, "with a time zone"),
         ({"timestamp": datetime(2026, 1, 1)}, "tzinfo=timezone.utc"),
         ({"timestamp": 5}, "with a time zone"),
+        ({"timestamp": "1999-01-01T00:00:00Z"}, "or later: of what was before, nothing is known"),
         ({"timestamp": datetime(9_000, 1, 1, tzinfo=timezone.utc)}, "later than now"),
         ({"timestamp": "2026-01-01T00:00:00Z", "version": 1}, "Give one of them"),
         ({"version": 10_000}, "has the versions from 0 to"),

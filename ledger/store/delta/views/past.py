@@ -64,10 +64,12 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     if at > now:
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
     commits = tables.history("visibility", -1)
+    # The first one made the table, by the storage's clock; where others are earlier, so was it.
+    first = min(map(_at_of, commits), default=now)
     then = max((commit for commit in commits if _is_by(commit, at)), key=lambda one: one.version, default=None)
-    if then is None:
-        first = instant(_at_of(commits[0])).isoformat() if commits else "now"
-        raise InvalidParameterValue("timestamp", shown(timestamp), f"Must be {first} or later", KEPT)
+    if then is None or at < first:
+        bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
+        raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
     versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     return Moment(at, {"visibility": then.version, **versions})
 
