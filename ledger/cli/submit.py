@@ -19,7 +19,8 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     Example:
       ledger submit show ledger-data --in-flight
     """
-    import subprocess
+    import os
+    import sys
 
     from ledger.runtime.cache import RuntimeSetupError
     from ledger.runtime.session import submit_command, submit_environment
@@ -29,4 +30,6 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
         command, environment = submit_command(job(script), *arguments), submit_environment()
     except (RuntimeSetupError, ImportError) as error:
         raise click.ClickException(str(error)) from None
-    return subprocess.run(command, env=environment).returncode
+    sys.stdout.flush()
+    # In its place, so that whoever ends this process ends that one.
+    os.execvpe(command[0], command, environment)

@@ -64,11 +64,9 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     if at > now:
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
     commits = tables.history("visibility", -1)
-    # The first one made the table, by the storage's clock; where others are earlier, so was it.
-    first = min(map(_at_of, commits), default=now)
     then = max((commit for commit in commits if _is_by(commit, at)), key=lambda one: one.version, default=None)
-    if then is None or at < first:
-        bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
+    if then is None or (not then.version and at < _beginning(tables)):
+        bound = f"Must be {instant(_beginning(tables)).isoformat()} or later: of what was before, nothing is known"
         raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
     versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     return Moment(at, {"visibility": then.version, **versions})
@@ -90,6 +88,11 @@ def _milliseconds(given: datetime | str) -> int:
 def _at_of(commit: Commit) -> int:
     at: int = commit.metadata.get("at", commit.timestamp)
     return at
+
+
+def _beginning(tables: Tables) -> int:
+    """The instant of the first commit to any of the tables."""
+    return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
 def _is_by(commit: Commit, at: int) -> bool:
