@@ -21,7 +21,11 @@ APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "ge
 #: The versions of readers and writers without a list of features, and the first with one.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
 #: Properties that ask for more than appending files, whatever the protocol says, and those of them that ask nothing.
-REFUSED = ("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking")
+REFUSED = (
+    *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
+    # A list of the files for other readers, which Spark writes anew after each of its commits.
+    "delta.compatibility.symlinkFormatManifest.",
+)
 NOTHING = ("none", "false", "")
 #: What the metadata of columns say that depend on the table's own state.
 OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.typeChanges")

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
+from ledger.store import Request
 from ledger.store.delta.commit.file_locks import table_lock
 from tests.output.conftest import rows_of
 from tests.output.silent_tables import gone, there_again
@@ -265,3 +266,11 @@ def test_a_heartbeat_goes_on_beside_a_write(place, at_step):
     for step, times in (("begun", 1), ("chosen", 2), ("written", 1)):
         at_step(step, lambda: place.another().queue("work").claim(claim.receipt_id).extend(60), times)
     assert claim.write(rows_of(claim), place.table).messages == 2 and place.queue.counts().deleted == 2
+
+
+def test_a_retry_asks_the_table_although_another_of_its_attempt_is_refused_in_the_same_commit(place, at_step):
+    doubt(place, at_step, attempt_id="job")
+    store = place.another().store
+    both = [Request(1, 30, "job"), Request(None, 30, "job")]
+    assert store.receive(store.queue("work"), both, place.clock) == [None, None]
+    assert place.queue.counts().deleted == 2, "their rows are in"

@@ -130,7 +130,10 @@ def test_a_writer_that_stood_still_in_the_very_commit_publishes_nothing_behind_a
     """It has looked at the table; then another fences it off, where there are no locks; then it commits."""
     make(spark, place)
     engine, unhindered = place.another(spark=None).store.engine, output_publishing.require_same
-    publishing, file = engine.output_publishing(place.table), StagedFile("part-0.parquet", 1, {}, 1, {"numRecords": 1})
+    publishing, file = (
+        engine.output_publishing(place.table),
+        StagedFile("part-0.parquet", 1, {}, 1, '{"numRecords": 1}'),
+    )
 
     def stand_still(*arguments):
         unhindered(*arguments)

@@ -42,6 +42,10 @@ def test_what_spark_applies_while_it_writes_does_not_keep_files_from_being_publi
         (demands(writer=7, features=("rowTracking", "domainMetadata")), "the feature domainMetadata"),
         (demands(reader=3, writer=7, features=("deletionVectors",)), "the feature deletionVectors"),
         (demands(**{"columnMapping.mode": "name"}), "the property delta.columnMapping.mode"),
+        (
+            demands(**{"compatibility.symlinkFormatManifest.enabled": "true"}),
+            "the property delta.compatibility.symlinkFormatManifest.enabled",
+        ),
         (demands(**{"universalFormat.enabledFormats": "hudi"}), "the property delta.universalFormat.enabledFormats"),
         (demands(columns=[column("n", "long", **{"delta.identity.start": 1})]), "the column n"),
         (demands(columns=[column("n", CURRENT_DEFAULT="1")]), "the column n"),

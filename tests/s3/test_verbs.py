@@ -172,7 +172,7 @@ def test_files_are_published_once_to_a_table_that_was_made_once_and_not_to_anoth
     assert publishing.look(output) is None
     for now in (1, 2):
         publishing.make(output, demands, now)
-    target, file = publishing.look(output), StagedFile("part-0.parquet", 1, {}, 1, {"numRecords": 1})
+    target, file = publishing.look(output), StagedFile("part-0.parquet", 1, {}, 1, '{"numRecords": 1}')
     assert target.demands.same(demands)
     publishing.publish(output, target, [file], ("ledger/x", 1), {})
     with pytest.raises(Conflict, match="committed before"):

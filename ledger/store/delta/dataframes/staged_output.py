@@ -64,12 +64,12 @@ class StagedRows:
         entries = [json.loads(line) for line in log.splitlines()]
         if any("metaData" in entry or "protocol" in entry for entry in entries):
             raise StorageFailed(self._place, "Spark gave the rows another schema than the table's", "write")
-        self.files = [self._file(entry["add"]) for entry in entries if "add" in entry]
+        self.files = [staged_file(self._name, entry["add"]) for entry in entries if "add" in entry]
 
     @property
     def count(self) -> int | None:
         """How many rows there are; None where Spark did not count them."""
-        counts = [one.statistics.get("numRecords") for one in self.files]
+        counts = [json.loads(one.statistics).get("numRecords") for one in self.files]
         return None if None in counts else sum(filter(None, counts))
 
     def named(self, column: str, queue: str) -> Named:
@@ -114,10 +114,11 @@ class StagedRows:
                 if self._writes.read(f"{name}/{log_file(0)}") is not None:
                     self._writes.remove(f"{name}/_delta_log")
 
-    def _file(self, add: Mapping[str, Any]) -> StagedFile:
-        statistics = json.loads(add.get("stats") or "{}")
-        path = f"{FOLDER}/{self._name}/{unquote(add['path'])}"
-        return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], statistics)
+
+def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
+    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
+    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
+    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

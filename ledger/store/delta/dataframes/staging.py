@@ -132,7 +132,7 @@ def _file(placed: Placed, folder: str, add: Mapping[str, Any]) -> StagedFile:
         raise StorageFailed(folder, "Spark wrote messages of several segments into one file", "send")
     statistics = {name: _without_ordinal(values) for name, values in known.items()}
     path = f"{folder}/{add['path']}"
-    return StagedFile(path, add["size"], placed.partition(int(lowest)), add["modificationTime"], statistics)
+    return StagedFile(path, add["size"], placed.partition(int(lowest)), add["modificationTime"], json.dumps(statistics))
 
 
 def _without_ordinal(values: Any) -> Any:

@@ -56,11 +56,13 @@ def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
         )
 
 
-def properties(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> CommitProperties:
+def properties(
+    metadata: Mapping[str, Any], *transactions: tuple[str, int] | None, rebases: int = REBASES
+) -> CommitProperties:
     """What a commit to any table says of itself, and the transactions that it carries."""
     carried = [Transaction(*one) for one in transactions if one is not None]
     return CommitProperties(
         custom_metadata={"userMetadata": json.dumps(metadata)},
-        max_commit_retries=REBASES,
+        max_commit_retries=rebases,
         app_transactions=carried or None,
     )

@@ -128,13 +128,17 @@ class Commit:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named."""
+    """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named.
+
+    `statistics` is the text of the log: a decimal that was read as a float on its way would bound other values than
+    are in the file, and readers would pass it by.
+    """
 
     path: str
     size: int
     partition: Mapping[str, str]
     modified_at: int
-    statistics: Mapping[str, Any]
+    statistics: str
 
 
 class Tables(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """One commit that adds files which keep to all that a table asks for. Raises what delta-rs does."""
     actions: list[Any] = [
-        AddAction(one.path, one.size, one.partition, one.modified_at, True, json.dumps(one.statistics)) for one in files
+        AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files
     ]
     loaded.create_write_transaction(actions, "append", loaded.schema(), list(partitions), **commit)
 

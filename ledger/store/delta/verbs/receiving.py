@@ -53,9 +53,10 @@ class Receiver:
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
             events = Events()
-            # One that is refused for asking for fewer does nothing, to a write of the earlier run neither.
-            refused_ones = {request.attempt_id for request in requests if _asks_for_fewer(loaded, request)}
-            undecided = self._outputs.fence_doubts(loaded, events, attempts - refused_ones)
+            # One that is refused for asking for fewer does nothing, to a write of the earlier run neither; another of
+            # the same attempt may be served beside it.
+            served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
+            undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
             again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
             known = {n: part for n, part in again.items() if part is not None}
             fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
