@@ -135,6 +135,8 @@ def test_a_writer_that_stood_still_in_the_very_commit_publishes_nothing_behind_a
         StagedFile("part-0.parquet", 1, {}, 1, '{"numRecords": 1}'),
     )
 
+    Path(place.table, file.path).write_bytes(b"rows")
+
     def stand_still(*arguments):
         unhindered(*arguments)
         engine.fence_output(place.table, "ledger/x", output_doubts.FENCED)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ledger.errors import StorageFailed
 from ledger.rules.publishable import FOLDER
 from ledger.store.delta.dataframes.staged_output import staged_file
 from ledger.store.delta.engines import output_publishing
@@ -98,6 +99,15 @@ def test_rows_that_others_write_or_remove_in_the_very_commit_do_not_hold_it_up(t
         publish(table, staged_file(WRITE, {"path": "x", "size": 1, "partitionValues": {}, "modificationTime": 1}))
 
 
+def test_what_a_vacuum_removed_is_not_published(table):
+    """One that keeps files for no time: the table could not be read any more."""
+    file = staged(table, pa.table({"message_id": ["a"]}), '{"numRecords":1}')
+    DeltaTable(table).vacuum(0, full=True, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(StorageFailed, match="VACUUM"):
+        publish(table, file)
+    assert DeltaTable(table).to_pyarrow_table()["message_id"].to_pylist() == ["theirs"]
+
+
 def test_a_commit_that_fails_without_others_is_not_tried_again(table, monkeypatch):
     tried = []
 
@@ -107,5 +117,5 @@ def test_a_commit_that_fails_without_others_is_not_tried_again(table, monkeypatc
 
     monkeypatch.setattr(output_publishing, "add_files", fails)
     with pytest.raises(Conflict, match="full"):
-        publish(table, staged_file(WRITE, {"path": "x", "size": 1, "partitionValues": {}, "modificationTime": 1}))
+        publish(table, staged(table, pa.table({"message_id": ["a"]}), '{"numRecords":1}'))
     assert tried == [1]

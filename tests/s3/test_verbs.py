@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
-from ledger.errors import ReceiptHandleIsInvalid
+from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
 from ledger.move_tasks import carry_on
 from ledger.rules import staging
 from ledger.rules.publishable import demands_of_new
@@ -16,6 +16,7 @@ from ledger.store.delta.dataframes.staging import ORDINAL
 from ledger.store.delta.engines.delta_rs import DeltaRsEngine
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
 from ledger.store.delta.engines.protocol import Conflict, StagedFile
+from ledger.store.delta.engines.table_files import table_files
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
@@ -174,6 +175,9 @@ def test_files_are_published_once_to_a_table_that_was_made_once_and_not_to_anoth
         publishing.make(output, demands, now)
     target, file = publishing.look(output), StagedFile("part-0.parquet", 1, {}, 1, '{"numRecords": 1}')
     assert target.demands.same(demands)
+    with pytest.raises(StorageFailed, match="removed"):
+        publishing.publish(output, target, [file], ("ledger/x", 1), {})
+    table_files(output, s3.options).write({file.path: b"rows"})
     publishing.publish(output, target, [file], ("ledger/x", 1), {})
     with pytest.raises(Conflict, match="committed before"):
         publishing.publish(output, target, [file], ("ledger/x", 1), {})

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
-from ledger.errors import OutputUnreadable
+from ledger.errors import OutputUnreadable, StorageFailed
 from ledger.rules.location import recorded
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
 from ledger.store.delta.engines.publishing import add_files
-from ledger.store.delta.engines.table_files import log_file, table_files
+from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
 
 
 class DeltaRsOutputs:
@@ -60,6 +61,7 @@ class DeltaRsOutputs:
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
             require_same(target, _target(loaded))
+            self._require_there(location, files)
             try:
                 with conflicts():
                     add_files(loaded, files, target.demands.partitions, commit_properties=said)
@@ -70,6 +72,16 @@ class DeltaRsOutputs:
                 # Where nobody else committed it was no race.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
+
+    def _require_there(self, location: str, files: Sequence[StagedFile]) -> None:
+        """Raises StorageFailed when a VACUUM that keeps files for no longer than rows are on their way has removed one:
+        the table could not be read any more."""
+        stored = table_files(location, self.storage_options)
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            found = list(threads.map(stored.has, (one.path for one in files)))
+        if not all(found):
+            gone = files[found.index(False)].path
+            raise StorageFailed(location, f"{gone}, which was to be published, was removed, perhaps by VACUUM", "write")
 
     def _open(self, location: str) -> DeltaTable | None:
         return loaded_output(location, self.storage_options)
