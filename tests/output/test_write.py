@@ -1,7 +1,10 @@
 """claim.write: a claim's rows are in the output exactly as often as its messages are acknowledged, once."""
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, SparkIsNeeded
@@ -139,6 +142,23 @@ def test_one_that_wrote_before_it_lost_its_lease_is_done(place, at_step):
     at_step("written", too_late)
     assert slow.write(rows_of(slow), place.table).messages == 2
     assert not takers[0] and place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+
+
+def test_a_decimal_of_many_digits_is_found_by_its_value(place):
+    """delta-rs writes the bounds of a file's decimals as floats: a reader that filters would pass the file by."""
+    place.queue.send("a")
+    claim = place.queue.receive()
+    rows = {"d": pa.array([Decimal("0.1234567890123456789")], pa.decimal128(20, 19)), "n": [Decimal("1.5")]}
+    claim.write(pa.table({**rows, "message_id": [message.message_id for message in claim]}), place.table)
+    found = QueryBuilder().register("output", DeltaTable(place.table))
+    assert (
+        found.execute("SELECT * FROM output WHERE d = arrow_cast('0.1234567890123456789', 'Decimal128(20, 19)')")
+        .read_all()
+        .num_rows
+        == 1
+    )
+    (bounds,) = pa.table(DeltaTable(place.table).get_add_actions(flatten=True))["min.n"].to_pylist()
+    assert bounds == Decimal("1.5")
 
 
 def test_a_part_of_a_claim_is_written_and_the_rest_stays_held(place):

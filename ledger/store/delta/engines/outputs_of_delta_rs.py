@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.location import recorded
@@ -15,6 +15,9 @@ from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, conflicts, properties
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
 from ledger.store.delta.engines.protocol import OutputLog, unreadable
+
+#: So many digits of a decimal a float keeps.
+DIGITS = 15
 
 
 class OutputsOfDeltaRs:
@@ -63,7 +66,13 @@ class OutputsOfDeltaRs:
         loaded = self._output(location)
         require_uncommitted(loaded, application)
         with conflicts():
-            write_deltalake(loaded, rows, mode="append", commit_properties=properties(metadata, (application, version)))
+            write_deltalake(
+                loaded,
+                rows,
+                mode="append",
+                commit_properties=properties(metadata, (application, version)),
+                writer_properties=_without_wrong_statistics(pa.schema(loaded.schema().to_arrow())),
+            )
 
     def _output(self, location: str) -> DeltaTable:
         loaded = loaded_output(location, self._options_of(location))
@@ -76,3 +85,13 @@ class OutputsOfDeltaRs:
         if self._known_elsewhere is None or place.scheme not in S3:
             return self._storage_options
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
+
+
+def _without_wrong_statistics(schema: pa.Schema) -> WriterProperties | None:
+    """No bounds for columns of decimals with many digits: delta-rs writes them as floats, and readers that filter would
+    pass by a file that has the value. Those inside a struct it cannot be told to leave out."""
+    wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
+    if not wrong:
+        return None
+    none = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))
