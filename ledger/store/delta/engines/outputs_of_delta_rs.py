@@ -71,7 +71,7 @@ class OutputsOfDeltaRs:
                 rows,
                 mode="append",
                 commit_properties=properties(metadata, (application, version)),
-                writer_properties=_without_wrong_statistics(pa.schema(loaded.schema().to_arrow())),
+                **_without_wrong_statistics(pa.schema(loaded.schema().to_arrow())),
             )
 
     def _output(self, location: str) -> DeltaTable:
@@ -87,11 +87,11 @@ class OutputsOfDeltaRs:
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
 
 
-def _without_wrong_statistics(schema: pa.Schema) -> WriterProperties | None:
+def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:
     """No bounds for columns of decimals with many digits: delta-rs writes them as floats, and readers that filter would
     pass by a file that has the value. Those inside a struct it cannot be told to leave out."""
     wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
     if not wrong:
-        return None
+        return {}
     none = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))
+    return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
