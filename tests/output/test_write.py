@@ -1,13 +1,14 @@
 """claim.write: a claim's rows are in the output exactly as often as its messages are acknowledged, once."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, Field, QueryBuilder, Schema
 
 from ledger import Ledger
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, SparkIsNeeded
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten, SparkIsNeeded
 from tests.output.conftest import rows_of
 
 
@@ -161,6 +162,31 @@ def test_a_decimal_of_many_digits_is_found_by_its_value(place):
     assert bounds == Decimal("1.5")
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "said", "stored"),
+    [
+        ("char(3)", "ü", None, "ü  "), ("char(3)", None, None, None), ("char(3)", "four", "4 characters", None),
+        ("varchar(3)", "ü", None, "ü"), ("varchar(3)", "four", "4 characters", None),
+        ("array<char(3)>", "four", "write a DataFrame", None),
+    ],
+)  # fmt: skip
+def test_texts_of_an_arrow_table_have_the_length_that_their_column_asks_for(place, kind, text, said, stored):
+    """Spark alone knows of it: it is no constraint to Delta."""
+    place.queue.send("a")
+    claim = place.queue.receive()
+    fields = [Field("message_id", "string"), Field("code", "string", metadata={"__CHAR_VARCHAR_TYPE_STRING": kind})]
+    DeltaTable.create(place.table, Schema(fields))
+    ids = [message.message_id for message in claim]
+    rows = pa.table({"message_id": ids, "code": pa.array([text], pa.string())})
+    if said is None:
+        claim.write(rows, place.table)
+        assert DeltaTable(place.table).to_pyarrow_table()["code"].to_pylist() == [stored]
+        return
+    with pytest.raises(OutputNotWritten, match=said):
+        claim.write(rows, place.table)
+    assert not place.written() and place.queue.counts().in_flight == 1
+
+
 def test_a_part_of_a_claim_is_written_and_the_rest_stays_held(place):
     place.queue.send(["a", "b", "c"])
     claim = place.queue.receive(None)
@@ -242,6 +268,15 @@ def test_bad_input_is_refused_and_changes_nothing(place):
             claim.write(rows, table, messages=messages)
     assert not place.written() and place.queue.counts().in_flight == 2
     assert place.queue.receive().write(rows_of(claim), place.table).messages == 0
+
+
+def test_no_output_is_laid_around_the_tables_of_the_ledger(place):
+    """On an object store, too, where no folder is looked into: a VACUUM of the output would remove the files."""
+    outputs = place.ledger.store.outputs
+    for table in (place.root, str(Path(place.root).parent), f"{place.root}/messages", f"{place.root}/messages/x"):
+        with pytest.raises(InvalidParameterValue, match="ledger's own"):
+            outputs.require_allowed(table)
+    outputs.require_allowed(f"{place.root}/output")
 
 
 def test_a_ledger_in_memory_says_that_it_cannot(place):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
 from ledger.errors import OutputUnreadable
@@ -16,6 +18,8 @@ from ledger.store.delta.engines.committing import commit_nothing, conflicts, pro
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
 from ledger.store.delta.engines.protocol import OutputLog, unreadable
 
+#: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
+LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 #: So many digits of a decimal a float keeps.
 DIGITS = 15
 
@@ -65,10 +69,11 @@ class OutputsOfDeltaRs:
     ) -> None:
         loaded = self._output(location)
         require_uncommitted(loaded, application)
+        applied = _with_lengths_applied(loaded, rows)
         with conflicts():
             write_deltalake(
                 loaded,
-                rows,
+                applied,
                 mode="append",
                 commit_properties=properties(metadata, (application, version)),
                 **_without_wrong_statistics(pa.schema(loaded.schema().to_arrow())),
@@ -95,3 +100,22 @@ def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:
         return {}
     none = ColumnProperties(statistics_enabled="NONE")
     return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
+
+
+def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows with their CHAR(n) filled up with spaces, as Spark writes them. Raises ValueError for a text that is too
+    long, and for such texts inside other values."""
+    for field in loaded.schema().fields:
+        kind = field.metadata.get(LENGTH)
+        if kind is None or field.name not in rows.column_names:
+            continue
+        known = re.fullmatch(r"(char|varchar)\((\d+)\)", str(kind), re.IGNORECASE)
+        if known is None:
+            raise ValueError(f"the column {field.name} is {kind}, which only Spark applies: write a DataFrame")
+        most, values = int(known[2]), rows[field.name].cast(pa.large_string())
+        longest = pc.max(pc.utf8_length(values)).as_py() or 0
+        if longest > most:
+            raise ValueError(f"the column {field.name} is {kind}, and a text has {longest} characters")
+        filled = pc.utf8_rpad(values, most) if known[1].lower() == "char" else values
+        rows = rows.set_column(rows.column_names.index(field.name), field.name, filled)
+    return rows

@@ -56,10 +56,11 @@ class Outputs:
     def require_allowed(self, location: str) -> None:
         """See OutputWrites.require_allowed."""
         for table in TABLES:
-            if f"{location}/".startswith(f"{self._opened.tables.place(table)}/"):
-                raise InvalidParameterValue(
-                    "table", location, "It is a table of the ledger's own", "Name another place."
-                )
+            own, named = f"{self._opened.tables.place(table)}/", f"{location.rstrip('/')}/"
+            # Above them neither: a VACUUM of the output would remove their files.
+            if named.startswith(own) or own.startswith(named):
+                said = "It is a table of the ledger's own, or the folder that they are in"
+                raise InvalidParameterValue("table", location, said, "Name another place.")
 
     def require_safe(self, location: str, why: str) -> None:
         """See OutputWrites.require_safe."""
