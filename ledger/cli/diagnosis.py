@@ -56,8 +56,11 @@ def _findings(
     for finding in examined:
         there = there or (finding.subject, finding.outcome) == ("ledger", "OK")
         yield finding
-    yield from _object_store(root)
-    if root is not None and (there or "://" in root):
+    reached = True
+    for finding in _object_store(root):
+        reached = reached and finding.outcome != "FAIL"
+        yield finding
+    if root is not None and reached and (there or "://" in root):
         yield from _ledger(root, settings, known)
 
 

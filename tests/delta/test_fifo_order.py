@@ -38,7 +38,7 @@ def test_f2_what_came_back_to_a_group_later_comes_later_also_within_one_claim(op
     assert [message.body for message in jobs.receive(None, 60)] == ["second"], "the first one is a dead letter"
     jobs.send("third", message_group_id="g")
     clock.advance(60)
-    jobs.set_attributes({"RedrivePolicy": ""})
+    jobs.set_attributes({"RedrivePolicy": {**policy, "maxReceiveCount": 1_000}})
     dead = ledger.queue("dead.fifo")
     assert dead.redrive() == 1
     assert [message.body for message in jobs.receive(None)] == ["second", "third", "first"]

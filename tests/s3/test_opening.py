@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import pytest
 from deltalake import DeltaTable
@@ -163,7 +164,7 @@ def test_a_new_ledger_records_that_delta_rs_commits_and_keeps_out_who_would_not(
         "2",
     )
     with pytest.raises(UnsafeStorage, match="what commits to a ledger there is delta-rs"):
-        opened(place, object(), "spark")
+        opened(place, SimpleNamespace(version="4.2.0"), "spark")
     with monkeypatch.context() as earlier:
         earlier.setitem(TABLES, "queues", dataclasses.replace(TABLES["queues"], on_s3=None))
         with pytest.raises(LedgerTooNew, match=r"queues has format 2.*up to 1\. Upgrade"):
