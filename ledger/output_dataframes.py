@@ -22,6 +22,7 @@ from ledger.store.delta.dataframes.output_target import (
     is_about_columns,
     make_with_spark,
     not_written,
+    require_transactions_kept,
 )
 from ledger.store.delta.engines.protocol import Target, reason, require_same
 
@@ -180,6 +181,7 @@ class SparkWriter(_OfSpark):
 
     def make(self) -> Location:
         made = make_with_spark(self._table, self._place, self._rows)
+        require_transactions_kept(self._table, made, self._spark)
         # A table that the catalog had not: only now it has a place.
         self._outputs.require_allowed(made.text)
         return made

@@ -147,3 +147,22 @@ def test_spark_decides_where_delta_rs_cannot_commit(place, spark, catalog, at_st
     with pytest.raises(OutputUnreadable, match="IdentityColumns"):
         place.another(spark=None).queue("work").receive()
     assert place.another().queue("work").receive().count == 1
+
+
+@pytest.mark.parametrize("who", ["Spark", "delta-rs"])
+def test_a_table_that_forgets_transactions_is_refused_where_spark_would_commit_to_it(place, spark, catalog, who):
+    """Two hours after a write that it remembers for one, the table said that there was none: its rows came twice."""
+    properties = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"
+    properties += ", 'delta.columnMapping.mode' = 'name'" if who == "Spark" else ""
+    spark.sql(
+        f"CREATE TABLE forgetful (message_id STRING, length INT, by STRING) USING delta TBLPROPERTIES ({properties})"
+    )
+    place.queue.send("a")
+    claim = place.queue.receive()
+    if who == "Spark":
+        with pytest.raises(OutputNotWritten, match="UNSET TBLPROPERTIES"):
+            claim.write(rows_of(claim), "forgetful", messages="message_id")
+        assert place.queue.counts().in_flight == 1 and spark.table("forgetful").count() == 0
+    else:
+        claim.write(rows_of(claim), "forgetful", messages="message_id")
+        assert place.queue.counts().deleted == 1

@@ -19,6 +19,8 @@ from ledger.store.delta.engines.protocol import reason
 
 #: In what the libraries say of a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
+#: The property by which a table forgets transactions that say when they were, as Spark's do.
+FORGETS = "delta.setTransactionRetentionDuration"
 #: The parts of a name in a catalog.
 _PARTS = re.compile(r"\w+|`[^`]+`")
 
@@ -82,6 +84,19 @@ def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> L
     if found is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
     return found
+
+
+def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
+    """Raises OutputNotWritten for a table that forgets transactions which Spark committed to it: whoever asked it later
+    whether a write is in would be told that it is not, and would write its rows once more."""
+    with not_written(table):
+        (found,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(place.text)}`").select("properties").collect()
+    if FORGETS in found.properties:
+        raise OutputNotWritten(
+            table,
+            f"it forgets who wrote to it after {found.properties[FORGETS]}, and rows could be written twice: "
+            f"ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS}')",
+        )
 
 
 @contextlib.contextmanager
