@@ -118,14 +118,9 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Rows as text in aligned columns, numbers to the right, thousands separated."""
-    names = list(rows[0])
-    cells = [[_cell(row[name]) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(names, *cells)]
-    right = [all(isinstance(row[n], (int, float, type(None))) for row in rows) for n in names]
-    lines = [names, ["-" * width for width in widths], *cells]
-    return "\n".join(
-        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(line, widths, right)).rstrip() for line in lines
-    )
+    from ledger.cli.printing import table_of
+
+    return table_of(rows, _cell)
 
 
 def _cell(value: object) -> str:

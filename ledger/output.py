@@ -62,7 +62,7 @@ def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callab
 
 def given_back(grant: Grant, runs: pa.Table, timeout: int, reason: str | None = None) -> Action:
     """Messages of a claim that are released, or hidden for some more seconds, and why."""
-    return Action(Verb.CHANGE, grant.receipt_id, runs.select(RUNS.names), timeout, True, reason=reason)
+    return Action(Verb.CHANGE, grant.receipt_id, runs.select(RUNS.names), timeout, whole_claim=True, reason=reason)
 
 
 def write_output(

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -62,10 +62,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], none: str) -> None:
     click.echo(table_of(rows) if rows else none)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as text in aligned columns."""
-    names = list(rows[0])
-    cells = [[shown(row[name]) for name in names] for row in rows]
+def table_of(rows: Sequence[Mapping[str, Any]], cell_of: Callable[[Any], str] | None = None) -> str:
+    """Rows as text in aligned columns, numbers to the right; `cell_of` says how a value is shown (default: `shown`)."""
+    names, text_of = list(rows[0]), cell_of or shown
+    cells = [[text_of(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells)]
     right = [all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in names]
     lines = [names, ["-" * width for width in widths], *cells]

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from itertools import zip_longest
 from pathlib import Path
 
+from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
 from ledger.runtime.storage import check_storage, is_s3, local_path
@@ -115,14 +117,9 @@ def _package(name: str, wanted: str) -> Finding:
 
 
 def _holds(found: str, relation: str, bound: str) -> bool:
-    one, other = _numbers(found), _numbers(bound)
-    size = max(len(one), len(other))
-    one, other = [*one, *[0] * (size - len(one))], [*other, *[0] * (size - len(other))]
+    # 2.1 is 2.1.0.
+    one, other = zip(*zip_longest(version_numbers(found), version_numbers(bound), fillvalue=0))
     return one == other if relation == "==" else one < other if relation == "<" else one >= other
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
 
 
 def _java() -> Finding:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import deltalake
 
 from ledger.errors import UnsupportedVersion
+from ledger.rules.version_numbers import version_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +20,7 @@ KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
 def require_known(package: str, version: str) -> None:
     """Raises UnsupportedVersion for a version of a package that was not run."""
     first, end = KNOWN[package]
-    numbers = re.match(r"[\d.]*\d", version)
-    found = tuple(int(number) for number in numbers[0].split(".")) if numbers else ()
-    if not first <= found < end:
+    if not first <= version_numbers(version) < end:
         raise UnsupportedVersion(
             f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} up to, and without, "
             f"{_dotted(end)}. "

@@ -65,9 +65,11 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
     commits = tables.history("visibility", -1)
     then = max((commit for commit in commits if _is_by(commit, at)), key=lambda one: one.version, default=None)
-    if then is None or (not then.version and at < _beginning(tables)):
-        bound = f"Must be {instant(_beginning(tables)).isoformat()} or later: of what was before, nothing is known"
-        raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
+    if then is None or not then.version:
+        first = _beginning(tables)
+        if then is None or at < first:
+            bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
+            raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
     versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     return Moment(at, {"visibility": then.version, **versions})
 
