@@ -2,7 +2,7 @@
 
 Unmodified boto3 clients in processes of their own send, receive and delete in batches of ten; one alone measures what
 a verb takes on an idle queue; open long polls are there meanwhile if asked for. The server is `ledger serve`, on a
-folder.
+folder. What the processor is used for is told, too: clients and the server share it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Server:
             found = re.search(r"serving at (\S+)", line)
         self.url = found[1]
 
+    def processor(self):
+        """Seconds of the processor that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=120)
@@ -89,16 +94,19 @@ def cycles(url, queue_url, seconds, threads, barrier, results):
 
     clients = [client_of(url) for _ in range(threads)]
     barrier.wait()
+    used = time.process_time()
     workers = [threading.Thread(target=work, args=(client,)) for client in clients]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    done["processor"] = time.process_time() - used
     results.put(done)
 
 
-def load(url, queue_urls, clients, seconds):
+def load(server, queue_urls, clients, seconds):
     """Runs the clients; returns what they did together."""
+    url = server.url
     context = multiprocessing.get_context("spawn")
     processes = min(PROCESSES, clients)
     barrier, results = context.Barrier(processes), context.Queue()
@@ -106,13 +114,17 @@ def load(url, queue_urls, clients, seconds):
     runs = [context.Process(target=cycles, args=(*one, barrier, results)) for one in arguments]
     for run in runs:
         run.start()
+    used = server.processor()
     found = [results.get() for _ in runs]
+    used = server.processor() - used
     for run in runs:
         run.join()
+    by_clients = sum(one["processor"] for one in found)
     return {
         "clients": clients,
         "messages a second": round(sum(one["messages"] for one in found) / seconds),
         "errors": sum(one["errors"] for one in found),
+        "processor seconds": {"clients": round(by_clients, 1), "server": round(used, 1)},
         **{kind: quantiles([t for one in found for t in one[kind]]) for kind in ("send", "receive", "delete")},
     }
 
@@ -182,7 +194,7 @@ def main():
         if polls:
             beside = idle(client, client.create_queue(QueueName="beside")["QueueUrl"])
             print(json.dumps({f"idle beside {len(polls)} long polls": beside}), flush=True)
-        print(json.dumps(load(server.url, urls, options.clients, options.seconds)), flush=True)
+        print(json.dumps(load(server, urls, options.clients, options.seconds)), flush=True)
         for connection in polls:
             connection.close()
         if server.end() != 0:

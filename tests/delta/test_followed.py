@@ -4,12 +4,15 @@ import json
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from ledger import Ledger
+from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import Followed, files_of
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.protocol import SEGMENT_FILES, Where
 from ledger.store.delta.engines.table_files import LocalFiles, log_file, table_files
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
@@ -156,3 +159,57 @@ def test_threads_that_follow_one_log_agree(followed, engine_of, location):
         thread.join()
     assert followed.newest() == told(location)
     assert max(found) <= followed.newest().version
+
+
+def told_of_messages(engine, location):
+    """The files of `messages`, as the engine follows them, and as delta-rs lists them, in one order."""
+    order = [(name, "ascending") for name in ("queue", "lane", "segment", "first_seq", "last_seq")]
+    listed = FileStatistics.listed(pa.table(DeltaTable(location).get_add_actions(flatten=True))).table
+    return engine.files()[1].sort_by(order).to_pylist(), listed.sort_by(order).to_pylist()
+
+
+def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, root, engine_of, monkeypatch):
+    queue, location = Ledger.open(root, engine="delta-rs", owner="a").create_queue("work"), f"{root}/messages"
+    others = Ledger.open(root, spark, engine="spark", owner="b").queue("work")
+    engine, loads = engine_of("delta-rs"), []
+    queue.send("first")
+    engine.files()
+    monkeypatch.setattr(Followed, "_listed", lambda self: loads.append(self))
+    for number in range(FileStatistics.MOST_PIECES + 1):
+        queue.send(f"{number}", delay_seconds=number)
+    others.send(["one", "two"])
+    DeltaTable(location).optimize.compact()
+    followed, listed = told_of_messages(engine, location)
+    assert followed == listed and not loads
+    assert sum(one["messages"] for one in followed) == FileStatistics.MOST_PIECES + 4
+    assert max(one["last_available_at"] - one["last_sent_at"] for one in followed) > 0
+
+
+def test_a_file_without_statistics_may_hold_anything():
+    add = {"path": "a.parquet", "partitionValues": {"queue": "q", "lane": "3", "segment": "s"}, "size": 1}
+    empty = FileStatistics.listed(pa.table({"path": []}))
+    for stats in (None, "{}", '{"numRecords": null, "minValues": null}'):
+        told = empty.after([{**add, "stats": stats}], []).table.to_pylist()[0]
+        assert told == dict.fromkeys(SEGMENT_FILES.names) | {"queue": "q", "lane": 3, "segment": "s"}
+
+
+@pytest.mark.parametrize(
+    "stats", ["{", "[1]", '{"minValues": {"sent_at": "yesterday"}}', '{"maxValues": {"seq": "x"}}']
+)
+def test_statistics_that_cannot_be_read_are_delta_rs_to_judge(stats):
+    values = {"queue": "q", "lane": "0", "segment": "s"}
+    with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
+        FileStatistics.listed(pa.table({"path": []})).after(
+            [{"path": "a", "partitionValues": values, "stats": stats}], []
+        )
+
+
+@pytest.mark.parametrize(
+    "shown", ["2026-01-01T00:00:00.001Z", "2026-01-01T00:00:00.001999+00:00", "2026-01-01T00:00:00.001"]
+)
+def test_an_instant_of_a_log_is_read_down_to_the_millisecond(shown):
+    values = {"queue": "q", "lane": "0", "segment": "s"}
+    stats = json.dumps({"minValues": {"sent_at": shown}})
+    known = FileStatistics.listed(pa.table({"path": []}))
+    told = known.after([{"path": "a", "partitionValues": values, "stats": stats}], []).table
+    assert told["first_sent_at"].to_pylist() == [1_767_225_600_001]

@@ -18,12 +18,12 @@ from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
 from ledger.store.delta.engines.outputs_of_delta_rs import OutputsOfDeltaRs
 from ledger.store.delta.engines.protocol import (
-    SEGMENT_FILES,
     Commit,
     Conflict,
     Publishing,
@@ -174,24 +174,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:
+        known = self._small["messages"].log.followed.newest()
+        if known is not None and known.statistics is not None:
+            return known.version, known.statistics.table
         with self._using("messages") as loaded:
-            version, actions = loaded.version(), pa.table(loaded.get_add_actions(flatten=True))
-        if not actions.num_rows:
-            return version, SEGMENT_FILES.empty_table()
-        named = {
-            "queue": "partition.queue",
-            "lane": "partition.lane",
-            "segment": "partition.segment",
-            "messages": "num_records",
-            "first_seq": "min.seq",
-            "last_seq": "max.seq",
-            "first_sent_at": "min.sent_at",
-            "last_sent_at": "max.sent_at",
-            "first_available_at": "min.available_at",
-            "last_available_at": "max.available_at",
-        }
-        columns = [_as_column(actions[source], SEGMENT_FILES.field(name).type) for name, source in named.items()]
-        return version, pa.table(columns, schema=SEGMENT_FILES)
+            return loaded.version(), FileStatistics.listed(pa.table(loaded.get_add_actions(flatten=True))).table
 
     def messages(
         self,
@@ -252,10 +239,3 @@ class DeltaRsEngine(OutputsOfDeltaRs):
 
     def _open(self, location: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(location, version, storage_options=self._storage_options)
-
-
-def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        return pc.divide(column, 1_000)
-    return column.cast(kind)

@@ -12,12 +12,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.pruning import PLAIN_PATH
@@ -39,11 +40,12 @@ Partition = tuple[str | None, ...]
 @dataclass(frozen=True)
 class Files:
     """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
-    table wants one."""
+    table wants one. `statistics`: of the files of `messages`, else None."""
 
     version: int
     by_partition: Mapping[Partition, Mapping[str, int]]
     checkpoints: int
+    statistics: FileStatistics | None = field(default=None, compare=False)
 
     def of(self, partition: Partition) -> Mapping[str, int]:
         """Those of one partition."""
@@ -64,9 +66,11 @@ class Files:
         return [known for known in self.by_partition if where.covers(known[0], _lane(known[1]))]
 
     def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Files:
-        """Those of the next version, whose commit says this. Raises KeyError for what is not known here."""
+        """Those of the next version, whose commit says this. Raises AttributeError, KeyError, TypeError and ValueError
+        for what is not understood here."""
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
+        added, removed = [], []
         for action in actions:
             (kind, said), *more = action.items()
             if more or kind not in _KNOWN or said.get("deletionVector"):
@@ -80,10 +84,17 @@ class Files:
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
                 files[said["path"]] = said["size"]
+                added.append(said)
             else:
                 del files[said["path"]]
+                removed.append(said["path"])
         partitions.update(touched)
-        return Files(self.version + 1, {key: files for key, files in partitions.items() if files}, self.checkpoints)
+        return Files(
+            self.version + 1,
+            {key: files for key, files in partitions.items() if files},
+            self.checkpoints,
+            self.statistics and self.statistics.after(added, removed),
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,8 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
                 return None
             by_partition.setdefault(partition, {})[path] = size
     interval = loaded.metadata().configuration.get(CHECKPOINTS, table.properties[CHECKPOINTS])
-    return Files(loaded.version(), by_partition, int(interval))
+    statistics = FileStatistics.listed(actions) if table.name == "messages" else None
+    return Files(loaded.version(), by_partition, int(interval), statistics)
 
 
 def is_plain(loaded: DeltaTable, table: Table) -> bool:

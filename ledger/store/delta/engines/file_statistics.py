@@ -1,0 +1,97 @@
+"""What a log tells of each data file of `messages`, none of which is read: as delta-rs lists them, or a commit does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.store.delta.engines.protocol import SEGMENT_FILES
+
+#: By column: what is told of which column of the rows.
+_TOLD = {
+    "queue": ("partition", "queue"),
+    "lane": ("partition", "lane"),
+    "segment": ("partition", "segment"),
+    "first_seq": ("min", "seq"),
+    "last_seq": ("max", "seq"),
+    "first_sent_at": ("min", "sent_at"),
+    "last_sent_at": ("max", "sent_at"),
+    "first_available_at": ("min", "available_at"),
+    "last_available_at": ("max", "available_at"),
+}
+_PATH = pa.field("path", pa.string())
+_FILES = pa.schema([_PATH, *SEGMENT_FILES])
+#: How a log's line names what is told.
+_OF_A_LINE = {"min": "minValues", "max": "maxValues"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class FileStatistics:
+    """The files of one version, as SEGMENT_FILES and by their paths. It never changes."""
+
+    #: A table of more pieces is made one of a single piece.
+    MOST_PIECES = 64
+
+    def __init__(self, files: pa.Table) -> None:
+        self._files = files
+
+    @classmethod
+    def listed(cls, actions: pa.Table) -> FileStatistics:
+        """Those that delta-rs lists, flattened."""
+        if not actions.num_rows:
+            return cls(_FILES.empty_table())
+        sources = {"path": "path", "messages": "num_records"}
+        sources.update({name: ".".join(source) for name, source in _TOLD.items()})
+        columns = [_as_column(actions[sources[field.name]], field.type) for field in _FILES]
+        return cls(pa.table(columns, schema=_FILES))
+
+    @property
+    def table(self) -> pa.Table:
+        """As SEGMENT_FILES."""
+        return self._files.drop_columns([_PATH.name])
+
+    def after(self, added: Sequence[Mapping[str, Any]], removed: Iterable[str]) -> FileStatistics:
+        """Those of the next version, which removes files by their paths and then adds some, as its log has them.
+
+        Raises AttributeError, KeyError, TypeError and ValueError for what is not understood.
+        """
+        files, gone = self._files, pa.array(removed, pa.string())
+        if len(gone):
+            files = files.filter(pc.invert(pc.is_in(files[_PATH.name], gone)))
+        if added:
+            files = pa.concat_tables([files, pa.Table.from_pylist([_told_by(one) for one in added], _FILES)])
+        return FileStatistics(files.combine_chunks() if files[_PATH.name].num_chunks > self.MOST_PIECES else files)
+
+
+def _told_by(added: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line of the log tells of a file that it adds."""
+    known = json.loads(added.get("stats") or "{}")
+    told: dict[str, Any] = {"path": added["path"], "messages": known.get("numRecords")}
+    for name, (kind, column) in _TOLD.items():
+        values = added["partitionValues"] if kind == "partition" else known.get(_OF_A_LINE[kind]) or {}
+        told[name] = _value(values.get(column), SEGMENT_FILES.field(name).type, is_instant=column.endswith("_at"))
+    return told
+
+
+def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
+    if value is None or pa.types.is_string(kind):
+        return value
+    if not is_instant:
+        return int(value)
+    instant = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    # Statistics without an offset are in UTC.
+    known = instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)
+    return (known - _EPOCH) // _MILLISECOND
+
+
+def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        return pc.divide(column, 1_000)
+    return column.cast(kind)
