@@ -42,9 +42,9 @@ LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.I
 
 
 class Claim(Settling):
-    """Messages held under one receipt. False when there are none.
+    """Messages held under one receipt. False when there are none: nothing was received, or it is over (see `held`).
 
-    `receipt_id` (string, None when empty), `count`, `deadline` (UTC; when the hold ends unless extended), `version`:
+    `receipt_id` (string, None when empty), `count` (how many were received; that stays), `version`:
     the commit that granted it, a fencing token that only grows: whoever gets one of its messages later has a greater
     one. (Claims of one `receive_many`, which have no message in common, share it.) Of a claim that is found again, by
     `Queue.claim` or by a retried attempt, it is the version by which it was: as great as before, or greater.
@@ -62,12 +62,14 @@ class Claim(Settling):
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
         self._visible_at = grant.visible_at if grant else 0
+        #: A verb ended all of it, or found that it was lost.
+        self._is_over = False
         self.endings = OwnEndings(self.receipt_id)
         if grant:
             access.endings.add(self.endings)
 
     def __bool__(self) -> bool:
-        return self.count > 0
+        return self.held > 0
 
     def __len__(self) -> int:
         return self.count
@@ -76,15 +78,25 @@ class Claim(Settling):
         return iter(self.messages())
 
     def __repr__(self) -> str:
-        return f"Claim({self.count} messages of {self.access.name!r}, receipt {self.receipt_id}, until {self.deadline})"
+        held = self.held
+        messages = f"{self.count} messages" if held in (0, self.count) else f"{held} of {self.count} messages"
+        until = f"until {self.deadline}" if held else "over"
+        return f"Claim({messages} of {self.access.name!r}, receipt {self.receipt_id}, {until})"
 
     def _repr_html_(self) -> str:
         return shown_html.of_claim(self)
 
     @property
+    def held(self) -> int:
+        """How many of its messages are still held, as far as this object knows: without those that were deleted or
+        released through it, or through the queue object that it came from; none once a verb raised LeaseLost. Asks
+        nobody: of a lease that ran out, `deadline` is in the past, and `check` finds out."""
+        return 0 if self.grant is None or self._is_over else self.endings.left(self.grant.runs)
+
+    @property
     def deadline(self) -> datetime | None:
-        """When the messages become visible again, as of the last extension through this object."""
-        return instant(self._visible_at) if self.grant else None
+        """When the hold ends (UTC), as of the last extension through this object; None when nothing is `held`."""
+        return instant(self._visible_at) if self.held else None
 
     @property
     def dataframe(self) -> DataFrame:
@@ -234,6 +246,7 @@ class Claim(Settling):
         lost = elsewhere + sum(by_outcome[outcome] for outcome in LOST)
         if lost and not done:
             raise self._lost(lost)
+        self._is_over |= action.ends
         return Settled(done, lost)
 
     def _applied(self, record: QueueRecord, action: Action) -> tuple[pa.Table, int]:
@@ -249,6 +262,7 @@ class Claim(Settling):
         return answer, before.outside(_of(answer, Outcome.SETTLED))
 
     def _lost(self, lost: int) -> LeaseLost:
+        self._is_over = True
         log.warning("nothing of the claim %s of %s is held any more", self.receipt_id, self.access.name)
         return LeaseLost(
             f"Nothing of the claim {self.receipt_id} is held any more: of its {self.count} messages {lost} ran out or "

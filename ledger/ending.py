@@ -30,7 +30,7 @@ class OwnEndings:
 
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
-        self._lock, self._parts = threading.Lock(), dict[object, pa.Table]()
+        self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
 
     @contextlib.contextmanager
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
@@ -44,6 +44,9 @@ class OwnEndings:
         except NOTHING_CHANGED:
             ending.done = RUNS.empty_table()
             raise
+        else:
+            # Who says nothing else ended them all.
+            ending.done = runs.select(RUNS.names) if ending.done is None else ending.done
         finally:
             if ending.done is not None:
                 with self._lock:
@@ -60,6 +63,13 @@ class OwnEndings:
         """How many messages of `runs` were not ended here."""
         with self._lock:
             return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._parts.values()]))
+
+    def left(self, runs: pa.Table) -> int:
+        """How many messages of `runs` are not known to be ended here: a verb whose answer was lost, or is not there
+        yet, may have ended them or not."""
+        with self._lock:
+            known = [part for ending, part in self._parts.items() if ending.done is not None]
+        return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *known])) if known else count_messages(runs)
 
 
 class Ending:

@@ -6,6 +6,7 @@ They come as what they are, and are not imported: this is for everybody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -59,17 +60,24 @@ def of_ledger(ledger: Any) -> str:
 
 def of_claim(claim: Any) -> str:
     """A claim: what, until when, and how long that still is."""
-    if not claim:
+    if claim.grant is None:
         return fields(
             "Claim of nothing", [("queue", claim.access.name), ("error", claim.error)][: 1 + bool(claim.error)]
         )
-    left = claim.deadline.timestamp() - claim.access.clock() / 1_000
-    until = (
-        f"{claim.deadline:%Y-%m-%d %H:%M:%S} UTC ({f'{_age(left)} left' if left > 0 else f'over for {_age(-left)}'})"
-    )
-    rows = [("queue", claim.access.name), ("messages", f"{claim.count:,}"), ("until", until)]
+    rows = [("queue", claim.access.name), ("messages", f"{claim.count:,}")]
+    if claim.held < claim.count:
+        rows.append(("held", f"{claim.held:,}"))
+    rows.append(("until", _until(claim.deadline, claim.access.clock() / 1_000)))
     rows += [("receipt", str(claim.receipt_id)), ("version", str(claim.version))]
     return fields("Claim", rows)
+
+
+def _until(deadline: datetime | None, now: float) -> str:
+    """Until when a claim is held (None: it is over), and how long that still is."""
+    if deadline is None:
+        return "over: deleted, released, or lost to others"
+    left = deadline.timestamp() - now
+    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({f'{_age(left)} left' if left > 0 else f'over for {_age(-left)}'})"
 
 
 def of_fields(value: Any, names: Sequence[str]) -> str:

@@ -102,11 +102,11 @@ class Worker:
         with ended_by_sigterm():
             for attempt_id, most in self.attempts():
                 claim = self.receive(attempt_id, most)
-                if claim:
+                if claim.count:
                     done, failed = self.work(claim)
                     worked = Worked(worked.claims + 1, worked.messages + done, worked.failed + failed)
                 if self._work.until == "once" or (
-                    not claim and self._work.until != "forever" and not self.may_get_more()
+                    not claim.count and self._work.until != "forever" and not self.may_get_more()
                 ):
                     return worked
         return worked

@@ -71,6 +71,16 @@ def test_a_claim_shows_what_and_until_when_and_how_long_that_is(memory, clock):
     assert "(over for 30 s)" in text(SHOWN(claim))
 
 
+def test_a_claim_that_is_over_shows_so_and_one_of_which_a_part_is_left_how_much(memory):
+    queue = memory.create_queue("jobs")
+    queue.send(["a", "b"])
+    claim = queue.receive(2, 60)
+    claim.settle(delete=[claim.messages()[0].receipt_handle])
+    assert "messages 2 held 1 until 2" in text(SHOWN(claim))
+    claim.release()
+    assert "messages 2 held 0 until over: deleted, released, or lost to others receipt" in text(SHOWN(claim))
+
+
 def test_outcomes_show_what_became_of_them(memory):
     queue = memory.create_queue("jobs")
     sent, refused = queue.send(["a", "<b>\x00"])

@@ -63,14 +63,14 @@ class MessageWork:
         worker, worked = Worker(queue.access, asked), Worked(0, 0, 0)
         for attempt, most in worker.attempts():
             claim = worker.receive(attempt, most)
-            if claim:
+            if claim.count:
                 try:
                     done, failed = self.on(claim)
                 except LeaseLost as lost:
                     self.say(f"lost the claim, others do its messages: {lost}")
                     done, failed = 0, 0
                 worked = Worked(worked.claims + 1, worked.messages + done, worked.failed + failed)
-            if not claim or until == "once":
+            if not claim.count or until == "once":
                 break
         return worked
 

@@ -40,7 +40,7 @@ def per_second(ours: Ours, threads: int, seconds: float, *, one_queue: bool) -> 
             while time.monotonic() < end:
                 took, claim = timed(lambda: queue.receive(1, visibility_timeout=LEASE))
                 latencies[number] += [took, timed(claim.delete)[0]] if claim else []
-                done[number] += 2 if claim else 0
+                done[number] += 2 if claim.count else 0
         except Exception as error:
             errors.append(repr(error))
 

@@ -93,6 +93,29 @@ def test_extending_the_rest_of_a_claim_leaves_alone_what_was_settled(queue):
     assert statuses(queue, ids) == ["deleted", "visible", "in flight"]
 
 
+@pytest.mark.parametrize("end", ["delete", "release"])
+def test_a_claim_that_was_deleted_or_released_says_that_it_is_over(queue, end):
+    queue.send(["a", "b", "c"])
+    claim = queue.receive(None)
+    assert f"Claim(3 messages of '{queue.name}', receipt {claim.receipt_id}, until {claim.deadline})" == repr(claim)
+    queue.delete([claim.messages()[0].receipt_handle])
+    assert claim and claim.held == 2 and "2 of 3 messages" in repr(claim) and "until 2" in repr(claim)
+    getattr(claim, end)()
+    assert not claim and (claim.held, claim.count, claim.deadline) == (0, 3, None)
+    assert repr(claim) == f"Claim(3 messages of '{queue.name}', receipt {claim.receipt_id}, over)"
+
+
+def test_a_claim_that_a_verb_found_to_be_lost_is_over_and_one_that_only_ran_out_shows_when(queue, clock):
+    queue.send(["a", "b"])
+    claim = queue.receive(None)
+    clock.advance(30)
+    assert claim and claim.deadline.timestamp() * 1_000 == clock(), "nobody was asked"
+    queue.receive(None)
+    with pytest.raises(LeaseLost):
+        claim.delete()
+    assert not claim and claim.deadline is None
+
+
 def test_a_claim_that_partly_went_to_others_says_how_much_was_lost(queue, clock):
     ids = queue.send(["a", "b", "c"])
     claim = queue.receive(None)
@@ -247,8 +270,9 @@ def test_a_delete_whose_answer_was_lost_may_be_repeated_and_is_no_loss(queue, mo
     with pytest.raises(ConnectionError):
         claim.delete()
     monkeypatch.setattr(queue.access.store, "apply", working)
+    assert claim and claim.deadline, "who knows"
     claim.check()
-    assert (claim.delete().messages, claim.delete().lost) == (0, 0)
+    assert (claim.delete().messages, claim.delete().lost) == (0, 0) and not claim
 
 
 def test_a_release_that_lost_to_other_writers_ended_nothing(queue, world, monkeypatch):

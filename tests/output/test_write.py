@@ -61,6 +61,7 @@ def test_a_write_under_way_is_nobody_elses_business_while_its_messages_are_held(
     assert claim.write(rows_of(claim), place.table).messages == 2
     assert [other.count for other in others] == [0]
     assert place.written() == dict.fromkeys(ids, 1) and place.queue.counts().deleted == 2
+    assert not claim and claim.held == 0, "what was written is acknowledged, and held no more"
 
 
 def test_a_retry_that_is_refused_for_asking_for_fewer_leaves_the_write_of_the_earlier_run_alone(place, at_step):
