@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timezone
 from typing import Any
 
 from ledger.access import Access
-from ledger.errors import LedgerError
+from ledger.clock import instant
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.queue_settings import counts
+from ledger.rules.limits import MILLISECONDS
 from ledger.timeline import Hold, Moment, Timeline
 
 STORED, IN_FLIGHT, DELETED, LOST, INK = "#c9d3df", "#f2a541", "#3f8f6b", "#c8443c", "#2b3440"
@@ -21,12 +26,16 @@ STYLE: dict[Any, Any] = {
 }
 #: So many owners have a row of their own: those with the latest claims.
 MOST_OWNERS = 30
+_DAY = 86_400
 
 
 def of_queue(access: Access, last: float | None) -> Any:
     """A figure of a queue: see Queue.plot."""
     from ledger.store.delta.verbs.receipts import history
 
+    if last is not None and (isinstance(last, bool) or not isinstance(last, (int, float)) or not 0 < last < math.inf):
+        fix = "3_600 is the last hour; without it all that is known is shown."
+        raise InvalidParameterValue("last", last, "Must be a number of seconds > 0", fix)
     record, now, store = access.record(), access.clock() / 1_000, access.store
     engine = getattr(store, "engine", None)
     if engine is None:
@@ -39,7 +48,7 @@ def of_queue(access: Access, last: float | None) -> Any:
     moments = _as_counted(
         timeline.moments([(at - start, count) for at, count in sent], now - start), counts(access).stored
     )
-    return _figure(access.name, moments, timeline.holds(), now - start, last)
+    return _figure(access.name, moments, timeline.holds(), start, now - start, last)
 
 
 def _as_counted(moments: list[Moment], stored: int) -> list[Moment]:
@@ -48,14 +57,21 @@ def _as_counted(moments: list[Moment], stored: int) -> list[Moment]:
     return [moment._replace(stored=moment.stored + unknown) for moment in moments]
 
 
-def _figure(name: str, moments: list[Moment], holds: list[Hold], now: float, last: float | None) -> Any:
+def _figure(name: str, moments: list[Moment], holds: list[Hold], start: float, now: float, last: float | None) -> Any:
+    """Of what happened in seconds since `start`; shown by the time of day, UTC."""
     try:
         import matplotlib.pyplot as plt
+        from matplotlib import dates
     except ImportError as error:
         raise LedgerError("plot needs matplotlib: install the extra `notebooks`, or matplotlib alone") from error
 
     owners = list(dict.fromkeys(hold.owner for hold in holds))[-MOST_OWNERS:]
+    zero = float(dates.date2num(instant(round(start * MILLISECONDS))))
     begin = 0.0 if last is None else max(0.0, now - last)
+    end = begin + max(now - begin, 1) * 1.02
+    moments = [moment._replace(at=zero + moment.at / _DAY) for moment in moments]
+    holds = [_on_days(hold, zero) for hold in holds]
+    begin, end, now = (zero + seconds / _DAY for seconds in (begin, end, now))
     with plt.rc_context(STYLE):
         figure, (upper, lower) = plt.subplots(
             2, 1, figsize=(10, 4.2 + 0.3 * len(owners)), sharex=True, layout="constrained",
@@ -67,12 +83,42 @@ def _figure(name: str, moments: list[Moment], holds: list[Hold], now: float, las
         for axes in (upper, lower):
             axes.spines[["top", "right"]].set_visible(False)
         upper.set_title(name, loc="left", fontsize=13, fontweight="bold", pad=26)
-        lower.set_title("claims: until they were settled, ran out (hatched), or still", loc="left", fontsize=10)
-        lower.set_xlabel("seconds")
-        upper.set_xlim(begin, max(now, begin + 1) * 1.02)
+        lower.set_title("claims, by who received them", loc="left", fontsize=10)
+        _explain(lower)
+        lower.set_xlabel("time (UTC)")
+        locator = dates.AutoDateLocator(tz=timezone.utc)
+        lower.xaxis.set_major_locator(locator)
+        lower.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
+        upper.set_xlim(begin, end)
     # Whoever shows it does; a figure that pyplot keeps is shown twice in a notebook.
     plt.close(figure)
     return figure
+
+
+def _on_days(hold: Hold, zero: float) -> Hold:
+    """The same with matplotlib's instants, which are days; `zero` is that of second 0."""
+    end = None if hold.end is None else zero + hold.end / _DAY
+    return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY)
+
+
+def _explain(axes: Any) -> None:
+    """A legend of the bars of `leases`."""
+    from matplotlib.patches import Patch
+
+    bars = [
+        Patch(facecolor=IN_FLIGHT, label="held, until it was settled or now"),
+        Patch(facecolor=LOST, hatch="////", edgecolor="white", alpha=0.85, label="ran out"),
+        Patch(facecolor="none", edgecolor=LOST, linewidth=1.8, label="took over what had run out"),
+    ]
+    axes.legend(
+        handles=bars,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=3,
+        frameon=False,
+        borderaxespad=0.2,
+        fontsize=9,
+    )
 
 
 def levels(axes: Any, moments: Sequence[Moment], end: float, unit: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from ledger import Ledger
-from ledger.errors import LedgerError
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.picture import IN_FLIGHT, LOST
 from ledger.progress import report
 from ledger.shown_html import MOST_QUEUES, fields
@@ -105,8 +105,22 @@ def of_two(tmp_path, clock):
     return [Ledger.open(str(tmp_path / "ledger"), clock=clock, owner=f"worker-{n}") for n in (1, 2)]
 
 
+#: Of the frozen clock, in seconds.
+BEGINNING = FrozenClock().now / 1_000
+
+
 def bars(axes):
-    return [(bar.get_x(), bar.get_width(), bar.get_facecolor()) for bar in axes.patches if bar.get_fill()]
+    """Of claims: since which second, for how long, and the colour."""
+    return [
+        (seconds(bar.get_x()), round(bar.get_width() * 86_400, 3), bar.get_facecolor())
+        for bar in axes.patches
+        if bar.get_fill()
+    ]
+
+
+def seconds(days):
+    """Of an instant as matplotlib has it: since the beginning."""
+    return round(days * 86_400 - BEGINNING, 3)
 
 
 def test_a_plot_has_an_area_for_each_state_and_a_bar_for_each_claim(of_two, clock):
@@ -130,11 +144,38 @@ def test_a_plot_has_an_area_for_each_state_and_a_bar_for_each_claim(of_two, cloc
     ]  # fmt: skip
     deleted, _, stored = (area.get_paths()[0].vertices for area in upper.collections)
     assert max(deleted[:, 1]) == 10 and max(stored[:, 1]) == 11
-    assert (0.0, 11.0) not in {tuple(v) for v in stored}, "what was sent later was not there from the beginning"
-    assert one.plot(last=20).axes[0].get_xlim()[0] == 50.0
+    assert (0.0, 11.0) not in {(seconds(at), level) for at, level in stored}, (
+        "what was sent later was not there from the beginning"
+    )
+    assert seconds(one.plot(last=20).axes[0].get_xlim()[0]) == 50.0
     # A lease that ran out, and whose messages nobody received again, is over all the same.
     clock.advance(200)
     assert bars(one.plot().axes[1])[-1] == (65.0, 100.0, to_rgba(LOST, 0.85))
+
+
+def test_a_plot_has_the_time_of_day_on_its_axis_and_says_what_its_colours_mean(of_two, clock):
+    queue = of_two[0].create_queue("jobs", {"VisibilityTimeout": 30})
+    queue.send("a")
+    queue.receive()
+    clock.advance(400)
+    figure = queue.plot()
+    figure.draw_without_rendering()
+    upper, lower = figure.axes
+    ticks = [label.get_text() for label in lower.get_xticklabels()]
+    assert "22:14" in ticks, ticks
+    assert lower.get_xlabel() == "time (UTC)" and "2023-Nov-14" in lower.xaxis.get_offset_text().get_text()
+    said = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (upper, lower)]
+    assert said == [
+        ["stored", "in flight", "deleted (acknowledged)"],
+        ["held, until it was settled or now", "ran out", "took over what had run out"],
+    ]
+
+
+@pytest.mark.parametrize("last", ["1h", 0, -5, float("nan"), float("inf"), True, [60]])
+def test_what_a_plot_is_asked_for_is_seconds_or_it_is_refused(memory, last):
+    with pytest.raises(InvalidParameterValue, match=r"last.*seconds > 0") as refused:
+        memory.create_queue("jobs").plot(last=last)
+    assert "3_600" in refused.value.advice
 
 
 def test_a_plot_without_a_history_says_so(memory, of_two):
