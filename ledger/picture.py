@@ -61,10 +61,11 @@ def _figure(name: str, moments: list[Moment], holds: list[Hold], start: float, n
     """Of what happened in seconds since `start`; shown by the time of day, UTC."""
     try:
         import matplotlib.pyplot as plt
-        from matplotlib import dates
+        from matplotlib import dates as without_types
     except ImportError as error:
         raise LedgerError("plot needs matplotlib: install the extra `notebooks`, or matplotlib alone") from error
 
+    dates: Any = without_types
     owners = list(dict.fromkeys(hold.owner for hold in holds))[-MOST_OWNERS:]
     zero = float(dates.date2num(instant(round(start * MILLISECONDS))))
     begin = 0.0 if last is None else max(0.0, now - last)

@@ -46,8 +46,8 @@ class Queue(Settling):
     def plot(self, last: float | None = None) -> Figure:
         """A picture, as a matplotlib figure (which notebooks show): how many messages were in which state over time,
         and claims as bars, by who held them. Times are UTC. `last`: of so many seconds until now; without it all
-        that is known. From the receipts, and the log of what is not copied there yet; needs no Spark, and matplotlib. Raises
-        InvalidParameterValue for a `last` that is no number of seconds."""
+        that is known. From the receipts, and the log of what is not copied there yet; needs no Spark, and matplotlib.
+        Raises InvalidParameterValue for a `last` that is no number of seconds."""
         figure: Figure = picture.of_queue(self.access, last)
         return figure
 
