@@ -8,6 +8,7 @@ import pytest
 from ledger import Ledger
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, SparkIsNeeded
 from ledger.rules import message
+from ledger.store.delta.dataframes import granted_reads
 
 CLAIM_COLUMNS = [
     ("message_id", "string"),
@@ -155,6 +156,46 @@ def test_a_claim_as_a_dataframe_has_the_columns_and_the_rows_of_its_messages(que
     assert sorted(found, key=str) == sorted(expected, key=str)
     assert {row["receive_count"] for row in found} == {1, 2}
     assert len(found) == claim.count == 101
+
+
+def scanned(frame):
+    """How many rows a DataFrame has, and how many files and rows of files were read for them."""
+    rows, files, read = frame.toArrow().num_rows, 0, 0
+    plans = [frame._jdf.queryExecution().executedPlan()]
+    while plans:
+        plan = plans.pop()
+        kind = plan.getClass().getSimpleName()
+        if kind == "AdaptiveSparkPlanExec":
+            plans.append(plan.executedPlan())
+        elif kind.endswith("QueryStageExec"):
+            plans.append(plan.plan())
+        elif kind == "FileSourceScanExec":
+            files += plan.metrics().apply("numFiles").value()
+            read += plan.metrics().apply("numOutputRows").value()
+        plans += [plan.children().apply(n) for n in range(plan.children().size())]
+    return rows, files, read
+
+
+def test_of_the_files_of_a_segment_those_alone_are_read_that_have_messages_of_the_claim(queue, spark, clock):
+    sent = queue.send(spark.range(64).selectExpr("'bulk ' || id AS body").coalesce(1))
+    assert len(sent.segments) == 1
+    claim = queue.receive(10)
+    assert scanned(claim.dataframe) == (10, 1, 32)
+    assert scanned(queue.receive(None).dataframe) == (54, 2, 64)
+    claim.release()
+    assert scanned(queue.receive(5).dataframe) == (5, 1, 32)
+
+
+def test_a_claim_of_more_segments_than_one_read_names_is_read_in_parts(queue, spark, clock, monkeypatch):
+    monkeypatch.setattr(granted_reads, "SEGMENTS_BY_NAME", 2)
+    for n in range(5):
+        queue.send([f"{n}"])
+        clock.advance(3_601)
+    queue.send(spark.range(64).selectExpr("'bulk ' || id AS body").coalesce(1))
+    assert scanned(queue.receive(15).dataframe) == (15, 6, 37)
+    monkeypatch.setattr(granted_reads, "MOST_READS", 1)
+    clock.advance(601)
+    assert scanned(queue.receive(15).dataframe)[0] == 15
 
 
 def test_an_empty_claim_is_a_dataframe_of_the_same_columns_without_rows(queue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
+from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
-from ledger.store.delta.engines.protocol import Where, tuple_of
 from ledger.store.delta.engines.spark_jobs import named_jobs
 from ledger.store.delta.engines.spark_tables import arrow_frame
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ledger.store.delta.verbs.store import DeltaStore
 
-#: Up to so many segments are named in a query; beyond that their lanes are.
-SEGMENTS_BY_NAME = 1_000
 #: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
 #: Columns that mean something, and are of another type than text.
@@ -45,11 +43,12 @@ class Frames:
         self.named_jobs = partial(named_jobs, spark)
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
-        """The messages of a grant as `Claim.dataframe` has them; only their segments are read."""
+        """The messages of a grant as `Claim.dataframe` has them. Of their segments those files alone are read that may
+        hold them."""
         from pyspark.sql import functions as F
 
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
-        messages = self._spark.read.format("delta").load(self._locations["messages"]).where(self._homes(runs).sql())
+        messages = self._stored(runs)
         runs = runs.select([*RUNS.names, "first_received_at", "receive_count"])
         held = in_blocks(self._spark, runs, "lane AS held_lane", "first_received_at", "receive_count")
         receipt = F.lit(grant.receipt_id if grant else None).cast("string")
@@ -67,13 +66,11 @@ class Frames:
             )
         )
 
-    def _homes(self, runs: pa.Table) -> Where:
-        """Where the messages of runs lie: by segment, or when those are too many by the queues they were sent to."""
-        where = None
-        for queue, segments in self._store.listings.newest().homes(runs["segment"].unique().to_pylist()).items():
-            named = tuple_of(segments) if len(segments) <= SEGMENTS_BY_NAME else None
-            where = Where(queue, None, named, also=where)
-        return (where or Where(None, (-1,))).bounded()
+    def _stored(self, runs: pa.Table) -> DataFrame:
+        """Rows of `messages`, those of runs among few others: one read, or a union of several."""
+        homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
+        messages = self._spark.read.format("delta").load(self._locations["messages"])
+        return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:
         """The messages of a queue that a SQL predicate on the view `messages` names, as RUNS. Raises
@@ -99,8 +96,6 @@ class Frames:
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
         """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
         each. They are evaluated here, once."""
-        from functools import reduce
-
         frames = [self._asked(verb, handles, timeout) for verb, handles, timeout in parts]
         return HandleFrame.evaluated(queue, reduce(lambda left, right: left.unionByName(right), frames), limits)
 
