@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from ledger.errors import LedgerError
-from ledger.results import SendOutcome
+from ledger.results import OutcomeList, SendOutcome
 from ledger.rules.message import Entry, entry_of, fails_the_batch
 from ledger.store import Sent
 
@@ -43,7 +43,7 @@ class EntryList:
                 "%d of %d entries were refused and not sent, the first is entry %d: %s: %s",
                 *(len(refused), len(outcomes), first, *why),
             )
-        return outcomes
+        return OutcomeList(outcomes)
 
 
 def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool) -> Entry | LedgerError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
-from ledger.results import HandleOutcome
+from ledger.results import HandleOutcome, OutcomeList
 from ledger.rules import message_id as ids
 from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import error
@@ -87,7 +87,7 @@ class HandleList:
                 outcome, failure = Outcome.BEYOND_CEILING, wish.refused
             said = (None, None) if failure is None else (failure.code, failure.message)
             answered.append(HandleOutcome(wish.handle, outcome.value, *said))
-        return answered
+        return OutcomeList(answered)
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from ledger.errors import LedgerError
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
-from ledger.shown_html import of_fields
+from ledger.shown_html import of_fields, of_outcomes
 from ledger.store import Sent
+
+One = TypeVar("One")
+
+
+class OutcomeList(list[One]):
+    """A list of outcomes, in the order of what was given: a list as any other, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return of_outcomes(self)
 
 
 class SendOutcome(str):

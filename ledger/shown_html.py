@@ -18,8 +18,9 @@ BAR = (
     ("in_flight", "#f2a541"),
     ("deleted", "#3f8f6b"),
 )
-#: So many queues of a ledger are counted to be shown.
-MOST_QUEUES = 50
+#: So many queues of a ledger are counted to be shown, and so many outcomes are.
+MOST_QUEUES, MOST_OUTCOMES = 50, 20
+_OF_OUTCOMES = ("message_id", "receipt_handle", "outcome", "sequence_number", "error_code", "error_message")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
@@ -70,6 +71,24 @@ def of_claim(claim: Any) -> str:
     rows.append(("until", _until(claim.deadline, claim.access.clock() / 1_000)))
     rows += [("receipt", str(claim.receipt_id)), ("version", str(claim.version))]
     return fields("Claim", rows)
+
+
+def of_outcomes(outcomes: Sequence[Any]) -> str:
+    """A list of outcomes: how many there are of which kind, and a line for each, those that failed first."""
+    if not outcomes:
+        return "<b>no outcomes</b>"
+    failed = sum(not one for one in outcomes)
+    names = [name for name in _OF_OUTCOMES if any(getattr(one, name, None) is not None for one in outcomes)]
+    head = "".join(f'<th style="{_CELL}">{escape(_words(name))}</th>' for name in ("", *names))
+    first = sorted(range(len(outcomes)), key=lambda place: bool(outcomes[place]))[:MOST_OUTCOMES]
+    lines = []
+    for place in first:
+        values = [getattr(outcomes[place], name) for name in names]
+        cells = [f"{place}", *("" if value is None else escape(_text(value)) for value in values)]
+        lines.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
+    more = f"<i>and {len(outcomes) - len(first):,} more</i>" if len(outcomes) > len(first) else ""
+    title = f"{len(outcomes):,} outcomes: {len(outcomes) - failed:,} successful, {failed:,} failed"
+    return f"<div><b>{title}</b><table><tr>{head}</tr>{''.join(lines)}</table>{more}</div>"
 
 
 def _until(deadline: datetime | None, now: float) -> str:

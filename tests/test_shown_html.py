@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
 import sys
 from datetime import datetime
@@ -13,7 +15,7 @@ from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.picture import IN_FLIGHT, LOST
 from ledger.progress import report
-from ledger.shown_html import MOST_QUEUES, fields
+from ledger.shown_html import MOST_OUTCOMES, MOST_QUEUES, fields
 from tests.clock import FrozenClock
 
 
@@ -92,6 +94,28 @@ def test_outcomes_show_what_became_of_them(memory):
     queue.send(["c"])
     assert text(SHOWN(queue.receive().release())) == "Settled messages 1 lost 0 failed 0"
     assert text(SHOWN(queue.counts())).startswith("Counts visible 1 delayed 0")
+
+
+def test_a_list_of_outcomes_is_a_list_to_everyone_and_a_table_in_notebooks_failures_first(memory):
+    queue = memory.create_queue("jobs")
+    sent = queue.send(["a", "\x00<b>", *map(str, range(MOST_OUTCOMES))])
+    assert (
+        isinstance(sent, list)
+        and sent == list(sent)
+        and type(sent[:1]) is list
+        and json.loads(json.dumps(sent)) == sent
+    )
+    assert pickle.loads(pickle.dumps(sent)) == sent and repr(sent) == repr(list(sent))
+    html = SHOWN(sent)
+    said = text(html)
+    assert said.startswith("22 outcomes: 21 successful, 1 failed message id error code error message 1 InvalidMessage")
+    assert "<b>" not in html.split("</b>", 1)[1] and said.endswith("and 2 more") and html.count("<tr>") == 21
+    assert f"0 {sent[0]}" in said and "sequence number" not in said
+    handles = [message.receipt_handle for message in queue.receive(None)]
+    gone = queue.delete([*handles, "nonsense"])
+    assert isinstance(gone, list) and "receipt handle outcome error code" in text(SHOWN(gone))
+    assert text(SHOWN(gone)).partition("error message ")[2].startswith("21 nonsense")
+    assert text(SHOWN(queue.delete([]))) == "no outcomes"
 
 
 def test_every_text_is_escaped():
