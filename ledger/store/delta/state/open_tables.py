@@ -31,6 +31,7 @@ class OpenTables:
         clock: Clock | None,
         lanes: tuple[int, ...] | None = None,
         others: Sequence[QueueRecord] = (),
+        receipt_id: str | None = None,
     ) -> Loaded:
         """See `snapshot.load`."""
-        return load(self.tables, self.settings, queue, clock, lanes, others)
+        return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.errors import OutputUnreadable
@@ -18,6 +19,7 @@ from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
 from ledger.store.delta.engines.protocol import Snapshot, Tables, Where, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
+from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings
@@ -134,8 +136,10 @@ def load(
     clock: Clock | None,
     lanes: tuple[int, ...] | None = None,
     others: Sequence[QueueRecord] = (),
+    receipt_id: str | None = None,
 ) -> Loaded:
-    """Lanes of a queue (None: all) and all lanes of `others`. Raises ClocksDisagree.
+    """Lanes of a queue (None: all) and all lanes of `others`; with a `receipt_id`, which is not to decide on, of what
+    is recorded that alone which is under this receipt. Raises ClocksDisagree.
 
     The clock is read once they are: however long the wait and the reading took, a lease that is granted now counts from
     now. `clock` is None where the time is not asked for.
@@ -145,6 +149,8 @@ def load(
     for other in there:
         where = Where(other.id, also=where)
     snapshot = tables.load("visibility", where)
+    if receipt_id is not None:
+        snapshot = replace(snapshot, rows=_under(snapshot.rows, receipt_id))
     rows = {one.id: _rows_of(snapshot.rows, one.id) if there else snapshot.rows for one in (queue, *there)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
@@ -153,5 +159,10 @@ def load(
     return Loaded(snapshot, queue, mine, by_queue, at, targets=others)
 
 
+def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
+    """The rows under a receipt, and the head rows."""
+    return rows.filter(pc.or_kleene(pc.equal(rows["segment"], HEAD), pc.equal(rows["receipt_id"], receipt_id)))
+
+
 def _rows_of(rows: pa.Table, queue: str) -> pa.Table:
-    return rows.filter(pa.compute.equal(rows["queue"], queue))
+    return rows.filter(pc.equal(rows["queue"], queue))

@@ -173,7 +173,7 @@ class DeltaStore:
 
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """One read of the queue's records."""
-        loaded = self._opened.load(queue, clock)
+        loaded = self._opened.load(queue, clock, receipt_id=receipt_id)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
         mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = lanes.runs.where(mine)
