@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -38,7 +39,8 @@ def main(options: argparse.Namespace) -> None:
     from ledger.endpoint.command import Options, run
 
     known = {name: getattr(options, name) for name in Options.__dataclass_fields__}
-    run(common.open_ledger(options, make=options.create), Options(**known), lambda line: print(line, flush=True))
+    opened = partial(common.open_ledger, options, make=options.create)
+    run(opened, Options(**known), lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ import click
 
 import ledger
 from ledger.cli import dead_letters, doctor, history, queues, receive, send, serve, settle, sql, submit, top, upkeep
+from ledger.cli.words import said
 from ledger.errors import (
     InvalidAttributeName,
     InvalidMessageContents,
     InvalidParameterValue,
-    LedgerDoesNotExist,
     LedgerError,
     MissingParameter,
-    SparkIsNeeded,
 )
 
 FAILED, USAGE, IN_PART, INTERRUPTED = 1, 2, 3, 130
@@ -102,18 +101,8 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(f"ledger: {error or type(error).__name__}", err=True)
         return FAILED
     except LedgerError as error:
-        click.echo(f"ledger: {_said(error)}", err=True)
+        click.echo(f"ledger: {said(error)}", err=True)
         return USAGE if isinstance(error, WRONG) else FAILED
-
-
-def _said(error: LedgerError) -> str:
-    """An error in the words of the command line."""
-    if isinstance(error, LedgerDoesNotExist):
-        made = "`ledger queues create NAME` makes one, with a queue"
-        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {made}"
-    if isinstance(error, SparkIsNeeded):
-        return f"{error.message} (the command line has no Spark: run one of the jobs with `ledger submit`)"
-    return str(error)
 
 
 def _log() -> None:

@@ -8,6 +8,7 @@ import click
 
 from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, report
+from ledger.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -58,7 +59,10 @@ def _named(ledger: Ledger, queue: Queue, where: str) -> list[str]:
     """The ids of the visible messages of a queue that a predicate names."""
     # A comment at its end would take the parenthesis along.
     query = f"SELECT message_id FROM messages WHERE queue = '{queue.name}' AND status = 'visible' AND ({where}\n)"
-    found: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+    try:
+        found: list[str] = ledger.sql(f"{query} LIMIT {MOST + 1}")["message_id"].to_pylist()
+    except InvalidParameterValue as error:
+        raise InvalidParameterValue("where", where, error.bound, error.fix) from None
     if len(found) > MOST:
         raise WrongInput(
             f"--where names more than {MOST:,} messages. Nothing was moved; the Python API moves any number."
@@ -80,5 +84,10 @@ def restore(queue: str, receipt: str, json: bool, root: str | None, settings: st
     """
     known = open_ledger(root, settings).queue(queue)
     restored = known.restore(receipt)
+    if not restored:
+        raise click.ClickException(
+            f"nothing of {queue} is deleted under the receipt {receipt} (any more): it is mistyped, was restored, or "
+            f"upkeep has forgotten it. `ledger history {queue}` has the receipts"
+        )
     found = {"queue": queue, "receipt": receipt, "restored": restored}
     report(json, found, f"restored {many(restored, 'message')} of {queue}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ledger.cli.opening import as_json, open_ledger, with_root
 from ledger.cli.printing import print_blocks, print_json
@@ -49,6 +51,10 @@ def receive(
       ledger receive work --max 10 --json | ledger delete work -
       ledger receive work --all --claim
     """
+    if wait is not None and math.isinf(wait):
+        raise click.UsageError("--wait has an end: give seconds, such as 86400.")
+    if everything and click.get_current_context().get_parameter_source("most") == ParameterSource.COMMANDLINE:
+        raise click.UsageError("Give --max or --all.")
     known = open_ledger(root, settings).queue(queue)
     claim = known.receive(None if everything else most, visibility_timeout, wait, attempt_id)
     if not whole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ import click
 
 from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_json, shown
+from ledger.cli.words import said
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ IN_PART = 3
 FORMATS = ("text", "json", "csv", "parquet", "delta")
 #: So many lines are named one by one; of the others it is said how many there are. With --json all are.
 MOST_NAMED = 20
+_NOT_SHOWN = logging.NullHandler()
 
 
 @click.command(short_help="Send rows of a file, a table or stdin as messages.")
@@ -82,6 +85,8 @@ def send(
             f"{many(len(found.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
         )
+    # Every row that is refused is named below; what the log warns of for others would say it twice.
+    logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = Progress(every=0)
     progress(f"sending {many(len(found.entries), 'message')}")
     try:
@@ -95,7 +100,7 @@ def send(
     except LedgerError as error:
         if error.entry is None:
             raise
-        raise click.UsageError(f"Line {found.lines[error.entry]}: {shown(str(error))}") from None
+        raise click.UsageError(f"Line {found.lines[error.entry]}: {shown(said(error))}") from None
     finally:
         progress.done()
     sent = [one for one in outcomes if one]

@@ -42,7 +42,7 @@ def serve(place: str | None, root: str | None, settings: str | None, create: boo
         from ledger.endpoint.command import Options, run
     known: dict[str, object] = options
     run(
-        open_ledger(place or root, settings, create=create),
+        lambda: open_ledger(place or root, settings, create=create),
         Options(**known),  # type: ignore[arg-type]
         lambda line: click.echo(f"ledger: {line}", err=True),
     )

@@ -46,6 +46,8 @@ def top(
     if json and prometheus:
         raise click.UsageError("Give --json or --prometheus.")
     ledger = open_ledger(root, settings, read_only=True)
+    if prefix and not ledger.list_queues(prefix, max_results=1):
+        raise click.ClickException(f"no queue's name begins with {prefix!r}; `ledger queues list` shows all")
     rates = Rates(ledger)
     if prometheus:
         click.echo("\n".join(_metrics(ledger, prefix)))

@@ -19,6 +19,7 @@ from ledger.endpoint.serving import Server, listening, serve
 from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
+from ledger.settings import Settings
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
@@ -41,17 +42,22 @@ class Options:
     open_metrics: bool = False
 
 
-def run(ledger: Ledger, options: Options, say: Callable[[str], None]) -> None:
-    """Serves a ledger until SIGTERM or Ctrl-C. `say` is given a line when it serves, and one for each thing to know."""
-    signatures = _signatures(ledger, options, os.environ)
-    _require(options)
-    # Q4: a queue that is made over the wire has the service's limits.
-    new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
-    endpoint = Endpoint(ledger, signatures, new_queues, options.url)
+def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], None]) -> None:
+    """Serves the ledger that `opened` returns until SIGTERM or Ctrl-C. `say` is given a line when it serves, and one
+    for each thing to know. Nothing is opened, or made, before the options are found right and the port is free."""
+    _require(options, os.environ)
     try:
         sock = listening(options.host, options.port)
     except OSError as error:
         raise LedgerError(f"Cannot listen on {options.host}:{options.port}: {error.strerror}") from None
+    try:
+        ledger = opened()
+    except BaseException:
+        sock.close()
+        raise
+    # Q4: a queue that is made over the wire has the service's limits.
+    new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
+    endpoint = Endpoint(ledger, _signatures(ledger, options, os.environ), new_queues, options.url)
     port = sock.getsockname()[1]
     scheme = "https" if options.certificate else "http"
 
@@ -73,12 +79,13 @@ def run(ledger: Ledger, options: Options, say: Callable[[str], None]) -> None:
 
 
 def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]) -> Signatures | None:
-    owner = ledger.settings.account_id
     if options.without_signatures:
-        if not _is_loopback(options.host):
-            bound = "Without signatures it serves this machine alone"
-            raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
         return None
+    return Signatures(_keys(options, environment, ledger.settings.account_id), ledger.settings.region, ledger.clock)
+
+
+def _keys(options: Options, environment: Mapping[str, str], owner: str) -> keys.Keys:
+    """The keys, of which those that name no account are the `owner`'s."""
     known = keys.read(options.keys, owner) if options.keys else keys.of_environment(environment, owner)
     if known is None:
         bound = "Requests are signed, and there is no key to verify them with"
@@ -87,10 +94,16 @@ def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]
             "--without-signatures takes every request."
         )
         raise InvalidParameterValue("keys", None, bound, fix)
-    return Signatures(known, ledger.settings.region, ledger.clock)
+    return known
 
 
-def _require(options: Options) -> None:
+def _require(options: Options, environment: Mapping[str, str]) -> None:
+    if options.without_signatures and not _is_loopback(options.host):
+        bound = "Without signatures it serves this machine alone"
+        raise InvalidParameterValue("without-signatures", options.host, bound, "Leave --host out, or give --keys.")
+    if not options.without_signatures:
+        # Whether there are any; whose they are, the ledger's settings say.
+        _keys(options, environment, Settings().account_id)
     if not 0 <= options.port <= 65_535:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
     if not 1 <= options.threads <= 256:

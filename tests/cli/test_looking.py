@@ -44,7 +44,9 @@ def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cl
     assert (first["queue"], first["depth"], first["in_flight"]) == ("work", 2, 1)
     assert first["verbs_per_second"] == round(2 / 60, 2) and second["verbs_per_second"] == 0
     assert cli("top", "--once").out.split()[:2] == ["queue", "depth"]
-    assert cli("top", "nobody", "--once").out == "no queues\n"
+    for more in ("--once", "--json", "--prometheus"):
+        ran = cli("top", "nobody", more)
+        assert ran.code == 1 and "no queue's name begins with 'nobody'" in ran.err and not ran.out
 
 
 def test_rates_count_each_commit_once_however_often_one_looks(root):

@@ -52,6 +52,8 @@ def test_a_whole_claim_is_a_receipt_that_every_verb_takes(cli, sent):
     assert "count     2" in text
     assert cli("delete", "work", "--receipt", receipt).out == "deleted 2 messages\n"
     assert cli("restore", "work", receipt).out == "restored 2 messages of work\n"
+    again = cli("restore", "work", receipt)
+    assert again.code == 1 and f"nothing of work is deleted under the receipt {receipt} (any more)" in again.err
     assert sent.counts().visible == 2
 
 
@@ -125,7 +127,12 @@ def test_dead_letters_go_back_all_or_by_their_ids(cli, ledger, queue):
         (("queues", "set", "work", "-a", "DelaySeconds=x"), 2),
         (("queues", "show", "nobody"), 1),
         (("queues", "delete", "nobody", "--yes"), 1),
-        (("restore", "work", "nobody"), 0),
+        (("receive", "work", "--wait", "inf"), 2),
+        (("receive", "work", "--wait", "nan"), 2),
+        (("receive", "work", "--max", "3", "--all"), 2),
+        (("restore", "work", "nobody"), 1),
+        (("top", "wrk", "--once"), 1),
+        (("top", "wrk"), 1),
         (("history", "--message", "x"), 2),
         (("history", "nobody"), 1),
         (("history", "work", "--message", "x"), 2),

@@ -39,7 +39,7 @@ def test_the_past_is_named_by_a_version(cli, queue):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("SELECT",), "query"),
+        (("SELECT",), "QUERY"),
         (("SELECT * FROM nothing",), "nothing"),
         (("SELECT nothing FROM messages",), "nothing"),
         (("DROP TABLE messages",), "reads"),

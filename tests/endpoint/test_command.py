@@ -168,6 +168,7 @@ def test_what_does_not_go_together_is_refused_before_it_listens(tmp_path, monkey
     given = [str(tmp_path / "keys.toml") if one == "KEYS" else one for one in arguments]
     ran = run("serve", str(tmp_path / "ledger"), "--create", *given)
     assert ran.code == 2 and said in ran.err
+    assert not (tmp_path / "ledger").exists(), "nothing is made for a server that does not start"
 
 
 def test_a_mistyped_root_becomes_no_ledger(tmp_path):
@@ -182,3 +183,4 @@ def test_a_port_that_is_taken_is_said(tmp_path):
         port = str(taken.getsockname()[1])
         ran = run("serve", str(tmp_path / "ledger"), "--create", "--without-signatures", "--port", port)
     assert ran.code == 1 and f"Cannot listen on 127.0.0.1:{port}" in ran.err
+    assert not (tmp_path / "ledger").exists()

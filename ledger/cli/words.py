@@ -1,0 +1,86 @@
+"""Errors in the words of the command line: options for what Python and SQS call otherwise, commands for functions."""
+
+from __future__ import annotations
+
+from ledger.errors import (
+    InvalidAttributeValue,
+    InvalidParameterValue,
+    LedgerDoesNotExist,
+    LedgerError,
+    MissingParameter,
+    QueueDoesNotExist,
+    SparkIsNeeded,
+)
+
+#: What a field of an error is called on the command line.
+OPTIONS = {
+    "MaxNumberOfMessages": "--max",
+    "max_messages": "--max",
+    "WaitTimeSeconds": "--wait",
+    "VisibilityTimeout": "--visibility-timeout",
+    "ReceiveRequestAttemptId": "--attempt-id",
+    "attempt_id": "--attempt-id",
+    "DelaySeconds": "--delay",
+    "MessageId": "MESSAGE_ID",
+    "MessageGroupId": "--group",
+    "MessageDeduplicationId": "the column message_deduplication_id",
+    "QueueName": "QUEUE",
+    "root": "ROOT",
+    "query": "QUERY",
+    "where": "--where",
+    "version": "--version",
+    "timestamp": "--timestamp",
+    "settings": "--settings",
+    "reason": "--reason",
+    "keys": "--keys",
+    "without-signatures": "--without-signatures",
+    "certificate": "--certificate",
+    "certificate-key": "--certificate-key",
+    "host": "--host",
+    "port": "--port",
+    "threads": "--threads",
+    "receipts": "--receipts",
+    "url": "--url",
+}
+#: What is said of Python, and what of the command line in its place.
+_PHRASES = (
+    ("Must be a datetime with a time zone, or such a text", "Must be an instant with a time zone"),
+    (", or pass datetime(..., tzinfo=timezone.utc)", ""),
+    ("An instant is given as timestamp=.", "An instant is given as --timestamp."),
+    ("Say where to: destination=.", "Say where to: --to QUEUE."),
+    ("; of what is longer its hashlib.sha256(text.encode()).hexdigest()", "; of what is longer a digest"),
+    ("DeltaError: ", ""),
+)
+
+
+def said(error: LedgerError) -> str:
+    """What the command line says of an error."""
+    if isinstance(error, LedgerDoesNotExist):
+        made = "`ledger queues create NAME` makes one, with a queue"
+        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {made}"
+    if isinstance(error, SparkIsNeeded):
+        return f"{error.message} (the command line has no Spark: run one of the jobs with `ledger submit`)"
+    if isinstance(error, QueueDoesNotExist):
+        known = error.advice.replace("create_queue makes one", f"`ledger queues create {error.name}` makes one")
+        return f"{error.message} {known}"
+    # An attribute of a queue is given by its own name.
+    if isinstance(error, InvalidParameterValue) and not isinstance(error, InvalidAttributeValue):
+        return _of_value(error)
+    if isinstance(error, MissingParameter) and error.field in OPTIONS:
+        return f"{error} ({OPTIONS[error.field]})"
+    return _plain(str(error))
+
+
+def _of_value(error: InvalidParameterValue) -> str:
+    option, text = OPTIONS.get(error.field), str(error)
+    value, between, _ = text.partition(f" for parameter {error.field} is invalid.")
+    if option is None or not between:
+        return _plain(text)
+    given = "is not given" if error.value is None else f"{value.removeprefix('Value ')} is invalid"
+    return f"{option} {given}. {_plain(error.bound.rstrip('.') + '. ' + error.fix).rstrip()}"
+
+
+def _plain(text: str) -> str:
+    for python, here in _PHRASES:
+        text = text.replace(python, here)
+    return text

@@ -1,0 +1,84 @@
+"""Errors say what one typed: options and commands, and no names of Python's."""
+
+import re
+
+import pytest
+
+from tests.cli.running import run
+
+PYTHON = re.compile(
+    r"create_queue|destination=|max_messages|attempt_id|MaxNumberOfMessages|WaitTimeSeconds|datetime|tzinfo|hashlib|"
+    r"timestamp=|DeltaError|entry 0|None|set_attributes|Ledger\.|parameter (keys|query|version|timestamp|where)"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("receive", "nobody"), "`ledger queues create nobody` makes one"),
+        (("receive", "work", "--max", "0"), "--max 0 is invalid. Must be a whole number >= 1."),
+        (("receive", "work", "--wait", "-1"), "--wait -1.0 is invalid. Must be >= 0"),
+        (("receive", "work", "--visibility-timeout", "-1"), "--visibility-timeout -1 is invalid. Must be between 0"),
+        (("receive", "work", "--attempt-id", ""), "--attempt-id"),
+        (("peek", "work", "x"), "MESSAGE_ID x is invalid. Must be a message id"),
+        (("redrive", "work"), "No queue's RedrivePolicy names work. Say where to: --to QUEUE."),
+        (("redrive", "work", "--max", "0"), "--max 0 is invalid"),
+        (
+            ("redrive", "work", "--where", "nope = 1"),
+            "--where 'nope = 1' is invalid. Schema error: No field",
+        ),
+        (("redrive", "work", "--to", "nobody"), "`ledger queues create nobody` makes one"),
+        (("history", "work", "--message", "x"), "MESSAGE_ID x is invalid"),
+        (("sql", "SELECT nope FROM messages"), "QUERY 'SELECT nope FROM messages' is invalid. Schema error"),
+        (("sql", "DROP TABLE messages"), "QUERY 'DROP TABLE messages' is invalid. Must be one that reads"),
+        (
+            ("sql", "SELECT 1", "--version", "99"),
+            "--version 99 is invalid. The visibility table has",
+        ),
+        (
+            ("sql", "SELECT 1", "--timestamp", "noon"),
+            "--timestamp 'noon' is invalid. Must be an instant with",
+        ),
+        (("sql", "SELECT 1", "--timestamp", "2999-01-01T00:00:00Z"), "is invalid. Is later than now"),
+        (("send", "work", "-m", ""), "line 1 was refused: MissingParameter"),
+        (("send", "work", "-m", "a", "--delay", "-1"), "--delay -1 is invalid"),
+        (("send", "work", "-m", "a", "--attempt-id", ""), "--attempt-id"),
+        (("queues", "create", "a b"), "QUEUE a b is invalid"),
+        (("queues", "list", "--settings", "nowhere.toml"), "--settings 'nowhere.toml' is invalid"),
+    ],
+)
+def test_what_was_typed_wrong_is_named_as_it_was_typed(cli, arguments, said):
+    ran = cli(*arguments)
+    assert ran.code and said in ran.err
+    assert not PYTHON.search(ran.err), ran.err
+
+
+def test_a_missing_group_is_asked_for_by_its_option(cli, ledger):
+    ledger.create_queue("events.fifo", {"FifoQueue": True})
+    ran = cli("send", "events.fifo", "-m", "a")
+    assert ran.code == 2 and "MessageGroupId. (--group)" in ran.err
+
+
+def test_a_server_without_keys_says_which_option_gives_them(tmp_path):
+    ran = run("serve", str(tmp_path / "ledger"), "--create")
+    assert ran.code == 2 and "ledger: --keys is not given. Requests are signed" in ran.err
+
+
+def test_submit_says_that_a_queue_is_missing_before_it_starts_a_jvm(root, queue, monkeypatch):
+    monkeypatch.setattr("os.execvpe", lambda *_: pytest.fail("a JVM was to be started"))
+    for arguments, said in (
+        ((root, "nobody"), "There is no queue 'nobody' in this ledger (queues: work)"),
+        ((f"{root}-mistyped", "work"), "There is no ledger at"),
+    ):
+        ran = run("submit", "work", *arguments, "--function", "x:y", "--output", "./out")
+        assert ran.code == 1 and said in ran.err
+
+
+def test_all_that_the_command_line_knows_of_python_is_said_somewhere():
+    """A phrase that no error says any more would be translated for nobody."""
+    from ledger.cli.words import _PHRASES
+    from tests.sources import CHECKOUT
+
+    sources = "".join(file.read_text() for file in (CHECKOUT / "ledger").rglob("*.py") if file.name != "words.py")
+    joined = re.sub(r'"\s*\n\s*f?"', "", sources)
+    assert all(python in joined for python, _ in _PHRASES[:-1])
