@@ -43,6 +43,13 @@ def test_every_link_and_every_file_of_the_map_exists():
     assert links and not missing
 
 
+def test_the_table_of_contents_leads_to_every_section_and_nowhere_else():
+    top = README.split("\n## ")[0]
+    titles = re.findall(r"^##+ (.*)$", re.sub(r"```.*?```", "", README, flags=re.DOTALL), re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
+    assert re.findall(r"\]\(#([^)]+)\)", top) == anchors
+
+
 def test_the_commands_are_there():
     for command in re.findall(r"^python3 (\S+)", README, re.MULTILINE):
         assert (CHECKOUT / command).is_file()
