@@ -151,7 +151,7 @@ def test_rows_with_equal_records_are_read_as_one_code_whatever_is_null():
     replacement = Runs(base, base, np.array([lanes.code(record) for record in records]))
     read = Lanes("q", applied(VISIBILITY.empty_table(), lanes.edits(replacement, NOW)))
     assert [read.record(code) for code in read.runs.code.tolist()] == records
-    assert len(read.records) == 3
+    assert len(read.records.all()) == 3
 
 
 def test_a_rule_is_asked_once_per_distinct_record():

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
 from ledger.store.delta.engines.followed import Partition
 from ledger.store.delta.engines.loaded_tables import LoadedTables
-from ledger.store.delta.engines.merging import SmallCommits
+from ledger.store.delta.engines.merging import SmallCommits, of_partitions
 from ledger.store.delta.engines.protocol import Conflict, Where, require_next
 from ledger.store.delta.engines.table_files import SMALL
 from ledger.store.delta.engines.written_out import Action, added, carried, new_path, parquet, removed, said
+from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import Table
 
 #: Files that are SMALL are joined, up to so many bytes in all.
@@ -50,8 +48,8 @@ class Appending:
         if transaction is not None:
             actions.append(carried(transaction, now))
         columns = list(self._table.partitions)
-        for partition in rows.group_by(columns, use_threads=False).aggregate([]).to_pylist():
-            mine, path = rows.filter(_is_in(partition)), new_path(partition)
+        for partition in distinct(rows, columns):
+            mine, path = of_partitions(rows, [partition]), new_path(partition)
             written[path] = parquet(mine, columns)
             actions.append(added(path, len(written[path]), mine, partition, now, self._statistics))
             self._rows.keep(path, mine)
@@ -116,7 +114,3 @@ def _only(where: Where) -> Partition | None:
     if where.also or where.queue is None or len(where.lanes or ()) != 1 or len(where.segments or ()) != 1:
         return None
     return where.queue, *map(str, where.lanes or ()), *(where.segments or ())
-
-
-def _is_in(partition: Mapping[str, Any]) -> Any:
-    return reduce(and_, [pc.field(name) == value for name, value in partition.items()])

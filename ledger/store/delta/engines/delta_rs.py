@@ -33,7 +33,7 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     require_unset,
 )
-from ledger.store.delta.engines.pruning import filters, wanted_messages
+from ledger.store.delta.engines.pruning import filters, wanted_messages, within
 from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
 from ledger.store.delta.engines.table_files import log_file, table_files
 from ledger.store.delta.model.failures import names_failures
@@ -191,7 +191,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
         near = self._appending["messages"].small_rows(where)
         if near is not None:
-            return (near if wanted.where is None else near.filter(wanted.where)).select(list(columns))
+            return within(near, wanted).select(list(columns))
         with self._using("messages") as loaded:
             return self._files["messages"].rows(loaded, where, wanted)
 

@@ -7,16 +7,17 @@ snapshot's rows holds of the table, and checking these is enough.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
+from ledger.store.delta.model.distinct_rows import distinct, matches
 from ledger.store.delta.model.tables import TABLES
 
-_THERE = "is there"
-#: Up to so many edits Arrow's threads take longer to start than the work takes without them.
-FEW = 10_000
+#: No revision: they count from 1.
+NONE = -1
 
 
 def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
@@ -26,23 +27,27 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
     Raises LedgerDamaged for an edit of a row that is there twice; ValueError for two edits of one row, which no commit
     may have.
     """
-    known, threads = TABLES[table], edits.num_rows > FEW
-    keys, first = [*known.partitions, *known.key], known.key[0]
-    if edits.num_rows != edits.group_by(keys, use_threads=threads).aggregate([]).num_rows:
+    known = TABLES[table]
+    keys = [*known.partitions, *known.key]
+    if edits.num_rows != len(distinct(edits, keys)):
         raise ValueError(f"two edits of {table} are about one row")
-    touched = edits.group_by([*known.partitions], use_threads=threads).aggregate([]) if known.partitions else None
-    if touched is not None and not all(snapshot.where.covers(**partition) for partition in touched.to_pylist()):
+    if known.partitions and not all(snapshot.where.covers(**one) for one in distinct(edits, known.partitions)):
         raise Conflict(f"of {table} more is changed than was read")
-    rows = snapshot.rows.filter(pc.is_in(snapshot.rows[first], edits[first].unique()))
-    rows = rows.select([*keys, "revision"]).append_column(_THERE, pa.repeat(True, rows.num_rows))
-    asked = edits.select([*keys, OPERATION, EXPECTED_REVISION])
-    found = asked.join(rows, keys, join_type="left outer", use_threads=threads)
-    if found.num_rows != edits.num_rows:
+    row, edit = matches(snapshot.rows, edits, keys)
+    there = np.bincount(edit, minlength=edits.num_rows)
+    if (there > 1).any():
         raise LedgerDamaged(
             f"A row of the table {table} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which repairs it"
         )
-    there = pc.fill_null(found[_THERE], False)
-    wanted = pc.not_equal(found[OPERATION], "insert")
-    same = pc.or_kleene(pc.is_null(found[EXPECTED_REVISION]), pc.equal(found[EXPECTED_REVISION], found["revision"]))
-    if not pc.all(pc.and_(pc.equal(there, wanted), pc.fill_null(same, False))).as_py():
+    wanted = pc.not_equal(edits[OPERATION], "insert").to_numpy()
+    # One that is not there has no revision: none that is expected.
+    revision = np.full(edits.num_rows, NONE)
+    revision[edit] = _numbers(snapshot.rows["revision"].take(pa.array(row)))
+    expected = _numbers(edits[EXPECTED_REVISION])
+    if ((there > 0) != wanted).any() or ((expected != NONE) & (expected != revision)).any():
         raise Conflict(f"{table} is not as the decision supposed")
+
+
+def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
+    numbers: np.ndarray = pc.fill_null(revisions, NONE).to_numpy()
+    return numbers

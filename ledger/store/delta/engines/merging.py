@@ -29,11 +29,11 @@ from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
 from ledger.store.delta.engines.table_files import FileRows, TableFiles
 from ledger.store.delta.engines.written_out import Action, Log, added, new_path, parquet, removed, said
+from ledger.store.delta.model.distinct_rows import distinct, matches
 from ledger.store.delta.model.tables import FORMAT, Table
 
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
 MOST_ROWS = 100_000
-_PLACE = "place"
 
 
 class SmallCommits:
@@ -61,10 +61,10 @@ class SmallCommits:
         if snapshot.loaded is None:
             return None
         columns = list(self._table.partitions)
-        touched = edits.group_by(columns, use_threads=False).aggregate([]).to_pylist() if columns else [{}]
+        touched = distinct(edits, columns) if columns else [{}]
         if not _names_no_more(where, touched):
             return None
-        rows = rows_after(_of(snapshot.rows, touched), self._table, edits)
+        rows = rows_after(of_partitions(snapshot.rows, touched), self._table, edits)
         before = [snapshot.loaded.of(_values(one)) for one in touched]
         if rows.num_rows > MOST_ROWS:
             return None
@@ -72,7 +72,7 @@ class SmallCommits:
         actions: list[Action] = [said("MERGE", metadata, now)]
         for partition, files in zip(touched, before):
             actions += [removed(path, size, partition, now) for path, size in files.items()]
-            left = _of(rows, [partition])
+            left = of_partitions(rows, [partition])
             if left.num_rows:
                 path = new_path(partition)
                 written[path] = parquet(left, columns)
@@ -143,15 +143,14 @@ def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str]
 
 def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
     """What a table's rows are behind edits that suppose them as they are (see `require_expected`)."""
-    keys = [*table.partitions, *table.key]
-    # By their places: columns of maps cannot go through a join.
-    places = rows.select(keys).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
-    left = rows.take(places.join(edits.select(keys), keys, join_type="left anti", use_threads=False)[_PLACE])
-    written = edits.filter(pc.not_equal(edits[OPERATION], "delete")).drop_columns([OPERATION, EXPECTED_REVISION])
-    return pa.concat_tables([one.select(table.schema.names).cast(table.schema) for one in (left, written)])
+    left = np.ones(rows.num_rows, dtype=bool)
+    left[matches(rows, edits, [*table.partitions, *table.key])[0]] = False
+    parts = rows.filter(pa.array(left)), edits.filter(pc.not_equal(edits[OPERATION], "delete"))
+    # In one piece: they are kept, and the next commit would add one more, and the next.
+    return pa.concat_tables([_as(one.select(table.schema.names), table.schema) for one in parts]).combine_chunks()
 
 
-def _of(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
+def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows of some partitions."""
     mine = [reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one]
     return rows.filter(reduce(pc.or_, mine)) if mine else rows
@@ -162,6 +161,10 @@ def _names_no_more(where: Where, touched: Sequence[Mapping[str, Any]]) -> bool:
     known = {(one["queue"], one["lane"]) for one in touched if one}
     parts = ((part.queue, lane) for part in where.parts() for lane in part.lanes or [None])
     return not known or known.issuperset(parts)
+
+
+def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return rows if rows.schema.equals(schema) else rows.cast(schema)
 
 
 def _values(partition: Mapping[str, Any]) -> tuple[str, ...]:

@@ -78,6 +78,15 @@ def wanted_messages(
     return Wanted(columns, asked, ("queue", "lane", "segment", "seq", "sent_at"), bounds)
 
 
+def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
+    """Of rows at hand, which are of the partitions that are named, those where the condition holds. Ordinals alone are
+    compared without a query, which takes longer than all else that is done for a small read."""
+    if set(wanted.bounds) == {"seq"}:
+        lowest, highest = wanted.bounds["seq"]
+        return rows.filter(pc.and_(pc.greater_equal(rows["seq"], lowest), pc.less_equal(rows["seq"], highest)))
+    return rows if wanted.where is None else rows.filter(wanted.where)
+
+
 def dataset_of(loaded: DeltaTable, storage: Any, where: Where, wanted: Wanted | None) -> Any:
     """The files that may hold rows of `where` and what is wanted, as a dataset on Arrow's file system `storage`.
 

@@ -69,7 +69,7 @@ class Groups:
         inside = (number != UNKNOWN) & (at != ABSENT)
         piece, position, group = sort[at[inside]], position[inside], members.group[inside]
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
-        moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
+        moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
         # What one move brought came at one instant, from several queues perhaps, whose numbers do not compare.
         if (

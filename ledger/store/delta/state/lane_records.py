@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.state import UNTOUCHED, Record
 from ledger.store import RUNS
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.model.distinct_rows import numbered
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import Rows, difference, stored
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+from ledger.store.delta.state.records import Records
 
 #: The number of a segment that was not met.
 UNKNOWN = -1
@@ -24,29 +23,31 @@ EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa
 
 
 class Lanes:
-    """Visibility rows on one axis. `records[code]` is what is recorded about a run; equal records share a code."""
+    """Visibility rows on one axis. What is recorded about a run is `record(code)`; equal records share a code."""
 
     def __init__(self, queue: str, rows: pa.Table) -> None:
         self.queue = queue
         self.segments: list[str] = []
         self.lane_of: list[int] = []
         self._index: dict[str, int] = {}
-        self.records: list[Record] = []
-        self._codes: dict[Record, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
         heads = rows.filter(is_head)
+        by_revision = sorted(
+            zip(*(heads[name].to_pylist() for name in ("revision", "first_seq", "lane"))), key=_as_head
+        )
         #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
         #: cannot be committed to.
-        heads = heads.sort_by([("revision", "ascending"), ("first_seq", "descending")])
-        self.revisions = dict(zip(heads["lane"].to_pylist(), heads["revision"].to_pylist()))
-        self._head_at = dict(zip(heads["lane"].to_pylist(), heads["first_seq"].to_pylist()))
+        self.revisions = {lane: revision for revision, _, lane in by_revision}
+        self._head_at = {lane: first_seq for _, first_seq, lane in by_revision}
         #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
         purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
         self.purged_at = max((at for at in _milliseconds(purges["deleted_at"]) if at is not None), default=None)
         #: The time of the last commit that is seen here.
         self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
         rows = rows.filter(pc.invert(is_head))
-        known = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), self._intern_rows(rows))
+        self.records = records = Records(rows)
+        self.record, self.code, self.per_code = records.record, records.code, records.per_code
+        known = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
         #: A table that could not be migrated has no such column, and gets no sets.
         self._has_bits = BITS in rows.column_names
         self._stored = stored(known, rows[BITS] if self._has_bits else None)
@@ -76,26 +77,6 @@ class Lanes:
         """The messages of `rows` (RUNS), cut to what is taken to be recorded about them. Registers their segments."""
         asked = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), np.full(rows.num_rows, ABSENT))
         return self.runs.cut(asked.first, asked.last)
-
-    def code(self, record: Record) -> int:
-        """The code of a record, new or known."""
-        if record not in self._codes:
-            self._codes[record] = len(self.records)
-            self.records.append(record)
-        return self._codes[record]
-
-    def record(self, code: int) -> Record:
-        """The record behind a code; that of an untouched message for ABSENT."""
-        return UNTOUCHED if code == ABSENT else self.records[code]
-
-    def per_code(self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any) -> np.ndarray:
-        """`rule` of each piece's record, asked once per distinct record."""
-        # Codes count from ABSENT up: a table of answers, where sorting the codes would cost more than all the rest.
-        used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
-        answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
-        answers[used] = [rule(self.record(code)) for code in (used + ABSENT).tolist()]
-        per_piece: np.ndarray = answers[codes - ABSENT]
-        return per_piece
 
     def lanes(self, runs: Runs) -> np.ndarray:
         """The lane of each run."""
@@ -159,30 +140,26 @@ class Lanes:
             self.lane_of.append(lane)
         return self._index[segment]
 
-    def _intern_rows(self, rows: pa.Table) -> np.ndarray:
-        number, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
-        distinct = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
-        columns = [
-            _milliseconds(distinct[name]) if name in INSTANT_COLUMNS else distinct[name].to_pylist()
-            for name in RECORD_COLUMNS
-        ]
-        codes: np.ndarray = np.array([self.code(Record(*values)) for values in zip(*columns)], dtype=np.int64)[number]
-        return codes
-
     def _rows(self, runs: Rows) -> pa.Table:
         used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
-        records = [self.records[c] for c in used.tolist()]
+        records = [self.record(code) for code in used.tolist()]
         columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(runs))}
         columns |= dict(zip(RUNS.names, self.to_arrow(runs)))
         for field, name in enumerate(RECORD_COLUMNS):
-            values = [record[field] for record in records]
+            values: list[Any] = [record[field] for record in records]
             kind = VISIBILITY.field(name).type
             column = instant_column(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
             nothing = column.null_count == len(column)
             columns[name] = pa.nulls(len(runs), kind) if nothing else column.take(inverse)
         columns |= {BITS: runs.bits(), "revision": pa.nulls(len(runs), pa.int64())}
         return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
+
+
+def _as_head(row: tuple[int, int, int]) -> tuple[int, int]:
+    """What counts of a lane's head rows comes last."""
+    revision, first_seq, _ = row
+    return revision, -first_seq
 
 
 def head(queue: str, lane: int, at: int, known: int | None, now: int, purged_at: int | None = None) -> dict[str, Any]:

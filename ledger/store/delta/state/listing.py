@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
+from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
@@ -69,15 +70,18 @@ class Listing:
 
     def __init__(self, engine: MessageFiles, version: int, files: pa.Table) -> None:
         self._engine, self.version, self._files = engine, version, files
+        self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
 
     def of(self, queue: str, now: int, expired: int) -> FileRuns:
         """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
         `expired` has expired."""
-        files = self._files.filter(pc.equal(self._files["queue"], queue))
-        inside = _worth_reading(files, now, expired)
+        files = self._files_of.get(queue)
+        if files is None:
+            files = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
+        inside = files.worth_reading(now, expired)
         if (queue, inside) not in self._runs:
-            self._runs[queue, inside] = self._read(queue, files, inside)
+            self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
 
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
@@ -121,9 +125,7 @@ class Listing:
         """Columns of the files of segments, each combination once."""
         if not segments:
             return []
-        found = self._files.filter(pc.is_in(self._files["segment"], pa.array(segments)))
-        rows: list[dict[str, Any]] = found.group_by(columns, use_threads=False).aggregate([]).to_pylist()
-        return rows
+        return distinct(self._files.filter(pc.is_in(self._files["segment"], pa.array(segments))), columns)
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}
@@ -163,6 +165,30 @@ class Listing:
         return pa.table([first["lane"], first["segment"], *numbers], names=COLUMNS)
 
 
+class _QueueFiles:
+    """The files of one queue, and what the log tells of them as arrays: that is asked by every decision."""
+
+    def __init__(self, files: pa.Table) -> None:
+        self.files = files
+        span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
+        told = pc.fill_null(pc.equal(span, files["messages"]), False)
+        instants = []
+        for kind in ("available_at", "sent_at"):
+            first, last = files[f"first_{kind}"], files[f"last_{kind}"]
+            told = pc.and_(told, pc.and_(pc.is_valid(first), pc.is_valid(last)))
+            instants.append((pc.fill_null(first, 0).to_numpy(), pc.fill_null(last, 0).to_numpy()))
+        self._untold: np.ndarray = ~told.to_numpy()
+        self._available, self._sent = instants
+
+    def worth_reading(self, now: int, expired: int) -> tuple[str, ...]:
+        """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
+        differ in being delayed at `now`, or in having come by the instant `expired`."""
+        worth = self._untold.copy()
+        for (first, last), instant in ((self._available, now), (self._sent, expired)):
+            worth |= (first <= instant) & (instant < last)
+        return tuple_of(self.files["segment"].filter(pa.array(worth)).to_pylist()) if worth.any() else ()
+
+
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     """Which of the messages lie between the first and the last ordinal of a file. A file of which the log does not
     tell the ordinals may have any of its segment."""
@@ -179,20 +205,6 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed
-
-
-def _worth_reading(files: pa.Table, now: int, expired_before: int) -> tuple[str, ...]:
-    """The segments with a file of which the log does not tell enough: gaps between its ordinals, or messages that
-    differ in being delayed, or in being expired."""
-    span = pc.add(pc.subtract(files["last_seq"], files["first_seq"]), 1)
-    told = pc.fill_null(pc.equal(span, files["messages"]), False)
-    for first, last, instant in (
-        ("first_available_at", "last_available_at", now),
-        ("first_sent_at", "last_sent_at", expired_before),
-    ):
-        alike = pc.or_(pc.greater(files[first], instant), pc.less_equal(files[last], instant))
-        told = pc.and_(told, pc.or_(pc.fill_null(alike, False), pc.equal(files[first], files[last])))
-    return tuple_of(files["segment"].filter(pc.invert(told)).to_pylist())
 
 
 def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:

@@ -23,7 +23,7 @@ from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings
-from ledger.store.delta.state.statuses import INDEX, existing_messages, states
+from ledger.store.delta.state.statuses import INDEX, Placed, placed_files, states
 
 
 class Classified(NamedTuple):
@@ -70,12 +70,18 @@ class Loaded:
     targets: Sequence[QueueRecord] = ()
     #: The output tables that were asked, and did not say what they have of a write.
     silent: dict[str, OutputUnreadable] = field(default_factory=dict)
+    #: Where the queue's messages lie, by the version of the listing and how many segments were met by then.
+    _placed: dict[tuple[int, int], Placed] = field(default_factory=dict)
 
     def classify(self, listings: Listings) -> Classified:
         """Every message of the queue."""
         expired, listing = self.queue.retention.expired(self.now), listings.newest()
         self.read["messages"] = listing.version
-        files, pieces = existing_messages(self.lanes, listing, self.now, expired)
+        placed = self._placed.get((listing.version, len(self.lanes.segments)))
+        if placed is None:
+            placed = placed_files(self.lanes, listing, self.now, expired)
+            self._placed[listing.version, len(self.lanes.segments)] = placed
+        files, pieces = placed.files, placed.messages(self.lanes)
         state = states(self.lanes, files, pieces, self.now, expired)
         # As if locked: not to be received, and on FIFO queues nothing behind it.
         undecided = np.isin(pieces.code, list(self.lanes.undecided)) & (state == INDEX[Status.VISIBLE])

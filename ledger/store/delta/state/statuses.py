@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.rules.state import GONE, Status, status
+from ledger.rules.state import GONE, Status
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, positions
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
+from ledger.store.delta.state.records import Records
 
 STATES = list(Status)
 INDEX = {state: index for index, state in enumerate(STATES)}
 GONE_STATES = [INDEX[state] for state in GONE]
+
+
+class Placed(NamedTuple):
+    """The runs of the files that a queue's messages lie in, of which the first `own` were sent to the queue, and where
+    they begin and end on the axis."""
+
+    files: FileRuns
+    own: int
+    first: np.ndarray
+    last: np.ndarray
+
+    def messages(self, lanes: Lanes) -> Pieces:
+        """See `existing_messages`."""
+        pieces = lanes.runs.cut(self.first, self.last)
+        return pieces.where((pieces.query < self.own) | (pieces.code != ABSENT))
 
 
 def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) -> tuple[FileRuns, Pieces]:
@@ -22,6 +40,12 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
 
     No piece has both messages that came by the instant `expired` and later ones, nor delayed ones at `now` and others.
     """
+    placed = placed_files(lanes, listing, now, expired)
+    return placed.files, placed.messages(lanes)
+
+
+def placed_files(lanes: Lanes, listing: Listing, now: int, expired: int) -> Placed:
+    """What `existing_messages` cuts: the same as long as no other segments are met in the lanes."""
     own = listing.of(lanes.queue, now, expired)
     known = set(own.segment.unique().to_pylist()) if lanes.segments else set()
     foreign = [name for name in lanes.segments if name not in known]
@@ -32,20 +56,29 @@ def existing_messages(lanes: Lanes, listing: Listing, now: int, expired: int) ->
         lane = np.array([lanes.lane_of_segment(name) for name in lent.segment.to_pylist()], dtype=np.int64)
         files = files.joined(lent, lane)
     number = lanes.register(files.segment, files.lane)
-    pieces = lanes.runs.cut(positions(number, files.first_seq), positions(number, files.last_seq))
-    return files, pieces.where((pieces.query < len(own.lane)) | (pieces.code != ABSENT))
+    return Placed(files, len(own.lane), positions(number, files.first_seq), positions(number, files.last_seq))
 
 
 def arrived_at(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
     """When the messages of each piece came to the queue: the twin of `rules.state.arrived_at`."""
-    moved_in = lanes.per_code(pieces.code, lambda r: -1 if r.enqueued_at is None else r.enqueued_at, np.int64)
-    return np.where(moved_in < 0, files.sent_at[pieces.query], moved_in)
+    moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
+    arrived: np.ndarray = np.where(moved_in < 0, files.sent_at[pieces.query], moved_in)
+    return arrived
 
 
 def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
     """Each piece's state as an index into STATES: the rules, once per distinct record and not per message."""
-    state = lanes.per_code(pieces.code, lambda r: INDEX[status(r, 0, now)], np.int64)
+    state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
     there = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
     run_out = there & (arrived_at(lanes, files, pieces) <= expired)
     delayed = (state == INDEX[Status.VISIBLE]) & (files.available_at[pieces.query] > now)
     return np.where(run_out, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))
+
+
+def recorded_states(records: Records, now: int) -> np.ndarray:
+    """Twin of `rules.state.status` without a delay or an end, of all records by their codes: indices into STATES."""
+    held = records.numbers("visible_at") > now
+    in_flight = np.where(records.is_there("receipt_id"), INDEX[Status.IN_FLIGHT], INDEX[Status.LOCKED])
+    there = np.where(held, in_flight, INDEX[Status.VISIBLE])
+    left = np.where(records.is_there("moved_to"), INDEX[Status.MOVED], there)
+    return np.where(records.is_there("deleted_at"), INDEX[Status.DELETED], left)

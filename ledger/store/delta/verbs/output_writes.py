@@ -192,7 +192,6 @@ class Outputs:
         silent: dict[str, OutputUnreadable] = {}
 
         def asked(record: Record) -> bool:
-            # Of nearly all that is all.
             if not in_doubt(record):
                 return False
             attempt = record.attempt_id
@@ -216,7 +215,8 @@ class Outputs:
                 return code
             return lanes.code(output_doubts.decided(record, written=written, now=loaded.now))
 
-        doubtful = runs.where(lanes.per_code(runs.code, asked, bool))
+        begun = lanes.records.is_there("write_id")
+        doubtful = runs.where(lanes.per_code(runs.code, asked, bool, begun)) if begun.any() else runs.where(slice(0))
         if len(doubtful):
             new = {code: answered(code) for code in set(doubtful.code.tolist())}
             replacement = doubtful.coded(np.array([new[code] for code in doubtful.code.tolist()], dtype=np.int64))
@@ -233,9 +233,8 @@ class Outputs:
         any more.
         About a table that is gone its owner has the word. Raises OutputUnreadable for one that is there and is silent.
         """
-        writes = {
-            output_doubts.begun(r) for r in loaded.lanes.records if output_doubts.to_fence(r, receipt_id, loaded.now)
-        }
+        records = loaded.lanes.records.all()
+        writes = {output_doubts.begun(r) for r in records if output_doubts.to_fence(r, receipt_id, loaded.now)}
         for table, write_id in sorted(write for write in writes if write is not None):
             try:
                 self.tables.written_or_fenced(table, write_id)

@@ -61,13 +61,7 @@ class Reader:
     def _reads(self, runs: pa.Table) -> Iterator[tuple[Where, int, int]]:
         """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
         cannot have more than MOST_MESSAGES there, or a single one."""
-        listing, spans = self._listings.newest(), {}
-        for row in (
-            runs.group_by("segment", use_threads=False)
-            .aggregate([("first_seq", "min"), ("last_seq", "max")])
-            .to_pylist()
-        ):
-            spans[row["segment"]] = row["first_seq_min"], row["last_seq_max"]
+        listing, spans = self._listings.newest(), _spans(runs)
         lanes = listing.lanes_sent_to(list(spans))
         for queue, segments in listing.homes(list(spans)).items():
             for some, lowest, highest in _batches(sorted((spans[name], name) for name in segments)):
@@ -117,6 +111,16 @@ class _Picked:
             return [found[at] for at in np.argsort(self._numbers)]
         found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
         return fifo.drained(found, lambda m: m.message_group_id) if self._fifo else found
+
+
+def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:
+    """By segment, the first and the last ordinal of some runs."""
+    names = runs["segment"].unique()
+    segment, first, last = _segment(runs, names), runs["first_seq"].to_numpy(), runs["last_seq"].to_numpy()
+    lowest, highest = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), -1)
+    np.minimum.at(lowest, segment, first)
+    np.maximum.at(highest, segment, last)
+    return dict(zip(names.to_pylist(), zip(lowest.tolist(), highest.tolist())))
 
 
 def _batches(spans: list[tuple[tuple[int, int], str]]) -> Iterator[tuple[list[str], int, int]]:

@@ -184,7 +184,8 @@ def _of_few_lanes(lanes: Lanes, runs: Runs, maximum: int | None, losses: int, *,
 
 
 def _same_attempt(lanes: Lanes, attempt_id: str, timeout: int, now: int) -> Runs:
-    mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool)
+    under = lanes.records.is_there("attempt_id", attempt_id)
+    mine = lanes.per_code(lanes.runs.code, lambda r: visibility.same_attempt(r, attempt_id, now), bool, under)
     mine &= ~np.isin(lanes.runs.code, list(lanes.undecided))
     if mine.any():
         last = visibility.last_receipt(lanes.record(code) for code in lanes.runs.code[mine].tolist())

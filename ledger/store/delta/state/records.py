@@ -1,0 +1,123 @@
+"""The distinct records of some rows of `visibility`, each a code: read as objects only where somebody asks for one.
+
+A queue with many claims has many records, and most decisions are about few of them: what is asked about all of them is
+asked of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules.state import UNTOUCHED, Record
+from ledger.store.delta.model.distinct_rows import numbered
+from ledger.store.delta.model.run_algebra import ABSENT
+from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS
+
+#: The number of what is not recorded. All that are recorded are greater.
+NONE = -1
+
+
+class Records:
+    """Records by their codes, from 0 on: those of the rows, then those that are met later. Equal ones share a code."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        #: By row, its record's code.
+        self.codes, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
+        self._stored = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
+        self._read: list[Record | None] = [None] * len(some_row)
+        self._codes: dict[Record, int] = {}
+        self._columns: dict[str, np.ndarray] = {}
+
+    def record(self, code: int) -> Record:
+        """The record behind a code; that of an untouched message for ABSENT."""
+        if code == ABSENT:
+            return UNTOUCHED
+        found = self._read[code]
+        return self._read_all([code])[0] if found is None else found
+
+    def all(self) -> list[Record]:
+        """All of them."""
+        return self._read_all(range(len(self._read)))
+
+    def code(self, record: Record) -> int:
+        """The code of a record, new or known."""
+        code = self._codes.get(record)
+        if code is None:
+            # Of those that nobody has asked for yet, only one of the same receipt can be equal.
+            self._read_all(self._under(record.receipt_id))
+            code = self._codes.setdefault(record, len(self._read))
+            if code == len(self._read):
+                self._read.append(record)
+        return code
+
+    def per_code(
+        self, codes: np.ndarray, rule: Callable[[Record], Any], kind: Any, among: np.ndarray | None = None
+    ) -> np.ndarray:
+        """`rule` of each piece's record, asked once per distinct record. `among`, a mask by code (see `is_there`): of
+        all others the rule's answer is 0, and they are not asked."""
+        # Codes count from ABSENT up: a table of answers, where sorting the codes would cost more than all the rest.
+        used = np.flatnonzero(np.bincount(codes - ABSENT)) if len(codes) else codes
+        answers = np.zeros(int(used[-1]) + 1 if len(used) else 0, dtype=kind)
+        if among is not None:
+            used = used[among[used]]
+        asked = (used + ABSENT).tolist()
+        self._read_all([code for code in asked if code != ABSENT])
+        answers[used] = [rule(self.record(code)) for code in asked]
+        per_piece: np.ndarray = answers[codes - ABSENT]
+        return per_piece
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A field of all records that is a number or an instant, the untouched one's first: NONE where there is none.
+        To be looked up by `code - ABSENT`."""
+        return self._column(name, lambda stored: pc.fill_null(_as_numbers(stored, name), NONE), _number)
+
+    def is_there(self, name: str, value: str | None = None) -> np.ndarray:
+        """Whether a field of all records is recorded, as `value` if that is given, the untouched one's first."""
+        if value is None:
+            return self._column(name, pc.is_valid, lambda field: field is not None)
+        stored = pc.fill_null(pc.equal(self._stored[name], value), False).to_numpy()
+        later = np.array([getattr(one, name) == value for one in self._later()], dtype=bool)
+        return np.concatenate([[False], stored, later])
+
+    def _column(self, name: str, of_stored: Callable[[Any], Any], of_one: Callable[[Any], Any]) -> np.ndarray:
+        known = self._columns.get(name)
+        if known is None:
+            known = self._columns[name] = of_stored(self._stored[name]).to_numpy()
+        later = [of_one(getattr(one, name)) for one in self._later()]
+        return np.concatenate([[of_one(getattr(UNTOUCHED, name))], known, np.array(later, dtype=known.dtype)])
+
+    def _later(self) -> Iterable[Record]:
+        return (one for one in self._read[self._stored.num_rows :] if one is not None)
+
+    def _under(self, receipt_id: str | None) -> list[int]:
+        """The codes of what is stored under a receipt, or none, and was not read yet."""
+        column = self._stored["receipt_id"]
+        same = pc.is_null(column) if receipt_id is None else pc.equal(column, receipt_id)
+        found: list[int] = np.flatnonzero(pc.fill_null(same, False).to_numpy()).tolist()
+        return [code for code in found if self._read[code] is None]
+
+    def _read_all(self, codes: Sequence[int]) -> list[Record]:
+        """The records of codes."""
+        missing = [code for code in codes if self._read[code] is None]
+        if missing:
+            rows = self._stored.take(pa.array(missing))
+            columns = [_as_numbers(rows[name], name).to_pylist() for name in RECORD_COLUMNS]
+            for code, values in zip(missing, zip(*columns)):
+                record = Record(*values)
+                self._read[code] = record
+                self._codes[record] = code
+        return [one for one in (self._read[code] for code in codes) if one is not None]
+
+
+def _as_numbers(column: Any, name: str) -> Any:
+    """A column of instants in milliseconds; any other as it is."""
+    return pc.divide(column.cast(pa.int64()), 1_000) if name in INSTANT_COLUMNS else column
+
+
+def _number(field: int | None) -> int:
+    return NONE if field is None else field
