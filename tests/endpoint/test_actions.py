@@ -201,6 +201,19 @@ def test_a_caller_of_another_account_may_do_what_the_queues_policy_allows(endpoi
     assert refused(other.send_message, QueueUrl=url, MessageBody="body") == "AccessDenied"
 
 
+def test_who_may_not_send_to_a_queue_moves_no_messages_there_either(endpoint):
+    owner = endpoint.client("json")
+    dead, destination = new_queue(owner), new_queue(owner)
+    policy = json.dumps({"deadLetterTargetArn": arn_of(owner, dead), "maxReceiveCount": 1})
+    owner.set_queue_attributes(QueueUrl=new_queue(owner), Attributes={"RedrivePolicy": policy})
+    named = {"SourceArn": arn_of(owner, dead), "DestinationArn": arn_of(owner, destination)}
+    nobody = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "*"}
+    owner.set_queue_attributes(QueueUrl=destination, Attributes={"Policy": json.dumps({"Statement": [nobody]})})
+    assert refused(owner.start_message_move_task, **named) == "AccessDenied"
+    owner.set_queue_attributes(QueueUrl=destination, Attributes={"Policy": ""})
+    assert owner.start_message_move_task(**named)["TaskHandle"]
+
+
 def test_a_fifo_queue_keeps_its_order_and_knows_what_was_sent_twice(client):
     url = new_queue(client, FifoQueue="true", ContentBasedDeduplication="true")
     first = client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="g")

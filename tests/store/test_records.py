@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.rules.state import UNTOUCHED, Record, status
@@ -11,6 +11,7 @@ from ledger.store.delta.model import distinct_rows
 from ledger.store.delta.model.distinct_rows import distinct, matches, numbered
 from ledger.store.delta.model.run_algebra import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+from ledger.store.delta.state import records as of_records
 from ledger.store.delta.state.records import NONE, Records
 from ledger.store.delta.state.statuses import STATES, recorded_states
 
@@ -35,6 +36,13 @@ def rows_of(records):
     return pa.table(columns, schema=schema)
 
 
+@pytest.fixture(params=[0, 200], autouse=True)
+def few(request, monkeypatch):
+    """Records are read one by one, or all at once."""
+    monkeypatch.setattr(of_records, "FEW", request.param)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LISTS, LISTS, st.randoms())
 def test_equal_records_share_a_code_whether_stored_read_or_met_later(stored, met, random):
     records = Records(rows_of(stored))

@@ -46,21 +46,22 @@ class Call:
         may not do this to it."""
         return self.named(addresses.name_of(self.parameters["QueueUrl"], self.account.account_id))
 
-    def named(self, name: str) -> Queue:
-        """The queue of a name, if the caller may do this to it."""
+    def named(self, name: str, action: str | None = None) -> Queue:
+        """The queue of a name, if the caller may do this to it, or another `action`."""
         queue = self.ledger.queue(name)
         self._found.append(queue.id)
-        callers.require(self.caller, self.action, queue.arn, queue.access.made.attributes.get("Policy"), self.account)
+        policy = queue.access.made.attributes.get("Policy")
+        callers.require(self.caller, action or self.action, queue.arn, policy, self.account)
         return queue
 
-    def of_arn(self, parameter: str) -> Queue:
-        """The queue whose ARN a parameter is. Raises ResourceNotFound, AccessDenied."""
+    def of_arn(self, parameter: str, action: str | None = None) -> Queue:
+        """The queue whose ARN a parameter is, see `named`. Raises ResourceNotFound, AccessDenied."""
         arn = self.parameters[parameter]
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
             raise _no_resource(parameter)
         try:
-            return self.named(name)
+            return self.named(name, action)
         except LookupError:
             raise _no_resource(parameter) from None
 

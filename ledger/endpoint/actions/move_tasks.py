@@ -15,9 +15,9 @@ Result = Mapping[str, object]
 
 
 def start(call: Call) -> Result:
-    """StartMessageMoveTask."""
+    """StartMessageMoveTask. D2: who starts it may also send to its destination, where one is named."""
     source = call.of_arn("SourceArn")
-    destination = call.of_arn("DestinationArn").name if call.get("DestinationArn") else None
+    destination = call.of_arn("DestinationArn", "SendMessage").name if call.get("DestinationArn") else None
     handle = source.start_message_move_task(destination, call.get("MaxNumberOfMessagesPerSecond"))
     return {"TaskHandle": handle}
 

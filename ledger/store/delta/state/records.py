@@ -20,6 +20,8 @@ from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS
 
 #: The number of what is not recorded. All that are recorded are greater.
 NONE = -1
+#: Up to so many stored records are read at once, which takes no longer than a few, one by one.
+FEW = 200
 
 
 class Records:
@@ -105,6 +107,8 @@ class Records:
         """The records of codes."""
         missing = [code for code in codes if self._read[code] is None]
         if missing:
+            if self._stored.num_rows <= FEW:
+                missing = [code for code, one in enumerate(self._read) if one is None]
             rows = self._stored.take(pa.array(missing))
             columns = [_as_numbers(rows[name], name).to_pylist() for name in RECORD_COLUMNS]
             for code, values in zip(missing, zip(*columns)):
