@@ -23,6 +23,7 @@ RECORDS = st.builds(
     TEXTS, TEXTS,
 )  # fmt: skip
 LISTS = st.lists(RECORDS, max_size=20)
+EXAMPLES = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def rows_of(records):
@@ -42,7 +43,7 @@ def few(request, monkeypatch):
     monkeypatch.setattr(of_records, "FEW", request.param)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@EXAMPLES
 @given(LISTS, LISTS, st.randoms())
 def test_equal_records_share_a_code_whether_stored_read_or_met_later(stored, met, random):
     records = Records(rows_of(stored))
@@ -55,6 +56,7 @@ def test_equal_records_share_a_code_whether_stored_read_or_met_later(stored, met
     assert [records.code(record) for record in records.all()] == list(range(len({*stored, *met})))
 
 
+@EXAMPLES
 @given(LISTS, LISTS)
 def test_columns_tell_what_the_records_do(stored, met):
     records = Records(rows_of(stored))
@@ -69,6 +71,7 @@ def test_columns_tell_what_the_records_do(stored, met):
         assert begun[code - ABSENT] == (record.write_id is not None)
 
 
+@EXAMPLES
 @given(LISTS)
 def test_a_rule_is_asked_about_those_alone_that_it_may_be_true_of(stored):
     records, asked = Records(rows_of(stored)), []
@@ -79,6 +82,7 @@ def test_a_rule_is_asked_about_those_alone_that_it_may_be_true_of(stored):
     assert len(asked) == len({record for record in stored if record.receipt_id == "a"})
 
 
+@EXAMPLES
 @given(LISTS)
 def test_equal_rows_have_equal_numbers_and_others_do_not(stored):
     rows = rows_of(stored)
@@ -98,6 +102,7 @@ def table_of(pairs):
 
 
 @pytest.mark.parametrize("few", [0, 1_000])
+@EXAMPLES
 @given(rows=ROWS, edits=ROWS)
 def test_few_rows_and_many_are_told_apart_and_found_alike(few, rows, edits):
     with pytest.MonkeyPatch.context() as patch:

@@ -175,8 +175,7 @@ class DeltaStore:
         """One read of the queue's records."""
         loaded = self._opened.load(queue, clock, receipt_id=receipt_id)
         lanes, now = loaded.lanes, None if clock is None else loaded.now
-        under = lanes.records.is_there("receipt_id", receipt_id)
-        mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool, under)
+        mine = lanes.per_code(lanes.runs.code, lambda r: visibility.is_held(r, receipt_id, now), bool)
         runs = lanes.runs.where(mine)
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
