@@ -10,6 +10,9 @@ import numpy as np
 
 from ledger.store.delta.model.run_algebra import Ordered
 
+#: Every so many losses, half as many lanes are tried.
+LOSSES_TO_HALVE = 2
+
 
 def choose_lanes(available: Mapping[int, int], maximum: int | None, losses: int) -> list[int]:
     """As few lanes as the claim needs: one that can fill it, at random, else the fullest ones.
@@ -41,7 +44,7 @@ def choose_lanes_in_order(lanes: Sequence[int], losses: int) -> list[int]:
 
 
 def _most(lanes: int, losses: int) -> int:
-    return max(1, lanes >> (losses // 2))
+    return max(1, lanes >> (losses // LOSSES_TO_HALVE))
 
 
 def first_in_order(runs: Ordered, maximum: int | None) -> Ordered:

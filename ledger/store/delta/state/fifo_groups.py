@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,31 +15,18 @@ from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.state.fifo_members import GroupNames, Members
 from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import Classified, Loaded
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
 _COLUMNS = ["segment", "seq", "sent_at", "available_at", "message_group_id", "sequence_number"]
+#: What is known of a queue's messages is kept in so many pieces; when more came since than such a part, in one.
+MOST_PIECES, PART_LATER = 64, 16
 #: So many bits of a number in the order of receiving are the message's; those above are its group's.
 TURN_SHIFT = 32
 _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32(), pa.string()))
-
-
-@dataclass(frozen=True)
-class Members:
-    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
-
-    `sent_at` and `available_at` are of each message; FileRuns only know those of a file's first and last ones.
-    """
-
-    segments: pa.Array
-    segment: np.ndarray
-    seq: np.ndarray
-    sent_at: np.ndarray
-    available_at: np.ndarray
-    group: np.ndarray
-    groups: int
 
 
 class Groups:
@@ -57,10 +43,12 @@ class Groups:
         self._own: dict[str, tuple[int, pa.Table]] = {}
         self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
 
-    def receivable(self, loaded: Loaded, classified: Classified) -> Ordered:
+    def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
         _, _, pieces, state = classified
         lanes, members = loaded.lanes, self._members(loaded.queue.id, classified)
+        if most is not None:
+            members = members.of_first(lanes, pieces, state, most)
         # A dead letter's lane is that of its segment here.
         number = lanes.look_up(members.segments)[members.segment]
         position = positions(number, members.seq)
@@ -97,7 +85,10 @@ class Groups:
                 self._let_go()
             if foreign:
                 rows = _in_order([rows, *(_encoded(self._engine.messages(where, _COLUMNS)) for where in foreign)])
-            kept = self._kept[queue] = version, foreign, _members_of(rows)
+                members = _members_of(rows)
+            else:
+                members = _followed(kept[2] if kept is not None and not kept[1] else None, rows).indexed()
+            kept = self._kept[queue] = version, foreign, members
         return kept[2]
 
     def _let_go(self) -> None:
@@ -125,7 +116,7 @@ class Groups:
         until = pc.max(known["sent_at"].cast(pa.int64())).as_py() // 1_000
         later = self._engine.messages(Where(queue), _COLUMNS, sent_after=until - 1)
         later = later.filter(pc.greater(later["sequence_number"], known["sequence_number"][-1]))
-        return _in_order([known, _encoded(later)]) if later.num_rows else known
+        return _in_few_pieces(pa.concat_tables([known, _in_order([_encoded(later)])])) if later.num_rows else known
 
 
 def _encoded(rows: pa.Table) -> pa.Table:
@@ -133,20 +124,52 @@ def _encoded(rows: pa.Table) -> pa.Table:
 
 
 def _in_order(tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    rows = _in_one_piece(pa.concat_tables(tables))
     number = rows["sequence_number"].to_numpy()
     return rows if (number[1:] > number[:-1]).all() else rows.take(pa.array(np.argsort(number, kind="stable")))
 
 
+def _in_one_piece(rows: pa.Table) -> pa.Table:
+    return rows.unify_dictionaries().combine_chunks()
+
+
+def _in_few_pieces(rows: pa.Table) -> pa.Table:
+    """The same: what came later is put together, and now and then all of it."""
+    if rows["seq"].num_chunks <= MOST_PIECES:
+        return rows
+    first = len(rows["seq"].chunk(0))
+    if PART_LATER * (rows.num_rows - first) > rows.num_rows:
+        return _in_one_piece(rows)
+    return pa.concat_tables([rows.slice(0, first), _in_one_piece(rows.slice(first))])
+
+
+def _followed(known: Members | None, rows: pa.Table) -> Members:
+    """A queue's messages, given in their order. Where those that are known are the first of them, only what follows is
+    looked at. Nothing is ever sent between them: so they are if there are as many up to the last one's number."""
+    if (
+        known is None
+        or not 0 < len(known) <= rows.num_rows
+        or known.last != rows["sequence_number"][len(known) - 1].as_py()
+    ):
+        return _members_of(rows)
+    if not known.takes(rows.num_rows - len(known)):
+        return _members_of(rows)
+    later = _in_one_piece(rows.slice(len(known)))
+    if not later.num_rows:
+        return known
+    return known.with_later(_members_of(later), later["message_group_id"].combine_chunks().dictionary.to_pylist())
+
+
 def _members_of(rows: pa.Table) -> Members:
     if not rows.num_rows:
-        nothing = np.empty(0, dtype=np.int64)
-        return Members(pa.array([], pa.string()), nothing, nothing, nothing, nothing, nothing, 0)
+        nothing, names = np.empty(0, dtype=np.int64), pa.array([], pa.string())
+        return Members(names, nothing, nothing, nothing, nothing, nothing, 0, GroupNames(names))
+    rows = _in_one_piece(rows)
     segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
     segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
     sent_at, available_at = (rows[name].cast(pa.int64()).to_numpy() // 1_000 for name in ("sent_at", "available_at"))
-    seq, groups = rows["seq"].to_numpy(), len(group.dictionary)
-    return Members(segment.dictionary, segment_of, seq, sent_at, available_at, group_of, groups)
+    seq, names, last = rows["seq"].to_numpy(), GroupNames(group.dictionary), rows["sequence_number"][-1].as_py()
+    return Members(segment.dictionary, segment_of, seq, sent_at, available_at, group_of, len(names), names, last)
 
 
 def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord, Received, Request
 from ledger.store.delta.engines.protocol import tuple_of
 from ledger.store.delta.model.run_algebra import Runs
-from ledger.store.delta.state.choosing import Deal, choose_lanes, choose_lanes_in_order
+from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order
 from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -96,7 +96,8 @@ class Receiver:
         except OverLimit as error:
             return dict.fromkeys(requests, refused(error)), nothing
         policy = redrive.policy_of(loaded.queue.attributes) if loaded.targets else None
-        runs = receivable(loaded, classified, self._groups)
+        # Who has lost takes what is in some lanes, of all there is.
+        runs = receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
         buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)

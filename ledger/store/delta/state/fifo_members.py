@@ -1,0 +1,182 @@
+"""The messages of a FIFO queue as arrays, and those of them that a receive of a few has to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.rules.state import Status
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, positions
+from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
+from ledger.store.delta.state.statuses import GONE_STATES, INDEX
+
+#: The index is made anew when it lacks more messages than these, and more than such a part of all.
+MOST_BEHIND, PART_BEHIND = 1_000, 64
+_COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
+
+
+class GroupNames:
+    """The numbers of groups by their names: those of an Arrow array, and further ones. It never changes."""
+
+    def __init__(self, names: pa.Array, further: dict[str, int] | None = None) -> None:
+        self._names, self._further = names, further or {}
+
+    def __len__(self) -> int:
+        return len(self._names) + len(self._further)
+
+    def numbers(self, names: list[str]) -> tuple[np.ndarray, GroupNames]:
+        """The number of each of some names; those that are new get the next ones."""
+        further, found = dict(self._further), []
+        for name in names:
+            number = further.get(name, UNKNOWN)
+            number = self._find(name) if number == UNKNOWN else number
+            found.append(further.setdefault(name, len(self._names) + len(further)) if number == UNKNOWN else number)
+        grown = GroupNames(self._names, further)
+        # What was hashed stays so.
+        vars(grown).update({"_hashed": self._hashed})
+        return np.array(found, dtype=np.int64), grown
+
+    @cached_property
+    def _hashed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes of the names, sorted, and whose each is: a dictionary of a million texts would take ten times the
+        memory."""
+        hashes = np.fromiter(map(hash, self._names.to_pylist()), np.int64, len(self._names))
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
+
+    def _find(self, name: str) -> int:
+        hashes, order = self._hashed
+        begin, end = (np.searchsorted(hashes, hash(name), side) for side in ("left", "right"))
+        return next((n for n in order[begin:end].tolist() if self._names[n].as_py() == name), UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Members:
+    """Messages as arrays, in the order of their sequence numbers. `segment` and `group` count the names.
+
+    `sent_at` and `available_at` are of each message; FileRuns only know those of a file's first and last ones.
+    """
+
+    segments: pa.Array
+    segment: np.ndarray
+    seq: np.ndarray
+    sent_at: np.ndarray
+    available_at: np.ndarray
+    group: np.ndarray
+    groups: int
+    #: None where these are only some of the messages, of which none are looked for.
+    names: GroupNames | None = None
+    #: The sequence number of the last one.
+    last: int | None = None
+    index: Index | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def with_later(self, later: Members, names: list[str]) -> Members:
+        """These and behind them later ones, whose groups have those names by number."""
+        assert self.names is not None
+        known = {name: number for number, name in enumerate(self.segments.to_pylist())}
+        segment = np.array([known.setdefault(name, len(known)) for name in later.segments.to_pylist()], dtype=np.int64)
+        group, grown = self.names.numbers(names)
+        added = (segment[later.segment], later.seq, later.sent_at, later.available_at, group[later.group])
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), some]) for name, some in zip(_COLUMNS, added)
+        }
+        segments = pa.array(list(known), pa.string())
+        return replace(self, segments=segments, groups=len(grown), names=grown, last=later.last, **columns)
+
+    def indexed(self) -> Members:
+        """These with an index."""
+        return self if self.index is not None else replace(self, index=Index(self))
+
+    def takes(self, later: int) -> bool:
+        """Whether with so many later ones the index is still worth having."""
+        lacking = len(self) + later - (0 if self.index is None else self.index.count)
+        return lacking <= max(MOST_BEHIND, len(self) // PART_BEHIND)
+
+    def of_first(self, lanes: Lanes, pieces: Pieces, state: np.ndarray, most: int) -> Members:
+        """All messages of as many groups as hold the first `most` messages that may be received; perhaps of more.
+
+        Why it holds: a group of which nothing is recorded, delayed, expired or new is free, and its turn is that of its
+        first message, for ever. So those groups come in one order, which the index has, and of them the first `most`
+        are enough: whoever comes behind them has so many messages before him. All other groups are looked at, but for
+        those of which no message is left.
+        """
+        index = self.index
+        if index is None or not index.in_time or most >= index.groups:
+            return self
+        plain = (pieces.code == ABSENT) & (state == INDEX[Status.VISIBLE])
+        covered = index.found(self, lanes, pieces.where(plain))
+        touched = index.by_place[_numbers_in(*_beside(*covered, index.count))]
+        left = pieces.where(~plain & ~np.isin(state, GONE_STATES))
+        left = index.by_place[_numbers_in(*index.found(self, lanes, left))]
+        remaining = index.size - _counts(self.group[touched], index.groups) + _counts(self.group[left], index.groups)
+        looked_at = np.zeros(index.groups, dtype=bool)
+        looked_at[self.group[touched]] = True
+        later = self.group[index.count :]
+        known = later[later < index.groups]
+        looked_at[known], remaining[known] = True, 1
+        first = index.waiting[: most + np.count_nonzero(looked_at)]
+        groups = np.concatenate([np.flatnonzero(looked_at & (remaining > 0)), first[~looked_at[first]][:most]])
+        mine = index.by_group[_numbers_in(index.begins[groups], index.begins[groups + 1])]
+        return self._some(np.concatenate([np.sort(mine), np.arange(index.count, len(self))]))
+
+    def _some(self, numbers: np.ndarray) -> Members:
+        columns: dict[str, Any] = {name: getattr(self, name)[numbers] for name in _COLUMNS}
+        groups, group = np.unique(columns["group"], return_inverse=True)
+        return replace(self, names=None, index=None, groups=len(groups), **{**columns, "group": group})
+
+
+class Index:
+    """Where in Members each message and each group is, and in which order groups come that nothing has happened to."""
+
+    def __init__(self, members: Members) -> None:
+        self.count, self.groups = len(members), members.groups
+        #: Whether they come in the order in which they were sent.
+        self.in_time = not (members.sent_at[1:] < members.sent_at[:-1]).any()
+        place = positions(members.segment, members.seq)
+        #: The members by their places, and those, sorted; by their groups, and where each group begins.
+        self.by_place = np.argsort(place, kind="stable")
+        self._places = place[self.by_place]
+        self.by_group = np.argsort(members.group, kind="stable")
+        self.size = _counts(members.group, self.groups)
+        self.begins = np.append(0, np.cumsum(self.size))
+        head = self.by_group[self.begins[:-1][self.size > 0]]
+        head.sort()
+        since = np.maximum(members.sent_at[head], members.available_at[head])
+        self.waiting = members.group[head[np.argsort(since, kind="stable")]]
+
+    def found(self, members: Members, lanes: Lanes, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        """Which members, by their places, are in each of the pieces: from which one on, and before which one."""
+        number = lanes.look_up(members.segments)
+        known = np.flatnonzero(number != UNKNOWN)
+        here = np.full(len(lanes.segments), UNKNOWN)
+        here[number[known]] = known
+        segment = here[pieces.segment]
+        pieces, segment = pieces.where(segment != UNKNOWN), segment[segment != UNKNOWN]
+        first = positions(segment, pieces.first_seq)
+        order = np.argsort(first, kind="stable")
+        last = (first + pieces.lengths - 1)[order]
+        return np.searchsorted(self._places, first[order], "left"), np.searchsorted(self._places, last, "right")
+
+
+def _counts(group: np.ndarray, groups: int) -> np.ndarray:
+    """How many of the members are of each group."""
+    return np.bincount(group, minlength=groups)
+
+
+def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """What of 0 to `count` lies between ranges, which are sorted and do not overlap."""
+    return np.append(0, ends), np.append(begins, count)
+
+
+def _numbers_in(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """All numbers of ranges, one range after the other."""
+    lengths = ends - begins
+    numbers: np.ndarray = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+    return numbers
