@@ -1,8 +1,10 @@
 """A listing is of one version, also where the log does not tell enough and messages are read later than it was made."""
 
+import pyarrow as pa
 import pytest
 
 from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.state.listing import Listing
 
 
 @pytest.fixture
@@ -20,6 +22,12 @@ def queue(ledger):
 
 def ordinals(files):
     return sorted(zip(files.first_seq.tolist(), files.last_seq.tolist()))
+
+
+def messages(files):
+    """Every ordinal with when it is available."""
+    runs = zip(files.first_seq.tolist(), files.last_seq.tolist(), files.available_at.tolist())
+    return sorted((seq, at) for first, last, at in runs for seq in range(first, last + 1))
 
 
 def test_segments_that_upkeep_dropped_since_the_listing_was_made_have_no_messages(ledger, queue, open_ledger, clock):
@@ -56,3 +64,15 @@ def test_messages_appended_to_an_open_segment_since_are_not_in_the_listing(ledge
     assert rows["segment"].unique().to_pylist() == [rows["segment"][0].as_py()] and rows.num_rows == 4
     assert ordinals(listing.of(queue.id, now, -1)) == [(0, 0), (1, 1)]
     assert ordinals(store.listings.newest().of(queue.id, now, -1)) == [(0, 0), (1, 1), (2, 3)]
+
+
+@pytest.mark.parametrize("unsaid", [("first_seq",), ("messages",), ("last_sent_at",), ("first_available_at",), ()])
+def test_a_file_of_which_the_log_does_not_tell_everything_is_read(ledger, queue, clock, unsaid):
+    queue.send(["one", "two"])
+    version, files = ledger.store.engine.files()
+    told = Listing(ledger.store.engine, version, files).of(queue.id, clock(), -1)
+    for name in unsaid:
+        field = files.schema.field(name)
+        files = files.set_column(files.schema.get_field_index(name), field, pa.nulls(files.num_rows, field.type))
+    found = Listing(ledger.store.engine, version, files).of(queue.id, clock(), -1)
+    assert messages(found) == messages(told) and len(messages(told)) == 4

@@ -36,7 +36,7 @@ class FileStatistics:
     """The files of one version, as SEGMENT_FILES and by their paths. It never changes."""
 
     #: A table of more pieces is made one of a single piece.
-    MOST_PIECES = 64
+    MOST_PIECES = 8
 
     def __init__(self, files: pa.Table) -> None:
         self._files = files

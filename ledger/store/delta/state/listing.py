@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,16 +83,23 @@ class Listing:
             self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
 
+    def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
+        """Where the messages of segments lie: segments and their lanes by the queue that they were sent to. Dropped
+        ones nowhere."""
+        places: dict[str, list[tuple[str, int]]] = {}
+        named = self._files.select(["queue", "lane", "segment"])
+        mine = named.filter(pc.is_in(named["segment"], pa.array(segments, pa.string())))
+        for row in distinct(mine, mine.column_names):
+            places.setdefault(row["queue"], []).append((row["segment"], row["lane"]))
+        return places
+
     def homes(self, segments: Sequence[str]) -> dict[str, list[str]]:
-        """Where the messages of segments lie: segments by the queue that they were sent to. Dropped ones nowhere."""
-        homes: dict[str, list[str]] = {}
-        for row in self._named(segments, ["queue", "segment"]):
-            homes.setdefault(row["queue"], []).append(row["segment"])
-        return homes
+        """As `places`, without the lanes."""
+        return {queue: [segment for segment, _ in there] for queue, there in self.places(segments).items()}
 
     def lanes_sent_to(self, segments: Sequence[str]) -> dict[str, int]:
         """The lane that each segment was sent to, in the queue that it was sent to: that never changes."""
-        return {row["segment"]: row["lane"] for row in self._named(segments, ["segment", "lane"])}
+        return dict(place for there in self.places(segments).values() for place in there)
 
     def home(self, segment: str) -> tuple[str, int, int] | None:
         """The queue and lane that a segment lies in, and its highest ordinal; None when it was dropped."""
@@ -120,12 +126,6 @@ class Listing:
     def segments(self) -> set[str]:
         """All segments of all queues."""
         return set(self._files["segment"].unique().to_pylist())
-
-    def _named(self, segments: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
-        """Columns of the files of segments, each combination once."""
-        if not segments:
-            return []
-        return distinct(self._files.filter(pc.is_in(self._files["segment"], pa.array(segments))), columns)
 
     def _read(self, queue: str, files: pa.Table, inside: tuple[str, ...]) -> FileRuns:
         named = {"sent_at": "first_sent_at", "available_at": "last_available_at"}

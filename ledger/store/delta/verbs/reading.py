@@ -62,9 +62,9 @@ class Reader:
         """What to read of which ordinals so that all runs are covered: each time segments of one queue, as many as
         cannot have more than MOST_MESSAGES there, or a single one."""
         listing, spans = self._listings.newest(), _spans(runs)
-        lanes = listing.lanes_sent_to(list(spans))
-        for queue, segments in listing.homes(list(spans)).items():
-            for some, lowest, highest in _batches(sorted((spans[name], name) for name in segments)):
+        for queue, there in listing.places(list(spans)).items():
+            lanes = dict(there)
+            for some, lowest, highest in _batches(sorted((spans[name], name) for name in lanes)):
                 yield Where(queue, tuple_of(lanes[name] for name in some), tuple_of(some)), lowest, highest
 
     def _rows(self, segment: str, first_seq: int, last_seq: int) -> pa.Table:
