@@ -185,6 +185,18 @@ def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, 
     assert max(one["last_available_at"] - one["last_sent_at"] for one in followed) > 0
 
 
+def test_a_file_that_a_commit_tells_of_once_more_is_one_file(root, engine_of):
+    """As ANALYZE TABLE does, which gives files new statistics: told of twice, its messages would be there twice."""
+    Ledger.open(root, engine="delta-rs", owner="a").create_queue("work").send(["one", "two"])
+    engine, location = engine_of("delta-rs"), f"{root}/messages"
+    before, version = told_of_messages(engine, location)[0], DeltaTable(location).version()
+    known = Path(location, log_file(version)).read_text().splitlines()
+    again = [line for line in known if "add" in json.loads(line)]
+    Path(location, log_file(version + 1)).write_text("\n".join(['{"commitInfo": {}}', *again]))
+    assert told_of_messages(engine, location) == (before, before)
+    assert engine.version("messages") == version + 1
+
+
 def test_a_file_without_statistics_may_hold_anything():
     add = {"path": "a.parquet", "partitionValues": {"queue": "q", "lane": "3", "segment": "s"}, "size": 1}
     empty = FileStatistics.listed(pa.table({"path": []}))

@@ -83,6 +83,9 @@ class Files:
             partition = tuple(values[name] for name in columns)
             files = touched.setdefault(partition, dict(self.of(partition)))
             if kind == "add":
+                if said["path"] in files:
+                    # The same file with other statistics, as ANALYZE TABLE has it.
+                    raise KeyError(said["path"])
                 files[said["path"]] = said["size"]
                 added.append(said)
             else:
