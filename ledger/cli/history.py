@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ledger.cli.opening import as_json, open_ledger, with_root
 from ledger.cli.printing import print_json, print_table
+from ledger.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
 
 
 @click.command(short_help="Who was granted what, and what became of it.")
 @click.argument("queue", required=False)
 @click.option("--receipt", metavar="ID", help="Only what was done under this receipt.")
-@click.option("--message", metavar="ID", help="Only what was done under the last receipt of this message of QUEUE.")
+@click.option("--message", metavar="ID", help="Only what was done under the receipts of this message of QUEUE.")
 @click.option(
     "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
 )
@@ -31,6 +36,8 @@ def history(
     """Who was granted what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. It is
     read from the receipts and, for what upkeep has not copied there yet, from the log.
 
+    The receipts that a message had before its last one are looked up in past versions, as far back as these are kept.
+
     \b
     Example:
       ledger history work
@@ -45,11 +52,13 @@ def history(
     names = {record.id: record.name for record in ledger.store.queues()}
     store: Any = ledger.store
     record = None if queue is None else store.queue(queue)
+    found = events(store.engine, record and record.id, receipt)
     if message is not None:
-        receipt = store.peek(record, message).record.receipt_id
-        if receipt is None:
+        mine = _receipts_of(ledger, message, store.peek(record, message).record.receipt_id, found)
+        if not mine:
             raise click.ClickException(f"the message {message} holds no receipt: it was never received, or came anew")
-    found = events(store.engine, record and record.id, receipt)[-last:]
+        found = [event for event in found if event["receipt_id"] in mine]
+    found = found[-last:]
     if receipt is not None and not found:
         raise click.ClickException(f"nothing is known of a receipt {receipt}{'' if queue is None else f' of {queue}'}")
     rows = [
@@ -72,3 +81,25 @@ def history(
     else:
         shorter = [{name: row[name] for name in row if name not in ("attempt_id", "version")} for row in rows]
         print_table(shorter, "nothing was received yet")
+
+
+def _receipts_of(ledger: Ledger, message: str, last: str | None, events: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The receipts that a message has had, from its last one back: what is recorded right before the grant of a receipt
+    names the one before."""
+    from ledger.rules.message_id import place
+
+    granted = {event["receipt_id"]: event["version"] for event in events if event["event"] == "granted"}
+    segment, seq = place(message)
+    query = f"SELECT receipt_id FROM messages WHERE segment = '{segment}' AND seq = {seq}"
+    found: set[str] = set()
+    while last is not None and last not in found:
+        found.add(last)
+        if last not in granted:
+            break
+        try:
+            before = ledger.sql(query, granted[last] - 1)["receipt_id"].to_pylist()
+        except InvalidParameterValue:
+            click.echo("ledger: of what was before, the versions are not kept any more", err=True)
+            break
+        last = before[0] if before else None
+    return found

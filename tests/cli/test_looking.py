@@ -22,7 +22,7 @@ def test_history_says_who_was_granted_what_and_what_became_of_it_before_and_afte
     assert cli("history", "--last", "1").out.splitlines()[-1].split()[2:5] == ["work", "deleted", "2"]
 
 
-def test_history_follows_a_receipt_or_the_last_receipt_of_a_message(cli, ledger, queue):
+def test_history_follows_a_receipt_or_the_receipts_of_a_message(cli, ledger, queue):
     ids = queue.send(["a", "b"])
     first, second = queue.receive(), queue.receive()
     (event,) = cli("history", "--receipt", second.receipt_id, "--json").documents
@@ -34,6 +34,25 @@ def test_history_follows_a_receipt_or_the_last_receipt_of_a_message(cli, ledger,
     assert ran.code == 1 and "never received" in ran.err
     ran = cli("history", "--receipt", "nobody")
     assert ran.code == 1 and "nothing is known of a receipt nobody" in ran.err
+
+
+def test_the_history_of_a_message_has_every_receipt_that_it_had_and_no_others(cli, ledger, queue):
+    one, other = queue.send(["a", "b"])
+    first = queue.receive(2)
+    first.release()
+    second = queue.receive(2)
+    handles = {message.message_id: message.receipt_handle for message in second}
+    queue.settle(release=[handles[one]])
+    third = queue.receive(1)
+    events = cli("history", "work", "--message", one, "--json").documents
+    seen = [(event["event"], event["receipt_id"]) for event in events]
+    assert [name for name, _ in seen] == ["granted", "released", "granted", "released", "granted"]
+    assert [receipt for name, receipt in seen if name == "granted"] == [
+        claim.receipt_id for claim in (first, second, third)
+    ]
+    of_other = {event["receipt_id"] for event in cli("history", "work", "--message", other, "--json").documents}
+    assert of_other == {first.receipt_id, second.receipt_id}
+    assert len(cli("history", "work", "--message", one, "-n", "2", "--json").documents) == 2
 
 
 def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cli, ledger, queue):
