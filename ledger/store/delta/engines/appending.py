@@ -18,7 +18,18 @@ from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
 from ledger.store.delta.engines.protocol import Conflict, Where, require_next
 from ledger.store.delta.engines.table_files import SMALL
-from ledger.store.delta.engines.written_out import Action, added, carried, new_path, parquet, removed, said
+from ledger.store.delta.engines.written_out import (
+    FILE,
+    Action,
+    Encoded,
+    added,
+    carried,
+    in_parts,
+    new_path,
+    parquet,
+    removed,
+    said,
+)
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import Table
 
@@ -43,17 +54,21 @@ class Appending:
         latest = self._log.followed.newest() if self._statistics else None
         if latest is None:
             return None
-        now, written = int(time.time() * MILLISECONDS), {}
+        now, columns = int(time.time() * MILLISECONDS), list(self._table.partitions)
         actions: list[Action] = [said("WRITE", metadata, now)]
         if transaction is not None:
             actions.append(carried(transaction, now))
-        columns = list(self._table.partitions)
-        for partition in distinct(rows, columns):
-            mine, path = of_partitions(rows, [partition]), new_path(partition)
-            written[path] = parquet(mine, columns)
-            actions.append(added(path, len(written[path]), mine, partition, now, self._statistics))
-            self._rows.keep(path, mine)
-        there = self._log.write(written)
+        partitions = distinct(rows, columns)
+        # Of a single one without a copy.
+        of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
+        parts = {new_path(one): (one, part) for one, mine in of_partition for part in in_parts(mine, FILE)}
+        files = Encoded({path: part for path, (_, part) in parts.items()}, columns)
+        there = self._log.write(files)
+        for path, (partition, mine) in parts.items():
+            actions.append(added(path, files.sizes[path], mine, partition, now, self._statistics))
+            # Of several parts each is the memory of all.
+            if len(parts) == len(of_partition):
+                self._rows.keep(path, mine)
         for _ in range(REBASES):
             # Who stood still while the files were written lists the log, if that was long.
             latest = self._log.newest()
