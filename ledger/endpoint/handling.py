@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ class Exchange:
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
         self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
-        self._id = str(uuid.uuid4())
+        # No secret: the system's randomness takes longer, as others have the processor meanwhile.
+        self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
         #: Why it was refused: the Query code; None for a success.
         self.refused_for: str | None = None

@@ -142,7 +142,9 @@ class _Seen:
 
 def _instant(date: str) -> int:
     try:
-        at = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        at = datetime.fromisoformat(
+            f"{date[:4]}-{date[4:6]}-{date[6:8]}T{date[9:11]}:{date[11:13]}:{date[13:15]}+00:00"
+        )
     except ValueError:
         raise Refusal("IncompleteSignature", "Date must be in ISO-8601 'basic format'.") from None
     return round(at.timestamp() * 1_000)
