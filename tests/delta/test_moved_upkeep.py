@@ -138,5 +138,6 @@ def test_the_receipts_tell_of_both_sides_of_a_move(ledger, queue, dead):
     found = sorted((row["version"], row["event"], row["queue"], row["messages"]) for row in rows)
     home, there = queue.id, dead.id
     assert [row[1:] for row in found] == [
-        ("granted", home, 2), ("arrived", there, 2), ("moved", home, 2), ("arrived", home, 2), ("moved", there, 2),
+        ("granted", home, 2), ("arrived", there, 2), ("expired", home, 2), ("moved", home, 2),
+        ("arrived", home, 2), ("moved", there, 2),
     ]  # fmt: skip

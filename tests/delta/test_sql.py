@@ -12,6 +12,7 @@ from ledger import Ledger
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.views.statements import VIEWS, words
 from tests.clock import FrozenClock
 
@@ -172,9 +173,46 @@ def test_dead_letters_tell_who_held_them_and_what_was_said(clock, root):
         ("released", "it is 'no' number", "worker-2", "task 2", 3),
         ("timed out", None, "worker-2", "task 2", 3),
     ]
+    before = instant(clock())
+    clock.advance(1)
     dead.redrive(max_messages=4)
     jobs.receive(2, 60)
     assert sum(values(one.sql("SELECT sum(messages) FROM dead_letters"))[0]) == 5, "what was redriven is none any more"
+    assert values(one.sql("SELECT sum(messages) FROM dead_letters", timestamp=before)) == [(9,)], "but it was one"
+
+
+def test_the_last_lease_before_a_dead_letter_or_a_redrive_leaves_an_expired_event_of_its_holder(clock, root):
+    one, two = (Ledger.open(root, clock=clock, owner=f"worker-{n}") for n in (1, 2))
+    dead = one.create_queue("dead", {"Lanes": 1})
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}
+    jobs = one.create_queue("jobs", {"Lanes": 1, "RedrivePolicy": policy})
+    jobs.send(["a", "b", "c"])
+    lost = two.queue("jobs").receive(2, 60)
+    jobs.receive(1, 60).release("on purpose")
+    clock.advance(61)
+    assert not jobs.receive(None)
+    unheard_of = two.queue("dead").receive(1, 60)
+    clock.advance(61)
+    assert dead.redrive() == 3
+    said = "SELECT queue, receipt_id, owner, messages FROM receipts WHERE event = 'expired' ORDER BY version"
+    expired = [("jobs", lost.receipt_id, "worker-2", 2), ("dead", unheard_of.receipt_id, "worker-2", 1)]
+    assert values(one.sql(said)) == expired
+    one.upkeep()
+    assert values(one.sql(said)) == expired
+    known = [row for row in history(one.store.engine, jobs.id) if row["event"] == "expired"]
+    assert [(row["receipt_id"], row["owner"]) for row in known] == [(lost.receipt_id, "worker-2")]
+
+
+def test_in_flight_tells_the_last_beat_of_each_claim(clock, open_ledger):
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs", {"VisibilityTimeout": 600})
+    queue.send(["a", "b"])
+    beating, silent = queue.receive(), queue.receive()
+    granted = instant(clock())
+    clock.advance(200)
+    beating.extend()
+    seen = dict(values(ledger.sql("SELECT receipt_id, last_beat FROM in_flight")))
+    assert seen == {beating.receipt_id: instant(clock()), silent.receipt_id: granted}
 
 
 def test_processing_times_are_of_messages_and_not_of_claims(clock, open_ledger):

@@ -51,7 +51,7 @@ class Events:
                 self.entries[-1]["reason"] = action.reason
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
-        """Notes the receipts whose deadline had passed on messages that are now received again. Of more than
+        """Notes the receipts whose deadline had passed on messages that are now received again, or moved. Of more than
         MOST_EXPIRED those with the most messages, and of the others how many messages they had: which these were, the
         version before says."""
         codes, which = np.unique(taken.code, return_inverse=True)

@@ -53,6 +53,8 @@ def move(
     never changes, and not from the one it is in now, which differs by the way that it took.
     """
     lanes, count = loaded.lanes, runs.count
+    # What had run out before it moved is known here for the last time.
+    events.expired(lanes, runs)
     events.note("moved", loaded.queue.id, count)
     events.note("arrived", target.id, count)
     if target.id == loaded.queue.id:

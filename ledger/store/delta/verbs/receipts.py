@@ -40,7 +40,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
 def history(tables: Tables, queue: str | None, receipt_id: str | None = None) -> list[dict[str, Any]]:
     """What the commits did to a queue (its id; None: to any), to messages under one receipt or under any, oldest first,
     as rows of RECEIPTS with instants in milliseconds: what is filled, and from the log what is not yet. Writes nothing.
-    """
+    The owner of what expired is who had received it; who has it now says the grant of the same version."""
     greatest = tables.greatest("receipts", "version")
     filled = -1 if greatest is None else greatest
     stored = tables.load("receipts", Where(queue)).rows.drop_columns(["day"])
@@ -59,8 +59,19 @@ def history(tables: Tables, queue: str | None, receipt_id: str | None = None) ->
         for row in _rows(tables.history("visibility", filled))
         if queue is None or row["queue"] == queue
     ]
-    mine = (row for row in rows if receipt_id is None or row["receipt_id"] == receipt_id)
-    return sorted(mine, key=lambda row: int(row["version"]))
+    rows.sort(key=lambda row: int(row["version"]))
+    _name_holders(rows)
+    return [row for row in rows if receipt_id is None or row["receipt_id"] == receipt_id]
+
+
+def _name_holders(rows: list[dict[str, Any]]) -> None:
+    """Whose lease expired, by its last grant, in place of who made the commit that says so."""
+    holders: dict[str, str] = {}
+    for row in rows:
+        if row["event"] in ("granted", "granted again"):
+            holders[row["receipt_id"]] = row["owner"]
+        elif row["event"] == "expired":
+            row["owner"] = holders.get(row["receipt_id"])
 
 
 def unfilled(tables: Tables) -> tuple[int, pa.Table]:

@@ -10,6 +10,7 @@
 -- greatest_receive_count: how often a message of it was received, at most, this time included
 -- age: seconds since it was granted
 -- seconds_left: seconds until the earliest deadline
+-- last_beat: when it was granted, granted again, or something of it extended last
 WITH current AS (
     SELECT * FROM {visibility}
     WHERE receipt_id IS NOT NULL AND deleted_at IS NULL AND moved_to IS NULL AND visible_at > {now}
@@ -24,6 +25,10 @@ held AS (
 owners AS (
     SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
     FROM {receipts} AS events WHERE event IN ('granted', 'granted again')
+),
+beats AS (
+    SELECT queue, receipt_id, max(at) AS last_beat
+    FROM {receipts} AS events WHERE event IN ('granted', 'granted again', 'extended') GROUP BY queue, receipt_id
 )
 SELECT
     queues.name AS queue,
@@ -36,8 +41,10 @@ SELECT
     max(held.visible_at) AS latest_deadline,
     max(held.receive_count) AS greatest_receive_count,
     (unix_millis({now}) - unix_millis(min(held.received_at))) / 1e3 AS age,
-    (unix_millis(min(held.visible_at)) - unix_millis({now})) / 1e3 AS seconds_left
+    (unix_millis(min(held.visible_at)) - unix_millis({now})) / 1e3 AS seconds_left,
+    max(beats.last_beat) AS last_beat
 FROM held
 JOIN {queues} AS queues ON queues.queue = held.queue
 LEFT JOIN owners ON owners.queue = held.queue AND owners.receipt_id = held.receipt_id AND owners.latest = 1
+LEFT JOIN beats ON beats.queue = held.queue AND beats.receipt_id = held.receipt_id
 GROUP BY queues.name, held.receipt_id, held.attempt_id, owners.owner

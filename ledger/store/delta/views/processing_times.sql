@@ -5,7 +5,7 @@
 -- acknowledged: how many messages were acknowledged: the throughput
 -- received: how many messages were received, those that came again included
 -- released: how many were given back
--- timed_out: how many were received again because a lease had run out
+-- timed_out: of how many a lease had run out, when they were received again or became dead letters
 -- redeliveries: released and timed out: how many come, or came, again
 -- p50: seconds from receive to acknowledgement, of the message in the middle
 -- p95: of 95 in 100 messages it was at most so many seconds

@@ -7,8 +7,12 @@
 -- attempt_id: the attempt that received it, if it said one
 -- messages: how many messages
 -- visible_at: their deadline from then on
--- owner: who did it: what Ledger.open was given, or user, machine and process
+-- owner: who did it: what Ledger.open was given, or user, machine and process; of expired, who had received them before
 -- reason: what was said as reason of a release
+WITH holders AS (
+    SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
+    FROM {receipts} AS grants WHERE event IN ('granted', 'granted again')
+)
 SELECT
     coalesce(queues.name, receipts.queue) AS queue,
     receipts.version,
@@ -18,7 +22,9 @@ SELECT
     receipts.attempt_id,
     receipts.messages,
     receipts.visible_at,
-    receipts.owner,
+    CASE WHEN receipts.event = 'expired' THEN holders.owner ELSE receipts.owner END AS owner,
     receipts.reason
 FROM {receipts} AS receipts
 LEFT JOIN {queues} AS queues ON queues.queue = receipts.queue
+LEFT JOIN holders ON receipts.event = 'expired' AND holders.queue = receipts.queue
+    AND holders.receipt_id = receipts.receipt_id AND holders.latest = 1

@@ -1,0 +1,133 @@
+"""What claims cost while analysts loop over the views, against claims without them, in turns in one run.
+
+    python tests/benchmarks/analysts.py [--analysts 3] [--rounds 20] [--claims 20] [--nice 10] [--anywhere]
+
+Through delta-rs. Each analyst is a process of its own that asks for queue_depth and in_flight, over and over, while its
+rounds last. Reading takes no lock: what slows claims down is the machine alone. So analysts are niced, and on the last
+core, while the claims are on the others; `--anywhere` lets the system place all of them. A round is so many claims,
+each received and acknowledged; every other round has the analysts. The aim is a ratio of at most 1.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ledger import Ledger
+
+QUERIES = ("SELECT * FROM queue_depth", "SELECT * FROM in_flight ORDER BY seconds_left")
+#: Claims that others hold meanwhile, queues beside the one, and how many messages a claim takes.
+HELD, QUEUES, AT_ONCE = 50, 5, 100
+AIM = 1.1
+
+
+def analyst(root: str, nice: int, cores: set[int], asks: Any, asked: Any, ends: Any) -> None:
+    """Loops over the views while `asks` is set; counts the answers in `asked`."""
+    os.nice(nice)
+    os.sched_setaffinity(0, cores)
+    ledger = Ledger.open(root, read_only=True)
+    while not ends.is_set():
+        if not asks.wait(0.1):
+            continue
+        for query in QUERIES:
+            ledger.sql(query)
+            with asked.get_lock():
+                asked.value += 1
+
+
+@contextmanager
+def analysts(root: str, count: int, nice: int, cores: set[int]) -> Iterator[tuple[Any, Any]]:
+    """So many of them, who have asked once; the event that has them go on, and how much they asked."""
+    # A forked child cannot use what its parent's delta-rs has.
+    spawn = multiprocessing.get_context("spawn")
+    asks, asked, ends = spawn.Event(), spawn.Value("q", 0), spawn.Event()
+    crowd = [spawn.Process(target=analyst, args=(root, nice, cores, asks, asked, ends)) for _ in range(count)]
+    for one in crowd:
+        one.start()
+    try:
+        asks.set()
+        while asked.value < len(QUERIES) * count and all(one.is_alive() for one in crowd):
+            time.sleep(0.1)
+        if not all(one.is_alive() for one in crowd):
+            raise SystemExit("an analyst ended")
+        asks.clear()
+        yield asks, asked
+    finally:
+        ends.set()
+        for one in crowd:
+            one.join()
+
+
+def prepared(root: str, claims: int) -> Ledger:
+    """A ledger with messages for so many claims, some claims in flight, and other queues."""
+    ledger = Ledger.open(root)
+    for number in range(QUEUES):
+        other = ledger.create_queue(f"other-{number}")
+        other.send(["a", "b"])
+        other.receive(visibility_timeout=36_000)
+    queue = ledger.create_queue("work", {"VisibilityTimeout": 36_000})
+    queue.send([f"message {number}" for number in range((claims + HELD) * AT_ONCE)])
+    queue.receive_many([(AT_ONCE,)] * HELD)
+    return ledger
+
+
+def round_of(ledger: Ledger, claims: int) -> list[float]:
+    """Seconds that each of so many claims took, from its receive to its acknowledgement."""
+    queue, took = ledger.queue("work"), []
+    for _ in range(claims):
+        start = time.perf_counter()
+        queue.receive(AT_ONCE).delete()
+        took.append(time.perf_counter() - start)
+    return took
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    arguments.add_argument("--analysts", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=20, help="half of them with the analysts")
+    arguments.add_argument("--claims", type=int, default=20, help="claims of a round")
+    arguments.add_argument("--nice", type=int, default=10, help="how nice analysts are; 0: as everybody")
+    arguments.add_argument("--anywhere", action="store_true", help="let the system place everybody")
+    given = arguments.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    mine, theirs = (set(cores), set(cores)) if given.anywhere or len(cores) < 2 else (set(cores[:-1]), {cores[-1]})
+    with tempfile.TemporaryDirectory(prefix="ledger-analysts-") as folder:
+        root = str(Path(folder) / "ledger")
+        # Threads that are started from now on stay there, too.
+        os.sched_setaffinity(0, mine)
+        ledger = prepared(root, (given.rounds + 1) * given.claims)
+        with analysts(root, given.analysts, given.nice, theirs) as (asks, asked):
+            # The first is for what is loaded once.
+            round_of(ledger, given.claims)
+            took: dict[bool, list[float]] = {False: [], True: []}
+            before = asked.value
+            for number in range(given.rounds):
+                beside = bool(number % 2)
+                if beside:
+                    asks.set()
+                    time.sleep(0.5)
+                took[beside] += round_of(ledger, given.claims)
+                asks.clear()
+                time.sleep(0.5)
+            answers = asked.value - before
+    alone, with_them = (statistics.median(took[beside]) for beside in (False, True))
+    print(f"a claim of {AT_ONCE}, received and acknowledged, {len(took[False])} times each, medians:")
+    print(f"  alone                {alone * 1_000:7.1f} ms")
+    print(f"  beside {given.analysts} analysts    {with_them * 1_000:7.1f} ms   ({answers} answers meanwhile)")
+    print(f"  ratio                {with_them / alone:7.2f}      (aim: {AIM}; load average {os.getloadavg()[0]:.1f})")
+
+
+if __name__ == "__main__":
+    main()
