@@ -10,6 +10,8 @@ each of its points; another one is added to AXES.
 from __future__ import annotations
 
 import argparse
+import itertools
+import secrets
 import statistics
 import sys
 import tempfile
@@ -23,6 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import machine
+import pyarrow as pa
 from command import RESULTS
 from report import table
 from timing import say, timed
@@ -76,15 +79,72 @@ def commits(folder: Path, points: Sequence[int]) -> Iterator[Times]:
 def claims(folder: Path, points: Sequence[int]) -> Iterator[Times]:
     """Verbs beside so many claims of ten in flight."""
     queue = Ledger.open(str(folder), engine="delta-rs").create_queue("work", {"VisibilityTimeout": 43_200})
-    for _ in range(points[-1] // 1_000 + 1):
-        queue.send([f"{n}" for n in range(11_000)])
+    for _ in range(points[-1] // 5_000 + 1):
+        queue.send(pa.table({"body": [f"{n}" for n in range(55_000)]}))
     held = 0
     for point in points:
         while held < point:
-            some = min(1_000, point - held)
-            queue.receive_many([(10,)] * some)
-            held += some
-        yield {**_verbs(queue), "counts": [timed(queue.counts)[0] for _ in range(REPEATS)]}
+            some = queue.receive_many([(10,)] * min(5_000, point - held))
+            held += len(some)
+        found = [timed(partial(queue.claim, some[-1].receipt_id))[0] for _ in range(REPEATS)]
+        yield {**_verbs(queue), "counts": [timed(queue.counts)[0] for _ in range(REPEATS)], "claim": found}
+
+
+def claimed_frames(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """A claim of ten as a DataFrame, of so many messages that were sent as one, with Spark."""
+    from ledger.runtime.session import spark_session
+
+    spark = spark_session("walls")
+    ledger = Ledger.open(str(folder), spark)
+    for point in points:
+        queue = ledger.create_queue(f"work-{point}")
+        queue.send(spark.range(point).selectExpr("concat('message ', id) AS body").coalesce(1))
+        frames = [queue.receive(10).dataframe for _ in range(5)]
+        yield {"dataframe of 10": [timed(frame.collect)[0] for frame in frames]}
+    spark.stop()
+
+
+def large_bodies(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """One of so many messages of 1 MiB, sent by lists of a hundred, is received and read; and a list of ten is sent."""
+    attributes = {"MaximumMessageSize": 1 << 20, "VisibilityTimeout": 43_200}
+    queue, sent = Ledger.open(str(folder), engine="delta-rs").create_queue("work", attributes), 0
+    for point in points:
+        while sent < point:
+            some = min(100, point - sent)
+            queue.send([secrets.token_hex(1 << 19) for _ in range(some)])
+            sent += some
+        ten = [secrets.token_hex(1 << 19) for _ in range(10)]
+        times: Times = {"send 10": [], "receive": [], "read": []}
+        for _ in range(3):
+            times["send 10"].append(timed(partial(queue.send, ten))[0])
+            sent += 10
+            took, claim = timed(partial(queue.receive, 1))
+            times["receive"].append(took)
+            times["read"].append(timed(claim.messages)[0])
+        yield times
+
+
+def groups(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """A FIFO queue with so many groups of one message; what is sent is beyond the time in which repeats are known."""
+    passed = itertools.count(1_700_000_000_000, 301_000)
+    now = [next(passed)]
+    ledger = Ledger.open(str(folder), engine="delta-rs", clock=lambda: now[0])
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "VisibilityTimeout": 43_200}
+    queue, sent = ledger.create_queue("work.fifo", attributes), 0
+    for point in points:
+        while sent < point:
+            numbers = range(sent, min(point, sent + 100_000))
+            texts = [f"{n}" for n in numbers]
+            queue.send(pa.table({"body": texts, "message_group_id": texts}))
+            sent, now[0] = sent + len(numbers), next(passed)
+        queue.receive(10)
+        times: Times = {"receive 10": [], "send": [], "receive 10 after a send": []}
+        for n in range(REPEATS):
+            times["receive 10"].append(timed(partial(queue.receive, 10))[0])
+            entry = {"MessageBody": f"{point}/{n}", "MessageGroupId": f"{point}/{n}"}
+            times["send"].append(timed(partial(queue.send, entry))[0])
+            times["receive 10 after a send"].append(timed(partial(queue.receive, 10))[0])
+        yield times
 
 
 def idle_queues(folder: Path, points: Sequence[int]) -> Iterator[Times]:
@@ -127,7 +187,10 @@ def _verbs(queue: Any, repeats: int = REPEATS) -> Times:
 AXES = {
     "small_sends": Axis("messages sent one by one, by one process", (100, 500, 2_000, 10_000), 1.5, small_sends),
     "commits": Axis("commits to the ledger, without upkeep", (100, 1_000, 10_000, 100_000), 1.2, commits),
-    "claims": Axis("claims of ten in flight", (100, 1_000, 10_000), 2.0, claims),
+    "claims": Axis("claims of ten in flight", (100, 1_000, 10_000, 100_000), 2.0, claims),
+    "claimed_frames": Axis("messages of one send, with Spark", (10_000, 100_000, 1_000_000), 1.5, claimed_frames),
+    "large_bodies": Axis("messages of 1 MiB", (10, 100, 500), 1.5, large_bodies),
+    "groups": Axis("groups of a FIFO queue", (10_000, 100_000, 1_000_000), 2.0, groups),
     "idle_queues": Axis("other queues, idle", (1, 100, 1_000), 1.15, idle_queues),
     "threads": Axis("threads on one queue", (1, 4, 8, 16), 2.0, threads),
 }
