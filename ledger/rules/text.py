@@ -9,10 +9,10 @@ from ledger.errors import InvalidParameterValue
 #: M1, one character outside the set "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF".
 #: Spark's engine, Java's, reads it alike.
 FORBIDDEN = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uD800-\uDFFF\uFFFE\uFFFF]"
-#: What almost all texts are made of alone: a class with all other characters, but #xFFFD, which is what Java reads
-#: where there is no UTF-8. So one look at each character says that a text is in order in each respect: measured in a
-#: scan of 1,000,000 bodies of 100 B, 0.2 s of CPU, where to look for UTF-8, controls and #xFFFE apart took 0.8 s.
-PLAIN = "[\\x20-\\uD7FF\\t\\n\\r\\uE000-\\uFFFC\U00010000-\U0010ffff]"
+#: The same in two parts, beside halves of characters, which no UTF-8 has. A class of single characters below #x100 Java
+#: looks up, ranges it compares one by one: measured in a scan of bodies of 100 B, this takes half as long.
+CONTROLS = "[" + "".join(f"\\x{code:02X}" for code in range(32) if chr(code) not in "\t\n\r") + "]"
+NONE_AT_ALL = ("\ufffe", "\uffff")
 _FORBIDDEN = re.compile(FORBIDDEN)
 
 

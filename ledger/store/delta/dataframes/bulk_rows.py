@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
@@ -11,7 +13,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, require_columns, too_long
 from ledger.rules.message_fields import GIVEN, Kind
-from ledger.rules.text import FORBIDDEN, PLAIN
+from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL
 from ledger.store.delta.model.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -214,10 +216,11 @@ def _sendable(text: Column, most: int) -> Column:
 
 
 def _has_right_characters(text: Column) -> Column:
-    """Twin of rules.text.forbidden, M1. What is not plain at first sight is looked at closely."""
+    """Twin of rules.text.forbidden, M1."""
     from pyspark.sql import functions as F
 
-    return text.rlike(rf"\A{PLAIN}*\z") | (F.is_valid_utf8(text) & ~text.rlike(FORBIDDEN))
+    others = (text.contains(F.lit(one)) for one in NONE_AT_ALL)
+    return reduce(and_, (~one for one in others), F.is_valid_utf8(text) & ~text.rlike(CONTROLS))
 
 
 def _refuse(field: str, said: Column, kind: Any = "string") -> Column:
