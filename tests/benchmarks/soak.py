@@ -1,9 +1,9 @@
-"""A queue that is worked at for long: `python tests/benchmarks/soak.py [--verbs 100000] [--upkeep 300]`.
+"""A queue that is worked at for long: `python tests/benchmarks/soak.py [--verbs 100000] [--keep 60]`.
 
 One process sends, claims ten messages at a time, extends and acknowledges, through delta-rs, beside ten claims that
-stay in flight; `ledger upkeep` runs in a process of its own every so many seconds. Tells at each tenth what a verb
-took, by the clock and of the processor, what lies on the disk, and how much memory the process has; writes
-results/soak.md.
+stay in flight; `ledger upkeep` runs in a process of its own every so many seconds. What was acknowledged keeps its
+receipt for `--keep` seconds, and a row of its own so long. Tells at each tenth what a verb took, by the clock and of
+the processor, what lies on the disk, and how much memory the process has; writes results/soak.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from command import RESULTS
 from report import table
 from timing import say
 
-from ledger import Ledger
+from ledger import Ledger, Settings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TENTHS, OF_A_CLAIM, OF_A_SEND = 10, 10, 1_000
@@ -38,8 +38,9 @@ VERBS = ("receive", "extend", "delete")
 class Upkeep:
     """`ledger upkeep`, every so many seconds until the end."""
 
-    def __init__(self, root: str, seconds: float) -> None:
-        self._root, self._seconds, self._over = root, seconds, threading.Event()
+    def __init__(self, root: str, settings: Path, seconds: float) -> None:
+        self._command = [sys.executable, "-m", "ledger.cli", "upkeep", "--root", root, "--settings", str(settings)]
+        self._seconds, self._over = seconds, threading.Event()
         self.took: list[float] = []
         self.failed = False
         self._thread = threading.Thread(target=self._run)
@@ -48,8 +49,7 @@ class Upkeep:
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
             began = time.monotonic()
-            command = [sys.executable, "-m", "ledger.cli", "--root", self._root, "upkeep"]
-            self.failed |= subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL).returncode != 0
+            self.failed |= subprocess.run(self._command, cwd=CHECKOUT, stdout=subprocess.DEVNULL).returncode != 0
             self.took.append(time.monotonic() - began)
 
     def end(self) -> None:
@@ -57,9 +57,9 @@ class Upkeep:
         self._thread.join()
 
 
-def worked_at(root: str, verbs: int) -> Iterator[dict[str, list[tuple[float, float]]]]:
+def worked_at(root: str, verbs: int, settings: Settings) -> Iterator[dict[str, list[tuple[float, float]]]]:
     """By verb, the seconds that each took by the clock and of the processor, a tenth of them at a time."""
-    queue = Ledger.open(root, engine="delta-rs").create_queue("work", {"VisibilityTimeout": 3_600})
+    queue = Ledger.open(root, engine="delta-rs", settings=settings).create_queue("work", {"VisibilityTimeout": 3_600})
     queue.send([f"in flight {number}" for number in range(10 * OF_A_CLAIM)])
     for _ in range(10):
         queue.receive(OF_A_CLAIM, visibility_timeout=43_200)
@@ -96,13 +96,15 @@ def on_disk(root: str) -> dict[str, str]:
     return {name: f"{size / 1e6:.0f} MB, {files:,} files" for name, (size, files) in found.items()}
 
 
-def main(verbs: int, every: float, work: Path | None) -> None:
+def main(verbs: int, every: float, keep: int, work: Path | None) -> None:
     rows: list[list[Any]] = []
     with tempfile.TemporaryDirectory(prefix="ledger-soak-", dir=work) as folder:
         described, root = machine.describe(Path(folder)), str(Path(folder) / "ledger")
-        upkeep = Upkeep(root, every)
+        settings = Path(folder) / "settings.toml"
+        settings.write_text(f"[ledger]\nkeep_deleted_receipts = {keep}\n")
+        upkeep = Upkeep(root, settings, every)
         try:
-            for tenth, took in enumerate(worked_at(root, verbs), 1):
+            for tenth, took in enumerate(worked_at(root, verbs, Settings(keep_deleted_receipts=keep)), 1):
                 medians = [
                     " / ".join(f"{1_000 * statistics.median(column):.1f}" for column in zip(*took[v])) for v in VERBS
                 ]
@@ -117,7 +119,7 @@ def main(verbs: int, every: float, work: Path | None) -> None:
         if upkeep.failed:
             sys.exit("an upkeep failed")
     titles = ["verbs", *(f"{verb}, ms" for verb in VERBS), "logs", "data", "memory, at most", "longest upkeep"]
-    said = "Medians of a tenth, by the clock / of the processor."
+    said = f"Medians of a tenth, by the clock / of the processor; receipts of what is deleted are kept for {keep} s."
     page = ["# A long day", "", ", ".join(f"{key} {value}" for key, value in described.items()), "", said, ""]
     page += [*table(titles, rows), ""]
     (RESULTS / "soak.md").write_text("\n".join(page))
@@ -127,7 +129,8 @@ def main(verbs: int, every: float, work: Path | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verbs", type=int, default=100_000)
-    parser.add_argument("--upkeep", type=float, default=300.0, help="an upkeep every so many seconds")
+    parser.add_argument("--upkeep", type=float, default=60.0, help="an upkeep every so many seconds")
+    parser.add_argument("--keep", type=int, default=60, help="the setting keep_deleted_receipts, in seconds")
     parser.add_argument("--work", type=Path, help="where the ledger lies while it runs (default: a temporary folder)")
     chosen = parser.parse_args()
-    main(chosen.verbs, chosen.upkeep, chosen.work)
+    main(chosen.verbs, chosen.upkeep, chosen.keep, chosen.work)
