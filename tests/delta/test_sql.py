@@ -13,6 +13,7 @@ from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import history
+from ledger.store.delta.views.queries import Queries
 from ledger.store.delta.views.statements import VIEWS, words
 from tests.clock import FrozenClock
 
@@ -331,3 +332,28 @@ def test_what_reads_is_a_query(sql, query):
 def test_a_ledger_in_memory_has_no_tables(clock):
     with pytest.raises(LedgerError, match="needs a ledger on Delta tables"):
         Ledger.in_memory(clock).sql("SELECT 1")
+
+
+def test_a_query_of_now_is_of_one_moment_whatever_others_commit_while_it_is_made(root, clock, monkeypatch):
+    """A receipt that was granted between the reads of two tables had no owner, and an age below 0."""
+    ledger = Ledger.open(root, engine="delta-rs", owner="analyst", clock=clock)
+    queue = ledger.create_queue("work", {"VisibilityTimeout": 600})
+    queue.send([f"{n}" for n in range(100)])
+    queue.receive(3)
+    other, opened = Ledger.open(root, engine="delta-rs", owner="worker", clock=clock).queue("work"), []
+    make = Queries._add
+
+    def beside(self, session, table, at):
+        opened.append(table)
+        clock.advance(1)
+        other.receive(3)
+        other.send("one more")
+        return make(self, session, table, at)
+
+    monkeypatch.setattr(Queries, "_add", beside)
+    asked = """SELECT owner, age, messages, (SELECT sum(in_flight) FROM queue_depth) AS counted,
+        (SELECT count(*) FROM messages) AS there,
+        (SELECT sum(visible + in_flight) FROM queue_depth) AS deep FROM in_flight"""
+    rows = ledger.sql(asked).to_pylist()
+    assert {"receipts", "visibility", "messages"} <= set(opened)
+    assert rows == [{"owner": "analyst", "age": 0.0, "messages": 3, "counted": 3, "there": 100, "deep": 100}]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
-from ledger.store import Store
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engines.protocol import Tables, literal
@@ -22,6 +21,8 @@ from ledger.store.delta.views.statements import LATER, VIEWS, tables_of, view_st
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ledger.store.delta.verbs.store import DeltaStore
 
 
 def open_view(
@@ -48,9 +49,9 @@ def open_view(
     return spark.sql(view_statement(name, tables, instant_literal(at.now)), **pending)
 
 
-def queue_depth(spark: SparkSession, store: Store, clock: Clock) -> DataFrame:
+def queue_depth(spark: SparkSession, store: DeltaStore, clock: Clock) -> DataFrame:
     """The view queue_depth of now, counted."""
-    return arrow_frame(spark, depth.queue_depth(store, clock))
+    return arrow_frame(spark, depth.queue_depth(store.all_counts(clock)))
 
 
 def deploy_views(

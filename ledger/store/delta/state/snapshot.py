@@ -165,6 +165,19 @@ def load(
     return Loaded(snapshot, queue, mine, by_queue, at, targets=others)
 
 
+def load_all(
+    tables: Tables, settings: Settings, queues: Sequence[QueueRecord], clock: Clock
+) -> tuple[Snapshot, int, dict[str, Loaded]]:
+    """All lanes of queues, by their names, as of one version and one instant, which are said, too."""
+    snapshot, found = tables.load("visibility", Where()), {}
+    now = clock()
+    for queue in queues:
+        lanes = Lanes(queue.id, _rows_of(snapshot.rows, queue.id))
+        at = instants.not_before(now, lanes.latest, settings.maximum_clock_skew)
+        found[queue.name] = Loaded(snapshot, queue, lanes, {}, at)
+    return snapshot, now, found
+
+
 def _under(rows: pa.Table, receipt_id: str) -> pa.Table:
     """The rows under a receipt, and the head rows."""
     return rows.filter(pc.or_kleene(pc.equal(rows["segment"], HEAD), pc.equal(rows["receipt_id"], receipt_id)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.open_tables import OpenTables
-from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.state.snapshot import Classified, Decision, Loaded, load_all
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -45,6 +45,15 @@ if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
 
 OUTCOMES = list(Outcome)
+
+
+class AllCounts(NamedTuple):
+    """The counts of all queues, by their names, at an instant: as of a version of `visibility`, and of `messages`."""
+
+    version: int
+    messages: int
+    now: int
+    counts: Mapping[str, Counts]
 
 
 class DeltaStore:
@@ -191,10 +200,14 @@ class DeltaStore:
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""
-        _, files, pieces, state = self._opened.load(queue, clock).classify(self.listings)
-        counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
-        sent_at = files.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
-        return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
+        return _counts(self._opened.load(queue, clock).classify(self.listings))
+
+    def all_counts(self, clock: Clock) -> AllCounts:
+        """The counts of all queues, as of one version of the records."""
+        snapshot, now, loaded = load_all(self.engine, self.settings, list(self.queues()), clock)
+        counts = {name: _counts(one.classify(self.listings)) for name, one in loaded.items()}
+        read = [one.read["messages"] for one in loaded.values()]
+        return AllCounts(snapshot.version, max(read, default=self.engine.version("messages")), now, counts)
 
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
@@ -236,6 +249,13 @@ class DeltaStore:
         outcome = pa.array([one.value for one in OUTCOMES]).take(pa.array(number))
         columns = [*lanes.to_arrow(runs), outcome]
         return pa.table(columns, schema=OUTCOME_RUNS)
+
+
+def _counts(classified: Classified) -> Counts:
+    _, files, pieces, state = classified
+    counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
+    sent_at = files.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
+    return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
 
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:

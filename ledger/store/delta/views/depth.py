@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
-from ledger.store import Store
+from ledger.store.delta.verbs.store import AllCounts
 
 DEPTH = pa.schema(
     [
@@ -18,13 +17,12 @@ DEPTH = pa.schema(
 )
 
 
-def queue_depth(store: Store, clock: Clock) -> pa.Table:
+def queue_depth(known: AllCounts) -> pa.Table:
     """The rows of the view, a queue each."""
     rows = []
-    for record in store.queues():
-        counted, now = store.counts(record, clock), clock()
+    for name, counted in known.counts.items():
         depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}
         oldest = counted.oldest_sent_at
-        age = None if oldest is None else (now - oldest) / MILLISECONDS
-        rows.append({"queue": record.name, **depth, "oldest_age": age})
+        age = None if oldest is None else (known.now - oldest) / MILLISECONDS
+        rows.append({"queue": name, **depth, "oldest_age": age})
     return pa.Table.from_pylist(rows, DEPTH)

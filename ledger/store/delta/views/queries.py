@@ -20,7 +20,7 @@ from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engines.protocol import reason
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.verbs.receipts import unfilled
-from ledger.store.delta.verbs.store import DeltaStore
+from ledger.store.delta.verbs.store import AllCounts, DeltaStore
 from ledger.store.delta.views.depth import queue_depth
 from ledger.store.delta.views.past import Moment, moment
 from ledger.store.delta.views.statements import LATER, VIEWS, comments, tables_of, view_statement
@@ -51,12 +51,20 @@ class Queries:
         Raises InvalidParameterValue for what is no query, in DataFusion's words.
         """
         _require_reading(query)
-        at = moment(self._engine, self._clock(), version, timestamp)
         named = set(re.findall(r"\w+", query.lower()))
+        depth = None
+        if version is None and timestamp is None:
+            depth = self._store.all_counts(self._clock) if "queue_depth" in named else None
+            at = self._present(depth)
+        else:
+            at = moment(self._engine, self._clock(), version, timestamp)
         with tempfile.TemporaryDirectory(prefix="ledger-sql-") as folder:
             session = _Session(Path(folder))
             for view in sorted(named.intersection(VIEWS)):
-                self._make(session, view, at)
+                if view == "queue_depth" and depth is not None:
+                    session.show(view, queue_depth(depth))
+                else:
+                    self._make(session, view, at)
             if _COMMENTS in named:
                 session.show(_COMMENTS, comments())
             try:
@@ -66,10 +74,15 @@ class Queries:
                 fix = f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}."
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
+    def _present(self, depth: AllCounts | None) -> Moment:
+        """The versions that all tables of a query are read at, beside others who go on: that of `visibility` first, so
+        that what its commits have read is there, and receipts tell of no later one; the time behind them all."""
+        visibility = self._engine.version("visibility") if depth is None else depth.version
+        messages = self._engine.version("messages") if depth is None else depth.messages
+        versions = {"visibility": visibility, "messages": messages, "queues": self._engine.version("queues")}
+        return Moment(self._clock() if depth is None else depth.now, versions)
+
     def _make(self, session: _Session, view: str, at: Moment) -> None:
-        if view == "queue_depth" and at.versions is None:
-            session.show(view, queue_depth(self._store, self._clock))
-            return
         needed = sorted(tables_of(view))
         for table in needed:
             self._add(session, table, at)

@@ -1,0 +1,162 @@
+"""Measures a bulk send against a plain Delta append of the same rows: `python tests/benchmarks/sends.py`.
+
+Both take turns in one run, on bodies of 100 B and of 10 KB, and on a FIFO queue: 10,000 groups, one row in ten a
+duplicate. Told are the CPU seconds of Spark's executors, which a busy machine changes least, and seconds by the clock.
+`--messages 16000000` for more of the small ones. Writes results/sends.json and sends.md beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ledger.bootstrap import ensure_environment
+
+RESULTS = Path(__file__).with_name("results")
+NAMES = {"plain": "a plain Delta append", "send": "Queue.send"}
+SMALL = """concat('{"id": ', lpad(id, 8, '0'), ', "carrier": "AB", "text": "', repeat(char(97 + id % 26), 56), '"}')"""
+LARGE = """concat('{"id": ', id, ', "text": "', repeat(concat(id % 1000, ' in words '), 800), '"}')"""
+#: A row in ten says what the one before it said.
+FIFO = (
+    "concat('g', (id - int(id % 10 = 9)) % {groups}) AS message_group_id",
+    "concat('d', id - int(id % 10 = 9)) AS message_deduplication_id",
+)
+
+
+class Executors:
+    """What Spark's executors have done so far, as its own status store knows it."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context, gateway = spark.sparkContext._jsc.sc(), spark.sparkContext._gateway
+        self._all = None, False, False, gateway.new_array(gateway.jvm.double, 0), gateway.jvm.java.util.ArrayList()
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all tasks."""
+        self._context.listenerBus().waitUntilEmpty()
+        stages = self._context.statusStore().stageList(*self._all)
+        return float(sum(stages.apply(n).executorCpuTime() for n in range(stages.size())) / 1e9)
+
+
+class Contestants:
+    """Both, on the same rows, which each computes anew: that is a part of either's time."""
+
+    def __init__(self, spark: Any, work: Path, rows: Any, attributes: dict[str, Any]) -> None:
+        from ledger import Ledger
+
+        self._work, self._rows, self._number = work, rows, 0
+        self._ledger, self._attributes = Ledger.open(str(work / "ledger"), spark, owner="sends"), attributes
+
+    def ready(self) -> tuple[str, Any]:
+        """A table that is there and empty, and a queue: neither was written to before."""
+        self._number += 1
+        table = str(self._work / f"plain-{self._number}")
+        self._rows.limit(0).write.format("delta").save(table)
+        name = f"q{self._number}" + (".fifo" if self._attributes else "")
+        return table, self._ledger.create_queue(name, self._attributes)
+
+    def plain(self, table: str, queue: Any) -> None:
+        """What the rows cost without a queue."""
+        self._rows.write.format("delta").mode("append").save(table)
+
+    def send(self, table: str, queue: Any) -> None:
+        """One send."""
+        queue.send(self._rows)
+
+
+def measured(
+    contestants: Contestants, executors: Executors, repeats: int, say: Callable[[str], None]
+) -> dict[str, dict[str, list[float]]]:
+    """Seconds of each, in turns; the first round warms up."""
+    from timing import timed
+
+    found: dict[str, dict[str, list[float]]] = {name: {"cpu": [], "seconds": []} for name in NAMES}
+    for number in range(repeats + 1):
+        table, queue = contestants.ready()
+        for name in NAMES:
+            before = executors.cpu_seconds()
+            seconds, _ = timed(lambda name=name, to=(table, queue): getattr(contestants, name)(*to))
+            cpu = executors.cpu_seconds() - before
+            say(f"  {name}: {cpu:.2f} s of CPU, {seconds:.2f} s{'' if number else ' (warms up)'}")
+            if number:
+                found[name]["cpu"].append(round(cpu, 3))
+                found[name]["seconds"].append(round(seconds, 3))
+        shutil.rmtree(table)
+    return found
+
+
+def report(found: dict[str, Any]) -> str:
+    """The figures as a table."""
+    lines = ["# A bulk send beside a plain Delta append of the same rows", ""]
+    lines += [f"- {name}: {value}" for name, value in found["machine"].items()] + [""]
+    lines += ["| rows | CPU: " + " | CPU: ".join(NAMES.values()) + " | seconds: " + " | seconds: ".join(NAMES.values())]
+    lines[-1] += " |\n" + "|---" * (1 + 2 * len(NAMES)) + "|"
+    for cell in found["cells"]:
+        shown = []
+        for what in ("cpu", "seconds"):
+            figures = [statistics.median(cell["measured"][name][what]) for name in NAMES]
+            shown += [f"{one:.2f} s ({one / figures[0]:.2f})" for one in figures]
+        lines.append(f"| {cell['rows']} | " + " | ".join(shown) + " |")
+    return "\n".join(
+        [*lines, "", "CPU: of Spark's executors. In brackets: times the plain append's. Medians; a local disk.", ""]
+    )
+
+
+def cells(spark: Any, arguments: argparse.Namespace) -> list[tuple[str, Any, dict[str, Any]]]:
+    """What is sent: its name, the rows, and the queue's attributes."""
+    small = [
+        (f"{number:,} of 100 B", spark.range(number).selectExpr(f"{SMALL} AS body"), {})
+        for number in arguments.messages
+    ]
+    large, fifo = arguments.large, arguments.fifo
+    given = [one.format(groups=max(1, fifo // 10)) for one in FIFO]
+    return [
+        *small,
+        (f"{large:,} of 10 KB", spark.range(large).selectExpr(f"{LARGE} AS body"), {}),
+        (f"{fifo:,} of 100 B, FIFO", spark.range(fifo).selectExpr(f"{SMALL} AS body", *given), {"FifoQueue": True}),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, nargs="+", default=[1_000_000], help="of 100 B")
+    parser.add_argument("--large", type=int, default=20_000, help="messages of 10 KB")
+    parser.add_argument("--fifo", type=int, default=100_000, help="messages to a FIFO queue")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--work", type=Path, help="where the tables lie while it runs (default: a temporary folder)")
+    arguments = parser.parse_args()
+    import machine
+    from timing import say
+
+    from ledger.runtime.session import spark_session
+
+    spark = spark_session("ledger-sends")
+    with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
+        found: dict[str, Any] = {
+            "machine": machine.describe(Path(folder)), "arguments": machine.told(arguments), "cells": []
+        }  # fmt: skip
+        for number, (name, rows, attributes) in enumerate(cells(spark, arguments)):
+            say(name)
+            work = Path(folder, str(number))
+            contestants = Contestants(spark, work, rows, attributes)
+            figures = measured(contestants, Executors(spark), arguments.repeats, say)
+            found["cells"].append({"rows": name, "measured": figures})
+            shutil.rmtree(work)
+            arguments.results.mkdir(exist_ok=True)
+            (arguments.results / "sends.json").write_text(json.dumps(found, indent=1) + "\n")
+            (arguments.results / "sends.md").write_text(report(found))
+    print(report(found))
+
+
+if __name__ == "__main__":
+    ensure_environment(["benchmarks", "jvm"])
+    main()
