@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ledger.rules.limits import MILLISECONDS
@@ -32,7 +32,8 @@ class Moment(NamedTuple):
 
 @dataclass
 class Hold:
-    """One claim: who held it from when to when, how it ended, and whose it had been. `end` is None while it goes on."""
+    """One claim: who held it from when to when, how it ended, and whose it had been. `end` is None while some of it is
+    held: it ends once all of its messages are settled, or at its deadline."""
 
     owner: str
     receipt_id: str
@@ -43,6 +44,8 @@ class Hold:
     taken_over: int = 0
     #: Until when it is held, as far as is known.
     until: float = 0.0
+    #: How many of its messages nothing is known to have become of, by the deadline that they have.
+    left: dict[float, int] = field(default_factory=dict)
 
 
 class Timeline:
@@ -67,11 +70,8 @@ class Timeline:
             elif event["event"] == "expired" and event["receipt_id"] is not None:
                 changes.append((event["visible_at"], event["messages"], -event["messages"], 0))
         if now is not None:
-            left = self._left()
-            over = [
-                hold for hold in self.holds() if hold.end is None and hold.until <= now and left[hold.receipt_id] > 0
-            ]
-            changes += [(hold.until, left[hold.receipt_id], -left[hold.receipt_id], 0) for hold in over]
+            left = [one for hold in self.holds() for one in hold.left.items()]
+            changes += [(until, count, -count, 0) for until, count in left if until <= now]
         moments, level = [], (0, 0, 0)
         for at, *step in sorted(changes):
             level = (level[0] + step[0], level[1] + step[1], level[2] + step[2])
@@ -82,33 +82,53 @@ class Timeline:
         """Every claim, in the order they were granted."""
         holds: dict[str, Hold] = {}
         over: dict[int, int] = defaultdict(int)
+        parked: dict[str, set[float]] = defaultdict(set)
         for event in self.events:
             if event["event"] == "expired":
                 over[event["version"]] += event["messages"]
         for event in self.events:
-            receipt, kind, at = event["receipt_id"], event["event"], event["at"]
-            hold = holds.get(receipt)
-            if kind == "granted":
+            receipt = event["receipt_id"]
+            if event["event"] == "granted":
+                until, messages = event["visible_at"], event["messages"]
                 holds[receipt] = Hold(
-                    event["owner"], receipt, at, event["messages"], taken_over=over[event["version"]],
-                    until=event["visible_at"],
+                    event["owner"], receipt, event["at"], messages, taken_over=over[event["version"]],
+                    until=until, left={until: messages},
                 )  # fmt: skip
-            elif hold is None:
-                continue
-            elif kind in ("deleted", "released") and event["owner"] == hold.owner:
-                hold.end = max(hold.end or 0.0, at)
-            elif kind == "expired" and hold.end is None:
-                hold.end, hold.ran_out = event["visible_at"], True
-            elif kind in ("extended", "granted again"):
-                hold.until = max(hold.until, event["visible_at"])
-                if kind == "extended" and not event["is_beat"] and hold.end is None:
-                    hold.end = at
+            elif receipt in holds:
+                _goes_on(holds[receipt], event, parked[receipt])
         return list(holds.values())
 
-    def _left(self) -> dict[str, int]:
-        """By receipt: how many messages of its claim nothing is known to have become of."""
-        left: dict[str, int] = defaultdict(int)
-        for event in self.events:
-            step = {"granted": 1, "deleted": -1, "released": -1, "expired": -1}.get(event["event"], 0)
-            left[event["receipt_id"]] += step * event["messages"]
-        return left
+
+def _goes_on(hold: Hold, event: Mapping[str, Any], parked: set[float]) -> None:
+    """What an event after the grant makes of a hold. `parked`: the deadlines of what is hidden, and not worked on."""
+    kind, until = event["event"], event["visible_at"]
+    if kind == "expired":
+        _take(hold, event["messages"], until)
+        if until not in parked:
+            # It passed for all that had it, also for what nobody has received again yet.
+            hold.end, hold.ran_out = max(hold.end or 0.0, until), True
+        return
+    if kind not in ("deleted", "released", "extended", "granted again"):
+        return
+    _take(hold, event["messages"])
+    if kind in ("extended", "granted again"):
+        hold.left[until] = hold.left.get(until, 0) + event["messages"]
+        if kind == "extended" and not event["is_beat"]:
+            parked.add(until)
+    held = [deadline for deadline in hold.left if deadline not in parked]
+    if held:
+        hold.until = max(held)
+    elif hold.end is None or event["owner"] == hold.owner:
+        # What others do later to what it had parked is none of its own.
+        hold.end = max(hold.end or 0.0, event["at"])
+
+
+def _take(hold: Hold, messages: int, of: float | None = None) -> None:
+    """So many messages have another fate, or another deadline: those of the deadline `of` before others, then those of
+    the earliest, as what is parked is no more worked on."""
+    for deadline in sorted(hold.left, key=lambda one: (one != of, one)):
+        taken = min(messages, hold.left[deadline])
+        messages -= taken
+        hold.left[deadline] -= taken
+        if not hold.left[deadline]:
+            del hold.left[deadline]

@@ -177,6 +177,73 @@ def test_a_plot_has_an_area_for_each_state_and_a_bar_for_each_claim(of_two, cloc
     assert bars(one.plot().axes[1])[-1] == (65.0, 100.0, to_rgba(LOST, 0.85))
 
 
+def levels(axes):
+    """What is in flight, acknowledged and stored at the right end of a picture."""
+    heights = {}
+    for area in axes.collections:
+        corners = area.get_paths()[0].vertices
+        right = corners[corners[:, 0] == max(corners[:, 0])][:, 1]
+        heights[area.get_label()] = max(right) - min(right)
+    return tuple(heights[name] for name in ("in flight", "deleted (acknowledged)", "stored"))
+
+
+def test_a_bar_goes_on_after_a_partial_settle_until_its_lease_runs_out(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 40, "Lanes": 1}) for ledger in of_two)
+    one.send([str(n) for n in range(10)])
+    claim = one.receive(6)
+    handles = [message.receipt_handle for message in claim.messages()]
+    clock.advance(10)
+    claim.settle(delete=handles[:2])
+    clock.advance(10)
+    upper, lower = one.plot().axes
+    assert bars(lower) == [(0.0, 20.0, to_rgba(IN_FLIGHT))] and levels(upper) == (4, 2, 4)
+    clock.advance(40)
+    upper, lower = one.plot().axes
+    assert bars(lower) == [(0.0, 40.0, to_rgba(LOST, 0.85))] and levels(upper) == (0, 2, 8)
+    assert one.counts().visible == 8
+    two.receive(None)
+    clock.advance(5)
+    upper, lower = one.plot().axes
+    assert bars(lower)[0] == (0.0, 40.0, to_rgba(LOST, 0.85)) and levels(upper) == (8, 2, 0)
+
+
+def test_a_bar_ends_when_the_last_of_its_messages_is_settled_by_whomever(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 600, "Lanes": 1}) for ledger in of_two)
+    one.send([str(n) for n in range(10)])
+    claim = one.receive(6)
+    handles = [message.receipt_handle for message in claim.messages()]
+    clock.advance(10)
+    claim.settle(delete=handles[:2])
+    clock.advance(10)
+    claim.extend()
+    clock.advance(10)
+    two.claim(claim.receipt_id).release(reason="hung")
+    clock.advance(30)
+    upper, lower = one.plot().axes
+    assert bars(lower) == [(0.0, 30.0, to_rgba(IN_FLIGHT))] and levels(upper) == (0, 2, 8)
+
+
+def test_a_bar_ends_when_what_is_left_is_parked_and_is_in_flight_until_that_is_over(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 40, "Lanes": 1}) for ledger in of_two)
+    one.send([str(n) for n in range(3)])
+    claim = one.receive(3)
+    handles = [message.receipt_handle for message in claim.messages()]
+    clock.advance(10)
+    claim.settle(delete=handles[:2], extend=handles[2:], visibility_timeout=100)
+    for seconds_later, in_flight, stored in ((50, 1, 0), (100, 0, 1)):
+        clock.advance(seconds_later)
+        upper, lower = one.plot().axes
+        assert bars(lower) == [(0.0, 10.0, to_rgba(IN_FLIGHT))] and levels(upper) == (in_flight, 2, stored)
+    two.receive(None)
+    assert bars(one.plot().axes[1])[0] == (0.0, 10.0, to_rgba(IN_FLIGHT))
+
+
 def test_a_plot_has_the_time_of_day_on_its_axis_and_says_what_its_colours_mean(of_two, clock):
     queue = of_two[0].create_queue("jobs", {"VisibilityTimeout": 30})
     queue.send("a")

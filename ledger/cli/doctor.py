@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from ledger.cli.diagnosis import diagnose
-from ledger.cli.opening import as_json, given_root
+from ledger.cli.opening import as_json, given_root, with_root
 
 
 @click.command(short_help="What a machine, a storage and a ledger lack; --json for monitors.")
-@click.argument("root", required=False, envvar="LEDGER_ROOT")
+@click.argument("place", metavar="[ROOT]", required=False)
 @click.option("--fetch", is_flag=True, help="Fetch Spark's jars for ROOT now if they are missing.")
-@click.option("--settings", envvar="LEDGER_SETTINGS", metavar="FILE", help="A TOML file of settings.")
+@with_root
 @as_json
-def doctor(root: str | None, fetch: bool, settings: str | None, json: bool) -> int:
+def doctor(place: str | None, root: str | None, fetch: bool, settings: str | None, json: bool) -> int:
     """What this machine and the storage of ROOT (default: LEDGER_ROOT) lack, and how the ledger there is: versions,
     clock, the length of the logs, files that nothing needs, how long upkeep was away. Exit code 1 if anything fails.
 
@@ -22,4 +22,4 @@ def doctor(root: str | None, fetch: bool, settings: str | None, json: bool) -> i
       ledger doctor ledger-data
       ledger doctor ledger-data --json
     """
-    return diagnose(given_root(root), as_json=json, fetch=fetch, settings=settings)
+    return diagnose(place or given_root(root), as_json=json, fetch=fetch, settings=settings)

@@ -117,6 +117,8 @@ def test_the_doctor_is_a_health_answer_for_programs(root, queue):
 def test_the_doctor_takes_the_root_from_wherever_it_is_given(root, queue, tmp_path):
     for ran in (
         run("doctor", root, "--json", root=tmp_path / "none"),
+        run("doctor", "--root", root, "--json", root=tmp_path / "none"),
+        run("--root", str(tmp_path / "none"), "doctor", "--json", "--root", root),
         run("--root", root, "doctor", "--json", root=tmp_path / "none"),
         run("--root", str(tmp_path / "none"), "doctor", root, "--json"),
     ):

@@ -228,6 +228,15 @@ def test_processing_times_are_of_messages_and_not_of_claims(clock, open_ledger):
     assert values(row) == [(10.0, 20.0, 50.0, 100.0, 300, 100)]
 
 
+def test_where_nothing_was_acknowledged_no_timeout_is_suggested(clock, open_ledger):
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs")
+    queue.send("a")
+    queue.receive().release()
+    row = ledger.sql("SELECT received, released, p99, suggested_timeout FROM processing_times")
+    assert values(row) == [(1, 1, None, None)]
+
+
 def test_queue_depth_of_the_past_is_what_was_counted_then(rich, sql):
     counted = {row["queue"]: row for row in sql("SELECT * FROM queue_depth").to_pylist()}
     now = instant(rich.clock())

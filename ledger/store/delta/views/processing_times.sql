@@ -11,7 +11,7 @@
 -- p95: of 95 in 100 messages it was at most so many seconds
 -- p99: of 99 in 100 messages it was at most so many seconds
 -- longest: the longest, in seconds
--- suggested_timeout: six times p99, in whole seconds: a visibility timeout, where workers have no heartbeat
+-- suggested_timeout: six times p99, in whole seconds, for workers without a heartbeat; null if none was acknowledged
 WITH events AS (
     SELECT queue, event, receipt_id, version, messages, at,
         timestamp_millis(unix_millis(at) - unix_millis(at) % 3600000) AS hour
@@ -71,7 +71,7 @@ SELECT
     times.p95 / 1e3 AS p95,
     times.p99 / 1e3 AS p99,
     times.longest / 1e3 AS longest,
-    CAST(greatest(1, ceil(times.p99 * 6 / 1e3)) AS BIGINT) AS suggested_timeout
+    CAST(CASE WHEN times.p99 IS NOT NULL THEN greatest(1, ceil(times.p99 * 6 / 1e3)) END AS BIGINT) AS suggested_timeout
 FROM counted
 JOIN {queues} AS queues ON queues.queue = counted.queue
 LEFT JOIN times ON times.queue = counted.queue AND times.hour = counted.hour
