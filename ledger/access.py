@@ -53,8 +53,9 @@ class Access:
         """A context whose Spark jobs, if there are any, name the verb, the queue and the receipt."""
         return nullcontext() if self.frames is None else self.frames.named_jobs(verb, self.name, receipt_id)
 
-    def spark(self, what: str = "A DataFrame") -> Frames:
-        """What moves DataFrames. Raises SparkIsNeeded, for `what`."""
+    def spark(self, what: str = "A DataFrame", instead: str = "") -> Frames:
+        """What moves DataFrames. Raises SparkIsNeeded, for `what`; `instead` is a sentence on what needs none."""
         if self.frames is None:
-            raise SparkIsNeeded(f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)")
+            said = f"{what} needs Spark: open the ledger with Ledger.open(root, spark=spark)"
+            raise SparkIsNeeded(said, instead)
         return self.frames

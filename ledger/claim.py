@@ -104,7 +104,8 @@ class Claim(Settling):
         message_deduplication_id, aws_trace_header (string), sequence_number (long), sent_at (timestamp), sender_id
         (string), first_received_at (timestamp), receive_count (int), receipt_handle (string). Lazy and without an
         order; needs Spark."""
-        return self.access.spark().messages(self.access.record(), self.grant)
+        frames = self.access.spark("claim.dataframe", "claim.messages() is a list, and needs none.")
+        return frames.messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:
         """The messages as a list, oldest first, on FIFO queues in the order in which `Queue.receive` granted them; for

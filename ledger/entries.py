@@ -14,7 +14,8 @@ log = logging.getLogger("ledger.send")
 
 
 class EntryList:
-    """Entries, those of which that can be sent, and what becomes of each."""
+    """Entries, those of which that can be sent, and what becomes of each. A LedgerError among what is given is what an
+    entry in its place was refused for before."""
 
     def __init__(
         self, given: Sequence[object], queue: Mapping[str, str], common: Mapping[str, object], *, in_batch: bool
@@ -30,23 +31,28 @@ class EntryList:
                 one.entry = number
                 raise one if len(self._read) == 1 else one.advised(f"It is entry {number}. Nothing was sent.")
 
-    def outcomes(self, sent: Sequence[Sent]) -> list[SendOutcome]:
-        """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what is refused."""
+    def outcomes(self, sent: Sequence[Sent], name: str) -> list[SendOutcome]:
+        """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what the queue of
+        this name refused."""
         answers = iter(sent)
         outcomes = [SendOutcome.of(one, None if isinstance(one, LedgerError) else next(answers)) for one in self._read]
         refused = [one for one in self._read if isinstance(one, LedgerError)]
         if refused:
             first = next(number for number, one in enumerate(self._read) if isinstance(one, LedgerError))
             # Not the error's text, which may show the body.
-            why = getattr(refused[0], "field", refused[0].code), getattr(refused[0], "bound", refused[0].code)
+            error = refused[0]
+            why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
+            said = ": ".join(why if len(why) > 1 else [error.code, *why])
             log.warning(
-                "%d of %d entries were refused and not sent, the first is entry %d: %s: %s",
-                *(len(refused), len(outcomes), first, *why),
+                "%d of %d entries for %s were refused and not sent, the first is entry %d: %s",
+                *(len(refused), len(outcomes), name, first, said),
             )
         return OutcomeList(outcomes)
 
 
 def _read(given: object, queue: Mapping[str, str], common: Mapping[str, object], in_batch: bool) -> Entry | LedgerError:
+    if isinstance(given, LedgerError):
+        return given
     try:
         return entry_of(given, queue, common, in_batch=in_batch)
     except LedgerError as error:

@@ -92,6 +92,9 @@ class HandleList:
 
 def handles_of(field: str, handles: object) -> list[str | None]:
     """A list of receipt handles; raises InvalidParameterValue, also for what is neither text nor None in it."""
+    if hasattr(handles, "receipt_handle"):
+        bound = "Must be a receipt handle (a string), or a list of them"
+        raise InvalidParameterValue(field, type(handles).__name__, bound, "Give message.receipt_handle.")
     given: list[str | None] = listed(field, handles)
     for handle in given:
         if handle is not None and not isinstance(handle, str):

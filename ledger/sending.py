@@ -31,7 +31,8 @@ def send(
     *,
     all_or_nothing: bool,
 ) -> Sent | SentTable | list[SendOutcome]:
-    """See Queue.send. `common`: its keyword arguments that hold for all messages of a list, by their names."""
+    """See Queue.send. `common`: its keyword arguments that hold for all messages of a list, by their names. A list may
+    have a LedgerError in place of an entry that could not be read: it is the error of its outcome."""
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
     message_rules.require_no_attempt(attempt_id, record.attributes)
@@ -50,7 +51,7 @@ def send(
         [messages] if single else listed("messages", messages), record.attributes, common, in_batch=not single
     )
     entries.require(every=single or all_or_nothing)
-    return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id))
+    return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id), access.name)
 
 
 def _send_table(

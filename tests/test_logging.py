@@ -93,8 +93,8 @@ def test_a_lease_that_ran_out_and_a_dead_letter_are_said(ledger, clock, said):
     queue.receive(1, 10)
     clock.advance(11)
     assert not queue.receive()
-    (moved,) = said("ledger.events", logging.INFO)
-    assert "moved 1 messages" in moved
+    expired, moved = said("ledger.events", logging.INFO)
+    assert "expired 1 messages" in expired and "moved 1 messages" in moved
     receipt = dead.receive(1, 10).receipt_id
     clock.advance(11)
     assert dead.receive()

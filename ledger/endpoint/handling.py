@@ -76,7 +76,7 @@ class Exchange:
 
     def refused(self, error: BaseException) -> Response:
         """The response with an error."""
-        said = told(error)
+        said = told(error, self.action)
         self.refused_for = said.known.query_code
         response: Response = self._protocol.refused(self.action, said, self._id)
         return response

@@ -71,8 +71,10 @@ def _key(place: str, name: str, table: object, owner: str) -> Key:
     where = f"{place}: [{name[:130]}]"
     if not _ID.fullmatch(name):
         raise InvalidParameterValue("keys", where, "A key's id has 1 to 128 letters, digits and _", _FILE)
-    if not isinstance(table, dict) or set(table) - {"secret", "account", "user"}:
-        raise InvalidParameterValue("keys", where, "It has secret, account and user, and nothing else", _FILE)
+    unknown = sorted(set(table) - {"secret", "account", "user"}) if isinstance(table, dict) else [name]
+    if not isinstance(table, dict) or unknown:
+        bound = f"It has secret, account and user, and nothing else: {unknown[0][:40]!r} is none of them"
+        raise InvalidParameterValue("keys", where, bound, _FILE)
     secret, account, user = table.get("secret"), table.get("account", owner), table.get("user")
     if not isinstance(secret, str) or len(secret) < 8:
         raise InvalidParameterValue("keys", where, "Its secret must be a text of at least 8 characters", _FILE)

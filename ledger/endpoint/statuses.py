@@ -128,15 +128,23 @@ ERRORS: dict[str, Known] = {
     "ServiceUnavailable": _UNAVAILABLE,
     "InternalFailure": _INTERNAL,
 }
+#: Their sentences are ours, with the dates and the region that were signed, and neither key nor signature.
+_OF_SIGNATURES = (
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+)
 #: The model's.
 THROTTLED = "The request was denied due to request throttling."
 _SORRY = "We encountered an internal error. Please try again."
 _NOT_NOW = "The service is temporarily unavailable. Please try again."
 
 
-def told(error: BaseException) -> Told:
+def told(error: BaseException, action: str | None = None) -> Told:
     """How an error is answered. What is wrong inside (storage, clocks, tables, a mistake of ours) is said in the log,
-    by its kind, and not to who asks."""
+    by its kind, and not to who asks; what is wrong with a request is, at info, with nothing of a message and no key."""
     if isinstance(error, (SparkIsNeeded, LedgerTooNew)):
         log.error("%s: %s", error.code, error)
         return Told(_UNSUPPORTED, "Unsupported operation.")
@@ -149,6 +157,7 @@ def told(error: BaseException) -> Told:
     if isinstance(error, LedgerError) and not isinstance(error, MessageDoesNotExist):
         known = ERRORS.get(error.code)
         if known is not None:
+            log.info("%s was refused: %s%s", action or "a request", known.query_code, _why(error))
             return Told(known, error.message)
         log.error("%s: %s", error.code, error)
         return Told(_UNAVAILABLE, _NOT_NOW)
@@ -157,6 +166,15 @@ def told(error: BaseException) -> Told:
     where = " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(frames))
     log.error("an error of ours: %s at %s", type(error).__name__, where)
     return Told(_INTERNAL, _SORRY)
+
+
+def _why(error: LedgerError) -> str:
+    """What the log says of a request that was refused: why its signature was, or which parameter was wrong."""
+    if error.code in _OF_SIGNATURES:
+        return f": {error.message}"
+    # Behind the point stands the name of a message's attribute.
+    field = getattr(error, "field", "").partition(".")[0]
+    return f": {field}" if field else ""
 
 
 def query_code(code: str) -> str:

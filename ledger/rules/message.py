@@ -62,7 +62,9 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
         return entry(given, queue, **common)
     unknown = sorted(set(given) - set(_NAMES), key=str)
     if unknown:
-        raise InvalidParameterValue("messages", unknown[0], f"An entry has {', '.join(map(str, _NAMES))}")
+        meant = [f"; write {sqs} for {unknown[0]}" for sqs, name in _NAMES.items() if name == unknown[0]]
+        bound = f"An entry has {', '.join(map(str, _NAMES))}{''.join(meant)}"
+        raise InvalidParameterValue("messages", unknown[0], bound)
     if "MessageBody" not in given:
         raise MissingParameter("MessageBody")
     own = {_NAMES[name]: value for name, value in given.items()}

@@ -138,7 +138,7 @@ def submit_arguments(*, small: bool = False) -> list[str]:
 def submit_command(script: str | Path, *arguments: str, small: bool = False) -> list[str]:
     """Return the whole command that runs `script` under pyspark's own spark-submit on this machine.
 
-    Start it with `env=submit_environment()`. Raises RuntimeSetupError when the jars cannot be had.
+    Start it with `env=submit_environment()`. Raises RuntimeSetupError when pyspark or the jars cannot be had.
     """
     return [str(_spark_home() / "bin" / "spark-submit"), *submit_arguments(small=small), str(script), *arguments]
 
@@ -178,6 +178,8 @@ def _silence_query_context() -> None:
 
 
 def _spark_home() -> Path:
-    import pyspark
-
+    try:
+        import pyspark
+    except ModuleNotFoundError as error:
+        raise RuntimeSetupError(f"package {error.name} is missing: pip install 'ledger-queue[spark]'") from error
     return Path(pyspark.__file__).parent

@@ -1,6 +1,7 @@
 """Errors say what one typed: options and commands, and no names of Python's."""
 
 import re
+import sys
 
 import pytest
 
@@ -72,6 +73,12 @@ def test_submit_says_that_a_queue_is_missing_before_it_starts_a_jvm(root, queue,
     ):
         ran = run("submit", "work", *arguments, "--function", "x:y", "--output", "./out")
         assert ran.code == 1 and said in ran.err
+
+
+def test_submit_says_what_to_install_where_there_is_no_spark(root, queue, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    ran = run("submit", "show", root)
+    assert ran.code == 1 and "package pyspark is missing: pip install 'ledger-queue[spark]'" in ran.err
 
 
 def test_all_that_the_command_line_knows_of_python_is_said_somewhere():

@@ -30,6 +30,19 @@ def handles_of(claim):
     return [message.receipt_handle for message in claim]
 
 
+def test_an_entry_by_the_name_of_a_column_is_told_its_own(queue):
+    with pytest.raises(InvalidParameterValue, match="write MessageBody for body"):
+        queue.send([{"body": "x"}], all_or_nothing=True)
+
+
+def test_a_message_in_place_of_a_handle_is_told_where_its_handle_is(queue):
+    queue.send("a")
+    (message,) = queue.receive().messages()
+    for verb in (queue.delete, lambda one: queue.change_visibility(one, 5), lambda one: queue.settle(release=one)):
+        with pytest.raises(InvalidParameterValue, match=r"Message .*a list of them\. Give message\.receipt_handle\."):
+            verb(message)
+
+
 def test_m2_wrong_entries_are_refused_alone_each_with_its_error(queue, caplog):
     entries = [
         "good",
@@ -47,7 +60,8 @@ def test_m2_wrong_entries_are_refused_alone_each_with_its_error(queue, caplog):
         == [bool(one) for one in outcomes]
         == [True, False, True, *[False] * 3, True]
     )
-    assert "4 of 7 entries were refused" in caplog.text, "who does not look at them is told"
+    said = f"4 of 7 entries for {queue.name} were refused and not sent, the first is entry 1: MissingParameter: Message"
+    assert said in caplog.text, "who does not look at them is told"
     assert sorted(m.body for m in queue.receive(None)) == ["body", "good", "last"]
     for entry, outcome in zip(entries, outcomes):
         if not outcome:

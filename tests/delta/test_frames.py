@@ -217,3 +217,5 @@ def test_dataframes_without_spark_say_how_to_get_it(queue, clock, spark):
     ):
         with pytest.raises(SparkIsNeeded, match=r"Ledger\.open\(root, spark=spark\)"):
             call()
+    with pytest.raises(SparkIsNeeded, match=r"claim\.messages\(\) is a list, and needs none"):
+        claim.dataframe  # noqa: B018

@@ -335,6 +335,27 @@ def test_what_cannot_be_found_out_for_metrics_is_no_traceback(open_endpoint, mon
     assert (status, said) == (500, b"it could not be found out\n")
 
 
+def test_what_is_refused_is_a_line_of_the_log_as_the_client_counts_it(open_endpoint, caplog):
+    url = f"http://anything.example/{ACCOUNT}/logged"
+    open_endpoint.ledger.create_queue("logged", {"Limits": "SQS"})
+    wrong = {"k": {"DataType": "a secret", "StringValue": "a secret"}}
+    entries = [
+        {"Id": "a", "MessageBody": "a secret"},
+        {"Id": "b", "MessageBody": "a secret", "MessageAttributes": wrong},
+        {"Id": "c", "MessageBody": "a secret\x01"},
+    ]
+    with caplog.at_level(logging.INFO, "ledger"):
+        _, _, said = in_json(open_endpoint, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+        in_json(open_endpoint, "ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": 11})
+    assert [one["Id"] for one in said["Failed"]] == ["b", "c"]
+    batch, receive = [line for line in caplog.messages if "refused" in line]
+    assert batch.startswith(
+        "2 of 3 entries for logged were refused and not sent, the first is entry 1: MessageAttributes.k.DataType: "
+    )
+    assert receive == "ReceiveMessage was refused: InvalidParameterValue: MaxNumberOfMessages"
+    assert "a secret" not in caplog.text
+
+
 def test_an_error_of_ours_is_told_to_nobody_and_logged_without_what_was_asked(open_endpoint, monkeypatch, caplog):
     def broken(*given):
         raise ZeroDivisionError(f"of {given}")

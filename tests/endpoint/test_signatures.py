@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timezone
 
 import pytest
@@ -12,6 +13,7 @@ from botocore.credentials import Credentials
 from ledger.endpoint import keys
 from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.signatures import Signatures
+from ledger.endpoint.statuses import told
 from ledger.endpoint.wire import Request
 from ledger.errors import InvalidParameterValue
 from tests.clock import FrozenClock
@@ -206,3 +208,29 @@ def test_a_key_of_the_environment_is_two_variables():
     for name in both:
         with pytest.raises(InvalidParameterValue, match="go together"):
             keys.of_environment({name: "long enough"}, "123456789012")
+
+
+def test_a_member_that_a_key_does_not_have_is_named(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[worker]\nsecrt = "hunter2 hunter2"\n')
+    with pytest.raises(InvalidParameterValue, match=r"\[worker\].*'secrt' is none of them") as refused:
+        keys.read(str(file), "123456789012")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_signature_that_is_refused_is_a_line_of_the_log_with_no_key_in_it(verifier, caplog):
+    for request, said in (
+        (signed(secret="another secret"), "SignatureDoesNotMatch: The request signature we calculated does not match"),
+        (signed(key="STRANGER"), "InvalidClientTokenId: The security token"),
+        (signed(at=NOW - 16 * MINUTE), "SignatureDoesNotMatch: Signature expired"),
+        (signed(region="eu-west-1"), "SignatureDoesNotMatch: Credential should be scoped to a valid region"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "ledger.endpoint"):
+            with pytest.raises(Refusal) as refused:
+                verifier.caller(request)
+            told(refused.value)
+        (line,) = caplog.messages
+        assert line.startswith(f"a request was refused: {said}")
+        signature = request.headers["authorization"].partition("Signature=")[2]
+        assert not [word for word in ("AKID", "STRANGER", "secret", signature) if word in line.replace("Secret", "")]

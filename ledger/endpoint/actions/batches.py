@@ -19,9 +19,8 @@ def send(call: Call) -> Result:
     """SendMessageBatch."""
     queue, entries = call.queue(), _entries(call)
     require_length(entries)
-    read = [_read(entry) for entry in entries]
-    sent = iter(queue.send([one for one in read if not isinstance(one, LedgerError)]))
-    outcomes = [SendOutcome.of(one, None) if isinstance(one, LedgerError) else next(sent) for one in read]
+    read: list[Any] = [_read(entry) for entry in entries]
+    outcomes = queue.send(read)
     return _told(entries, outcomes, [sent_as_sqs(one) if one.successful else {} for one in outcomes])
 
 
