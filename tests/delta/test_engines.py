@@ -1,5 +1,9 @@
 """What both engines promise the store, on real tables; and that they promise the same."""
 
+import itertools
+import threading
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
@@ -8,8 +12,9 @@ from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
-from ledger.store.delta.engines import spark
+from ledger.store.delta.engines import commit_history, spark
 from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.table_files import LOG, LocalFiles, log_file, table_files
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
@@ -237,3 +242,61 @@ def test_verbs_of_both_engines_alternate_on_one_ledger(open_ledger, clock):
     clock.advance(61)
     assert one.receive(None).count == two.counts().in_flight == 6
     assert one.counts() == two.counts()
+
+
+@pytest.mark.parametrize("few", [0, 3, 1_000])
+def test_each_commit_has_its_own_version_beside_others_who_commit(engine_of, few, monkeypatch):
+    """delta-rs's own history has it too low by as many commits as were made since the table was loaded."""
+    one, other = engine_of("delta-rs"), engine_of("delta-rs")
+    monkeypatch.setattr(commit_history, "FEW", few)
+    read, numbers = LocalFiles.read, iter(range(1, 9))
+    first = one.mark("messages", {"number": 0}, ("app", 1))
+
+    def beside(self, path):
+        number = next(numbers, None) if path.startswith(LOG) and "messages" in str(self._place) else None
+        if number is not None:
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalFiles, "read", read)
+                other.mark("messages", {"number": number}, ("app", 1 + number))
+        return read(self, path)
+
+    monkeypatch.setattr(LocalFiles, "read", beside)
+    commits = one.history("messages", first - 1)
+    assert [commit.version - first for commit in commits] == [commit.metadata["number"] for commit in commits]
+    assert [commit.metadata["number"] for commit in commits] == list(range(len(commits))) and len(commits) > 1
+
+
+def test_commits_that_were_removed_with_old_ones_are_not_in_the_history(engine_of, root):
+    engine = engine_of("delta-rs")
+    for number in range(5):
+        engine.mark("messages", {"number": number}, ("app", 1 + number))
+    last = engine.version("messages")
+    for version in range(last - 1):
+        Path(root, "messages", log_file(version)).unlink()
+    assert [commit.version for commit in engine.history("messages", 0)] == [last - 1, last]
+    assert engine.history("messages", last) == []
+
+
+def test_the_log_is_listed_beside_others_whose_commits_are_files_for_a_moment(tmp_path):
+    (tmp_path / LOG).mkdir()
+    for number in range(100, 1_000):
+        (tmp_path / log_file(number)).touch()
+    stored, over = table_files(str(tmp_path), None), threading.Event()
+
+    def commit():
+        for number in itertools.cycle(range(50)):
+            if over.is_set():
+                return
+            stored.put_new(log_file(number), b"{}")
+            stored.remove(log_file(number))
+
+    threads = [threading.Thread(target=commit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            assert all(file.at > 0 for file in stored.log())
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()

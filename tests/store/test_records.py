@@ -69,6 +69,7 @@ def test_columns_tell_what_the_records_do(stored, met):
         assert visible_at[code - ABSENT] == (NONE if record.visible_at is None else record.visible_at)
         assert under[code - ABSENT] == (record.receipt_id == "a")
         assert begun[code - ABSENT] == (record.write_id is not None)
+        assert records.is_there("visible_at")[code - ABSENT] == (record.visible_at is not None)
 
 
 @EXAMPLES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,6 +15,7 @@ from deltalake.exceptions import DeltaError
 from ledger.rules.location import recorded
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
+from ledger.store.delta.engines.commit_history import history
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.file_statistics import FileStatistics
@@ -205,14 +205,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
 
     def history(self, table: str, since: int) -> list[Commit]:
-        with self._using(table) as loaded:
-            missing = loaded.version() - since
-            known = without_gaps(partial(loaded.history, missing)) if missing > 0 else []
-        commits = [
-            Commit(entry["version"], entry["timestamp"], json.loads(entry.get("userMetadata") or "{}"))
-            for entry in known
-        ]
-        return sorted((c for c in commits if c.version > since), key=lambda commit: commit.version)
+        return history(self._files[table], max(since, -1))
 
     def transaction_version(self, table: str, application: str) -> int | None:
         with self._using(table) as loaded:

@@ -7,6 +7,7 @@ threads let go of its objects a moment after a read, and a process that ends in 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import threading
@@ -136,8 +137,13 @@ class LocalFiles:
         (self._place / path).unlink(missing_ok=True)
 
     def log(self) -> list[Stored]:
+        found = []
         with os.scandir(self._place / LOG) as files:
-            return [Stored(f"{LOG}/{file.name}", file.stat().st_mtime) for file in files]
+            for file in files:
+                # Others commit meanwhile, by files that are there for a moment.
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Stored(f"{LOG}/{file.name}", file.stat().st_mtime))
+        return found
 
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)
@@ -251,7 +257,8 @@ class StoredFiles:
             self._store.put(*next(iter(files.items())))
         else:
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(self._store.put, files, files.values()))
+                # Each is asked for when it is its turn: it may be made then.
+                list(threads.map(lambda path: self._store.put(path, files[path]), files))
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._store.put_new(path, content)

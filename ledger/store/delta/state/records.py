@@ -33,7 +33,8 @@ class Records:
         self._stored = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
         self._read: list[Record | None] = [None] * len(some_row)
         self._codes: dict[Record, int] = {}
-        self._columns: dict[str, np.ndarray] = {}
+        #: What was asked of a field of those that are stored, by its name and kind.
+        self._columns: dict[tuple[str, type], np.ndarray] = {}
 
     def record(self, code: int) -> Record:
         """The record behind a code; that of an untouched message for ABSENT."""
@@ -76,20 +77,22 @@ class Records:
     def numbers(self, name: str) -> np.ndarray:
         """A field of all records that is a number or an instant, the untouched one's first: NONE where there is none.
         To be looked up by `code - ABSENT`."""
-        return self._column(name, lambda stored: pc.fill_null(_as_numbers(stored, name), NONE), _number)
+        return self._column(name, int, lambda stored: pc.fill_null(_as_numbers(stored, name), NONE), _number)
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
         """Whether a field of all records is recorded, as `value` if that is given, the untouched one's first."""
         if value is None:
-            return self._column(name, pc.is_valid, lambda field: field is not None)
+            return self._column(name, bool, pc.is_valid, lambda field: field is not None)
         stored = pc.fill_null(pc.equal(self._stored[name], value), False).to_numpy()
         later = np.array([getattr(one, name) == value for one in self._later()], dtype=bool)
         return np.concatenate([[False], stored, later])
 
-    def _column(self, name: str, of_stored: Callable[[Any], Any], of_one: Callable[[Any], Any]) -> np.ndarray:
-        known = self._columns.get(name)
+    def _column(
+        self, name: str, kind: type, of_stored: Callable[[Any], Any], of_one: Callable[[Any], Any]
+    ) -> np.ndarray:
+        known = self._columns.get((name, kind))
         if known is None:
-            known = self._columns[name] = of_stored(self._stored[name]).to_numpy()
+            known = self._columns[name, kind] = of_stored(self._stored[name]).to_numpy()
         later = [of_one(getattr(one, name)) for one in self._later()]
         return np.concatenate([[of_one(getattr(UNTOUCHED, name))], known, np.array(later, dtype=known.dtype)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.storage import for_delta_rs
 from ledger.shown import shown
 from ledger.store.delta.dataframes.columns import instant_literal
+from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import reason
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.verbs.receipts import unfilled
@@ -100,7 +102,8 @@ class Queries:
         options = dict(self._store.storage_options or {}) or None
         place = for_delta_rs(self._engine.place(table))
         with naming(place, DeltaError):
-            loaded = DeltaTable(place, (at.versions or {}).get(table), storage_options=options)
+            version = (at.versions or {}).get(table)
+            loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
             session.builder.register(f"stored_{table}", loaded)
         known, columns = {field.name for field in loaded.schema().fields}, "*"
         if table in LATER and LATER[table][0] not in known:
