@@ -118,6 +118,8 @@ class HandleOutcome:
 class Counts:
     """How many messages a queue has (Q1), and the age in seconds of the oldest one still there (None: none).
 
+    It is no older than that: of small sends that were joined into one file since, `age_of_oldest` may be the age of one
+    that is done, sent up to the setting `open_segment_seconds` earlier.
     `deleted`, `expired` and `moved` (to a dead-letter queue, or back) are those that upkeep has not removed yet.
     """
 
