@@ -67,6 +67,8 @@ SMALL_TRANSACTIONS = {
 }
 #: More edits than these are merged faster by compiled code.
 MOST_EDITS_OF_SMALL = 5_000
+#: Beside the commits that are known, so many others are expected to be made while a history is read.
+MEANWHILE = 10
 
 
 @names_failures(*FAILURES)
@@ -182,13 +184,17 @@ class SparkEngine:
         return None if greatest is None else int(greatest)
 
     def history(self, table: str, since: int) -> list[Commit]:
-        missing = self.version(table) - since
-        if missing <= 0:
-            return []
-        rows = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {missing}")
+        newest, asked = self.version(table), 0
+        rows: list[Any] = []
+        # Those are the newest ones when it looks: others may have committed since they were counted.
+        while newest - since > asked:
+            asked = newest - since + MEANWHILE
+            said = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {asked}")
+            rows = said.select("version", "timestamp", "userMetadata").collect()
+            newest = max(row.version for row in rows)
         commits = [
             Commit(row.version, round(row.timestamp.timestamp() * 1_000), json.loads(row.userMetadata or "{}"))
-            for row in rows.select("version", "timestamp", "userMetadata").collect()
+            for row in rows
             if row.version > since
         ]
         return sorted(commits, key=lambda commit: commit.version)
