@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
 
+from ledger.errors import StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
@@ -300,3 +301,11 @@ def test_the_log_is_listed_beside_others_whose_commits_are_files_for_a_moment(tm
         over.set()
         for thread in threads:
             thread.join()
+
+
+def test_an_entry_of_the_log_that_cannot_be_read_is_named(engine_of, root):
+    engine = engine_of("delta-rs")
+    version = engine.mark("messages", {"number": 1}, ("app", 1))
+    Path(root, "messages", log_file(version)).write_text('{"commitInfo": {"timest')
+    with pytest.raises(StorageFailed, match=log_file(version)):
+        engine.history("messages", version - 1)

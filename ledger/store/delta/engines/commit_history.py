@@ -19,7 +19,8 @@ _NAME = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 
 def history(stored: TableFiles, since: int) -> list[Commit]:
-    """The commits with a version > `since` of which the log still tells, oldest first."""
+    """The commits with a version > `since` of which the log still tells, oldest first. Raises what the storage does, and
+    OSError for an entry that cannot be read."""
     found = _following(stored, since + 1, FEW)
     if 0 < len(found) < FEW:
         return found
@@ -51,8 +52,11 @@ def _commit(stored: TableFiles, version: int) -> Commit | None:
     content = stored.read(log_file(version))
     if content is None:
         return None
-    for line in content.splitlines():
-        said = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
-        if said is not None:
-            return Commit(version, said["timestamp"], json.loads(said.get("userMetadata") or "{}"))
+    try:
+        for line in content.splitlines():
+            said = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
+            if said is not None:
+                return Commit(version, said.get("timestamp", 0), json.loads(said.get("userMetadata") or "{}"))
+    except (AttributeError, ValueError) as error:
+        raise OSError(f"{log_file(version)} is no entry of a Delta log: {error}") from error
     return Commit(version, 0, {})
