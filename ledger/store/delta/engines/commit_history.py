@@ -19,8 +19,10 @@ _NAME = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 
 def history(stored: TableFiles, since: int) -> list[Commit]:
-    """The commits with a version > `since` of which the log still tells, oldest first. Raises what the storage does, and
-    OSError for an entry that cannot be read."""
+    """The commits with a version > `since` of which the log still tells, oldest first.
+
+    Raises what the storage does, and OSError for an entry that cannot be read.
+    """
     found = _following(stored, since + 1, FEW)
     if 0 < len(found) < FEW:
         return found
