@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.store.delta.engines.protocol import SEGMENT_FILES
+from ledger.store.delta.model.tables import milliseconds
 
 #: By column: what is told of which column of the rows.
 _TOLD = {
@@ -91,7 +92,4 @@ def _value(value: Any, kind: pa.DataType, *, is_instant: bool) -> Any:
 
 
 def _as_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        return pc.divide(column, 1_000)
-    return column.cast(kind)
+    return milliseconds(column) if pa.types.is_timestamp(column.type) else column.cast(kind)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Up to so many rows are few. Also: up to so many, Arrow's threads take longer to start than the work takes without.
+#: Up to so many rows are few: no query is planned for them.
 FEW = 1_000
 _ROW, _EDIT = "row", "edit"
 

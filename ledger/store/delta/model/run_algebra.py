@@ -205,6 +205,13 @@ def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:
     return places
 
 
+def numbers_in(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """All numbers of ranges, one range after the other."""
+    before = np.cumsum(lengths) - lengths
+    numbers: np.ndarray = np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))
+    return numbers
+
+
 def ones(bitmap: bytes) -> tuple[np.ndarray, np.ndarray]:
     """First and last positions of the runs of ones in a bitmap, lowest bit first."""
     bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")

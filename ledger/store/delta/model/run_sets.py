@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import Runs, numbers_in
 from ledger.store.delta.model.tables import WORDS
 
 #: So many ordinals (two to the power of) are a block.
@@ -95,9 +95,7 @@ class Rows(Runs):
 
     def _places(self) -> np.ndarray:
         """Where the words are, row by row."""
-        within = np.arange(int(self.size.sum())) - np.repeat(np.cumsum(self.size) - self.size, self.size)
-        places: np.ndarray = np.repeat(self.begin, self.size) + within
-        return places
+        return numbers_in(self.begin, self.size)
 
 
 class Stored(NamedTuple):

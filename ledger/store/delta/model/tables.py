@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
@@ -120,6 +121,11 @@ NEEDED = "ledger format"
 HEAD = ""
 RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
+
+
+def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of instants as numbers. None of ours is before 1970."""
+    return pc.divide(instants.cast(pa.timestamp("us", instants.type.tz)).cast(pa.int64()), 1_000)
 
 
 #: What is kept of a new table's past; the settings of an upkeep may say otherwise.

@@ -14,8 +14,8 @@ from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
-from ledger.store.delta.model.tables import MESSAGES
-from ledger.store.delta.state.fifo_members import GroupNames, Members
+from ledger.store.delta.model.tables import MESSAGES, milliseconds
+from ledger.store.delta.state.fifo_members import GroupNames, Hashed, Members
 from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import Classified, Loaded
@@ -163,12 +163,12 @@ def _followed(known: Members | None, rows: pa.Table) -> Members:
 def _members_of(rows: pa.Table) -> Members:
     if not rows.num_rows:
         nothing, names = np.empty(0, dtype=np.int64), pa.array([], pa.string())
-        return Members(names, nothing, nothing, nothing, nothing, nothing, 0, GroupNames(names))
+        return Members(names, nothing, nothing, nothing, nothing, nothing, 0, GroupNames(Hashed(names)))
     rows = _in_one_piece(rows)
     segment, group = (rows[name].combine_chunks() for name in ("segment", "message_group_id"))
     segment_of, group_of = (one.indices.to_numpy(zero_copy_only=False).astype(np.int64) for one in (segment, group))
-    sent_at, available_at = (rows[name].cast(pa.int64()).to_numpy() // 1_000 for name in ("sent_at", "available_at"))
-    seq, names, last = rows["seq"].to_numpy(), GroupNames(group.dictionary), rows["sequence_number"][-1].as_py()
+    sent_at, available_at = (milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
+    seq, names, last = rows["seq"].to_numpy(), GroupNames(Hashed(group.dictionary)), rows["sequence_number"][-1].as_py()
     return Members(segment.dictionary, segment_of, seq, sent_at, available_at, group_of, len(names), names, last)
 
 

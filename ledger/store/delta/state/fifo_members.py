@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.rules.state import Status
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces, positions
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, numbers_in, positions
 from ledger.store.delta.state.lane_records import UNKNOWN, Lanes
 from ledger.store.delta.state.statuses import GONE_STATES, INDEX
 
@@ -19,10 +19,34 @@ MOST_BEHIND, PART_BEHIND = 1_000, 64
 _COLUMNS = ("segment", "seq", "sent_at", "available_at", "group")
 
 
-class GroupNames:
-    """The numbers of groups by their names: those of an Arrow array, and further ones. It never changes."""
+class Hashed:
+    """The numbers of the texts of an Arrow array, found by their hashes: a dictionary of a million texts would take ten
+    times the memory. They are hashed when one is looked for first."""
 
-    def __init__(self, names: pa.Array, further: dict[str, int] | None = None) -> None:
+    def __init__(self, texts: pa.Array) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def find(self, text: str) -> int:
+        """The number of a text; UNKNOWN of one that is not there."""
+        hashes, order = self._sorted
+        begin, end = (np.searchsorted(hashes, hash(text), side) for side in ("left", "right"))
+        return next((n for n in order[begin:end].tolist() if self._texts[n].as_py() == text), UNKNOWN)
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes, sorted, and whose each is."""
+        hashes = np.fromiter(map(hash, self._texts.to_pylist()), np.int64, len(self._texts))
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
+
+
+class GroupNames:
+    """The numbers of groups by their names: the first ones, and further ones. It never changes."""
+
+    def __init__(self, names: Hashed, further: dict[str, int] | None = None) -> None:
         self._names, self._further = names, further or {}
 
     def __len__(self) -> int:
@@ -33,25 +57,9 @@ class GroupNames:
         further, found = dict(self._further), []
         for name in names:
             number = further.get(name, UNKNOWN)
-            number = self._find(name) if number == UNKNOWN else number
+            number = self._names.find(name) if number == UNKNOWN else number
             found.append(further.setdefault(name, len(self._names) + len(further)) if number == UNKNOWN else number)
-        grown = GroupNames(self._names, further)
-        # What was hashed stays so.
-        vars(grown).update({"_hashed": self._hashed})
-        return np.array(found, dtype=np.int64), grown
-
-    @cached_property
-    def _hashed(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes of the names, sorted, and whose each is: a dictionary of a million texts would take ten times the
-        memory."""
-        hashes = np.fromiter(map(hash, self._names.to_pylist()), np.int64, len(self._names))
-        order = np.argsort(hashes, kind="stable")
-        return hashes[order], order
-
-    def _find(self, name: str) -> int:
-        hashes, order = self._hashed
-        begin, end = (np.searchsorted(hashes, hash(name), side) for side in ("left", "right"))
-        return next((n for n in order[begin:end].tolist() if self._names[n].as_py() == name), UNKNOWN)
+        return np.array(found, dtype=np.int64), GroupNames(self._names, further)
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,9 @@ class Members:
             return self
         plain = (pieces.code == ABSENT) & (state == INDEX[Status.VISIBLE])
         covered = index.found(self, lanes, pieces.where(plain))
-        touched = index.by_place[_numbers_in(*_beside(*covered, index.count))]
+        touched = index.by_place[_between(*_beside(*covered, index.count))]
         left = pieces.where(~plain & ~np.isin(state, GONE_STATES))
-        left = index.by_place[_numbers_in(*index.found(self, lanes, left))]
+        left = index.by_place[_between(*index.found(self, lanes, left))]
         remaining = index.size - _counts(self.group[touched], index.groups) + _counts(self.group[left], index.groups)
         looked_at = np.zeros(index.groups, dtype=bool)
         looked_at[self.group[touched]] = True
@@ -123,7 +131,7 @@ class Members:
         looked_at[known], remaining[known] = True, 1
         first = index.waiting[: most + np.count_nonzero(looked_at)]
         groups = np.concatenate([np.flatnonzero(looked_at & (remaining > 0)), first[~looked_at[first]][:most]])
-        mine = index.by_group[_numbers_in(index.begins[groups], index.begins[groups + 1])]
+        mine = index.by_group[numbers_in(index.begins[groups], index.size[groups])]
         return self._some(np.concatenate([np.sort(mine), np.arange(index.count, len(self))]))
 
     def _some(self, numbers: np.ndarray) -> Members:
@@ -170,13 +178,11 @@ def _counts(group: np.ndarray, groups: int) -> np.ndarray:
     return np.bincount(group, minlength=groups)
 
 
+def _between(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """All numbers from each beginning on that are before its end."""
+    return numbers_in(begins, ends - begins)
+
+
 def _beside(begins: np.ndarray, ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """What of 0 to `count` lies between ranges, which are sorted and do not overlap."""
     return np.append(0, ends), np.append(begins, count)
-
-
-def _numbers_in(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """All numbers of ranges, one range after the other."""
-    lengths = ends - begins
-    numbers: np.ndarray = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    return numbers

@@ -13,7 +13,7 @@ from ledger.store import RUNS
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import Rows, difference, stored
-from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
+from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, milliseconds
 from ledger.store.delta.state.records import Records
 
 #: The number of a segment that was not met.
@@ -41,9 +41,11 @@ class Lanes:
         self._head_at = {lane: first_seq for _, first_seq, lane in by_revision}
         #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
         purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
-        self.purged_at = max((at for at in _milliseconds(purges["deleted_at"]) if at is not None), default=None)
+        self.purged_at = max(
+            (at for at in milliseconds(purges["deleted_at"]).to_pylist() if at is not None), default=None
+        )
         #: The time of the last commit that is seen here.
-        self.latest = max(filter(None, _milliseconds(heads["received_at"])), default=0)
+        self.latest = max(filter(None, milliseconds(heads["received_at"]).to_pylist()), default=0)
         rows = rows.filter(pc.invert(is_head))
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
@@ -183,7 +185,3 @@ def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(
         pa.timestamp("us", "UTC")
     )
-
-
-def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
-    return [None if v is None else v // 1_000 for v in column.cast(pa.int64()).to_pylist()]

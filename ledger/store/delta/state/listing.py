@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ledger.store.delta.engines.protocol import MessageFiles, Where, tuple_of
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
+from ledger.store.delta.model.tables import milliseconds
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
 
@@ -154,7 +155,7 @@ class Listing:
         rows = rows.filter(pa.array(_listed(rows, files)))
         rows = rows.sort_by([("segment", "ascending"), ("seq", "ascending")])
         seq, segment = rows["seq"].to_numpy(), rows["segment"].combine_chunks().dictionary_encode().indices.to_numpy()
-        sent_at, available_at = _milliseconds(rows["sent_at"]), _milliseconds(rows["available_at"])
+        sent_at, available_at = (milliseconds(rows[name]).to_numpy() for name in ("sent_at", "available_at"))
         border = np.ones(len(seq), dtype=bool)
         border[1:] = (np.diff(seq) != 1) | (np.diff(segment) != 0)
         border[1:] |= (np.diff(sent_at) != 0) | (np.diff(available_at) != 0)
@@ -205,8 +206,3 @@ def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:
     before = np.searchsorted(first[sort], at, "right") - 1
     listed: np.ndarray = (before >= 0) & (at <= np.maximum.accumulate(last[sort])[before])
     return listed
-
-
-def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
-    milliseconds: np.ndarray = column.cast(pa.int64()).to_numpy() // 1_000
-    return milliseconds

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.model.distinct_rows import numbered
 from ledger.store.delta.model.run_algebra import ABSENT
-from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS
+from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, milliseconds
 
 #: The number of what is not recorded. All that are recorded are greater.
 NONE = -1
@@ -123,7 +123,7 @@ class Records:
 
 def _as_numbers(column: Any, name: str) -> Any:
     """A column of instants in milliseconds; any other as it is."""
-    return pc.divide(column.cast(pa.int64()), 1_000) if name in INSTANT_COLUMNS else column
+    return milliseconds(column) if name in INSTANT_COLUMNS else column
 
 
 def _number(field: int | None) -> int:

@@ -207,7 +207,8 @@ class DeltaStore:
         snapshot, now, loaded = load_all(self.engine, self.settings, list(self.queues()), clock)
         counts = {name: _counts(one.classify(self.listings)) for name, one in loaded.items()}
         read = [one.read["messages"] for one in loaded.values()]
-        return AllCounts(snapshot.version, max(read, default=self.engine.version("messages")), now, counts)
+        messages = max(read) if read else self.engine.version("messages")
+        return AllCounts(snapshot.version, messages, now, counts)
 
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
