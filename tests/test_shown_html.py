@@ -187,16 +187,22 @@ def levels(axes):
     return tuple(heights[name] for name in ("in flight", "deleted (acknowledged)", "stored"))
 
 
-def test_a_bar_goes_on_after_a_partial_settle_until_its_lease_runs_out(of_two, clock):
-    from matplotlib.colors import to_rgba
-
-    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 40, "Lanes": 1}) for ledger in of_two)
+def settled_in_part(of_two, clock, timeout):
+    """A queue of ten messages as two see it, and a claim of six, of which two were deleted ten seconds ago."""
+    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": timeout, "Lanes": 1}) for ledger in of_two)
     one.send([str(n) for n in range(10)])
     claim = one.receive(6)
     handles = [message.receipt_handle for message in claim.messages()]
     clock.advance(10)
     claim.settle(delete=handles[:2])
     clock.advance(10)
+    return one, two, claim
+
+
+def test_a_bar_goes_on_after_a_partial_settle_until_its_lease_runs_out(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    one, two, _ = settled_in_part(of_two, clock, 40)
     upper, lower = one.plot().axes
     assert bars(lower) == [(0.0, 20.0, to_rgba(IN_FLIGHT))] and levels(upper) == (4, 2, 4)
     clock.advance(40)
@@ -212,13 +218,7 @@ def test_a_bar_goes_on_after_a_partial_settle_until_its_lease_runs_out(of_two, c
 def test_a_bar_ends_when_the_last_of_its_messages_is_settled_by_whomever(of_two, clock):
     from matplotlib.colors import to_rgba
 
-    one, two = (ledger.create_queue("jobs", {"VisibilityTimeout": 600, "Lanes": 1}) for ledger in of_two)
-    one.send([str(n) for n in range(10)])
-    claim = one.receive(6)
-    handles = [message.receipt_handle for message in claim.messages()]
-    clock.advance(10)
-    claim.settle(delete=handles[:2])
-    clock.advance(10)
+    one, two, claim = settled_in_part(of_two, clock, 600)
     claim.extend()
     clock.advance(10)
     two.claim(claim.receipt_id).release(reason="hung")

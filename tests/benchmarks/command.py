@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,32 @@ def parse(parser: argparse.ArgumentParser, parts: Sequence[str]) -> argparse.Nam
     if unknown:
         parser.error(f"unknown part {sorted(unknown)[0]}; there are {', '.join(parts)}")
     return given
+
+
+def run_cells(
+    name: str,
+    arguments: argparse.Namespace,
+    cells: Iterable[tuple[str, Callable[[Path], Figures]]],
+    page: Callable[[Figures], str],
+) -> None:
+    """Measures cells one after the other, each in a folder of its own: what it is, and `measured(folder)`. After each,
+    what was found is in NAME.json and, as a `page`, in NAME.md in the folder `arguments.results`; then printed.
+    """
+    import machine
+    from timing import say
+
+    with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
+        described = machine.describe(Path(folder))
+        found: Figures = {"machine": described, "arguments": machine.told(arguments), "cells": []}
+        for number, (title, measured) in enumerate(cells):
+            say(title)
+            work = Path(folder, str(number))
+            found["cells"].append(measured(work))
+            shutil.rmtree(work)
+            arguments.results.mkdir(exist_ok=True)
+            (arguments.results / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+            (arguments.results / f"{name}.md").write_text(page(found))
+    print(page(found))
 
 
 def run(

@@ -8,20 +8,20 @@ duplicate. Told are the CPU seconds of Spark's executors, which a busy machine c
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from command import RESULTS, run_cells
+
 from ledger.bootstrap import ensure_environment
 
-RESULTS = Path(__file__).with_name("results")
 NAMES = {"plain": "a plain Delta append", "send": "Queue.send"}
 SMALL = """concat('{"id": ', lpad(id, 8, '0'), ', "carrier": "AB", "text": "', repeat(char(97 + id % 26), 56), '"}')"""
 LARGE = """concat('{"id": ', id, ', "text": "', repeat(concat(id % 1000, ' in words '), 800), '"}')"""
@@ -134,27 +134,18 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--work", type=Path, help="where the tables lie while it runs (default: a temporary folder)")
     arguments = parser.parse_args()
-    import machine
     from timing import say
 
     from ledger.runtime.session import spark_session
 
     spark = spark_session("ledger-sends")
-    with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
-        found: dict[str, Any] = {
-            "machine": machine.describe(Path(folder)), "arguments": machine.told(arguments), "cells": []
-        }  # fmt: skip
-        for number, (name, rows, attributes) in enumerate(cells(spark, arguments)):
-            say(name)
-            work = Path(folder, str(number))
-            contestants = Contestants(spark, work, rows, attributes)
-            figures = measured(contestants, Executors(spark), arguments.repeats, say)
-            found["cells"].append({"rows": name, "measured": figures})
-            shutil.rmtree(work)
-            arguments.results.mkdir(exist_ok=True)
-            (arguments.results / "sends.json").write_text(json.dumps(found, indent=1) + "\n")
-            (arguments.results / "sends.md").write_text(report(found))
-    print(report(found))
+
+    def cell(name: str, rows: Any, attributes: dict[str, Any], work: Path) -> dict[str, Any]:
+        figures = measured(Contestants(spark, work, rows, attributes), Executors(spark), arguments.repeats, say)
+        return {"rows": name, "measured": figures}
+
+    given = ((one[0], partial(cell, *one)) for one in cells(spark, arguments))
+    run_cells("sends", arguments, given, report)
 
 
 if __name__ == "__main__":

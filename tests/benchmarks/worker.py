@@ -8,20 +8,20 @@ own. The contestants take turns in one run. Writes results/worker.json and worke
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from command import RESULTS, run_cells
+
 from ledger.bootstrap import ensure_environment
 
-RESULTS = Path(__file__).with_name("results")
 FAILING = 0.026
 SCHEMA = "id LONG, carrier STRING, origin STRING, distance INT, air_time INT, departed DOUBLE, arrived DOUBLE"
 BODY = """to_json(named_struct('id', id, 'carrier', concat('C', id % 17), 'origin', concat('O', id % 3),
@@ -183,27 +183,22 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--work", type=Path, help="where the tables lie while it runs (default: a temporary folder)")
     arguments = parser.parse_args()
-    import machine
     from timing import say
 
     from ledger.runtime.session import spark_session
 
     spark = spark_session("ledger-worker")
-    with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
-        found: dict[str, Any] = {
-            "machine": machine.describe(Path(folder)), "arguments": machine.told(arguments), "cells": []
-        }  # fmt: skip
-        for messages in arguments.messages:
-            for failing in (0.0, FAILING):
-                say(f"{messages:,} messages, {failing:.1%} failing")
-                work = Path(folder, f"{messages}-{failing}")
-                seconds = measured(Contestants(spark, work, messages, failing), arguments.repeats, say)
-                found["cells"].append({"messages": messages, "failing": failing, "seconds": seconds})
-                shutil.rmtree(work)
-                arguments.results.mkdir(exist_ok=True)
-                (arguments.results / "worker.json").write_text(json.dumps(found, indent=1) + "\n")
-                (arguments.results / "worker.md").write_text(report(found))
-    print(report(found))
+
+    def cell(messages: int, failing: float, work: Path) -> dict[str, Any]:
+        seconds = measured(Contestants(spark, work, messages, failing), arguments.repeats, say)
+        return {"messages": messages, "failing": failing, "seconds": seconds}
+
+    cells = (
+        (f"{messages:,} messages, {failing:.1%} failing", partial(cell, messages, failing))
+        for messages in arguments.messages
+        for failing in (0.0, FAILING)
+    )
+    run_cells("worker", arguments, cells, report)
 
 
 if __name__ == "__main__":
