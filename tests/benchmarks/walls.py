@@ -90,6 +90,19 @@ def claims(folder: Path, points: Sequence[int]) -> Iterator[Times]:
         yield {**_verbs(queue), "counts": [timed(queue.counts)[0] for _ in range(REPEATS)], "claim": found}
 
 
+def acknowledged(folder: Path, points: Sequence[int]) -> Iterator[Times]:
+    """Verbs beside so many claims of ten that were acknowledged, each of which keeps its receipt for an hour."""
+    queue, done = Ledger.open(str(folder), engine="delta-rs").create_queue("work", {"VisibilityTimeout": 43_200}), 0
+    for _ in range(points[-1] // 5_000 + 1):
+        queue.send(pa.table({"body": [f"{n}" for n in range(55_000)]}))
+    with ThreadPoolExecutor(16) as pool:
+        for point in points:
+            while done < point:
+                some = queue.receive_many([(10,)] * min(1_000, point - done))
+                done += sum(settled.messages for settled in pool.map(lambda claim: claim.delete(), some)) // 10
+            yield {**_verbs(queue), "counts": [timed(queue.counts)[0] for _ in range(REPEATS)]}
+
+
 def claimed_frames(folder: Path, points: Sequence[int]) -> Iterator[Times]:
     """A claim of ten as a DataFrame, of so many messages that were sent as one, with Spark."""
     from ledger.runtime.session import spark_session
@@ -188,6 +201,7 @@ AXES = {
     "small_sends": Axis("messages sent one by one, by one process", (100, 500, 2_000, 10_000), 1.5, small_sends),
     "commits": Axis("commits to the ledger, without upkeep", (100, 1_000, 10_000, 100_000), 1.2, commits),
     "claims": Axis("claims of ten in flight", (100, 1_000, 10_000, 100_000), 2.0, claims),
+    "acknowledged": Axis("claims of ten acknowledged in this hour", (100, 1_000, 10_000, 50_000), 2.0, acknowledged),
     "claimed_frames": Axis("messages of one send, with Spark", (10_000, 100_000, 1_000_000), 1.5, claimed_frames),
     "large_bodies": Axis("messages of 1 MiB", (10, 100, 500), 1.5, large_bodies),
     "groups": Axis("groups of a FIFO queue", (10_000, 100_000, 1_000_000), 2.0, groups),

@@ -1,4 +1,4 @@
-"""MERGEs: by delta-rs's query, and of few rows written out, the files of the touched partitions giving way to one each.
+"""MERGEs: by delta-rs's query, and of few rows written out, files of the touched partitions giving way to new ones.
 
 That is what a query's commit says, too. But delta-rs plans and runs a query for it, 40 ms for one row where this takes
 4 (2 busy cores); it reads rows once more that the decision has read already; and on an object store it makes some ten
@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
@@ -27,9 +26,10 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
+from ledger.store.delta.engines.regrouping import Regrouped, regrouped
 from ledger.store.delta.engines.table_files import FileRows, TableFiles
 from ledger.store.delta.engines.written_out import Action, Log, added, new_path, parquet, removed, said
-from ledger.store.delta.model.distinct_rows import distinct, matches
+from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import FORMAT, Table
 
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
@@ -64,20 +64,19 @@ class SmallCommits:
         touched = distinct(edits, columns) if columns else [{}]
         if not _names_no_more(where, touched):
             return None
-        rows = rows_after(of_partitions(snapshot.rows, touched), self._table, edits)
         before = [snapshot.loaded.of(_values(one)) for one in touched]
-        if rows.num_rows > MOST_ROWS:
+        after = [self._regrouped(one, files, edits) for one, files in zip(touched, before)]
+        if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
             return None
         now, written = int(time.time() * MILLISECONDS), {}
         actions: list[Action] = [said("MERGE", metadata, now)]
-        for partition, files in zip(touched, before):
-            actions += [removed(path, size, partition, now) for path, size in files.items()]
-            left = of_partitions(rows, [partition])
-            if left.num_rows:
+        for partition, files, (gone, parts) in zip(touched, before, after):
+            actions += [removed(path, files[path], partition, now) for path in gone]
+            for rows in parts:
                 path = new_path(partition)
-                written[path] = parquet(left, columns)
-                actions.append(added(path, len(written[path]), left, partition, now))
-                self.rows.keep(path, left)
+                written[path] = parquet(rows, columns)
+                actions.append(added(path, len(written[path]), rows, partition, now))
+                self.rows.keep(path, rows)
         there = self.log.write(written)
         # Who stood still meanwhile lists the log: the next version may have come, and gone with old ones.
         stood_still = time.monotonic() - snapshot.read_at > LISTED_AFTER
@@ -93,6 +92,10 @@ class SmallCommits:
                 return version
             latest = self.log.newest()
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+    def _regrouped(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Regrouped:
+        rows = {path: self.rows.of(_values(partition), path) for path in files}
+        return regrouped(rows, of_partitions(edits, [partition]), self._table)
 
 
 def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
@@ -141,15 +144,6 @@ def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str]
     return "\n".join(map(json.dumps, actions)).encode()
 
 
-def rows_after(rows: pa.Table, table: Table, edits: pa.Table) -> pa.Table:
-    """What a table's rows are behind edits that suppose them as they are (see `require_expected`)."""
-    left = np.ones(rows.num_rows, dtype=bool)
-    left[matches(rows, edits, [*table.partitions, *table.key])[0]] = False
-    parts = rows.filter(pa.array(left)), edits.filter(pc.not_equal(edits[OPERATION], "delete"))
-    # In one piece: they are kept, and the next commit would add one more, and the next.
-    return pa.concat_tables([_as(one.select(table.schema.names), table.schema) for one in parts]).combine_chunks()
-
-
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows of some partitions."""
     mine = [reduce(pc.and_, [pc.equal(rows[name], value) for name, value in one.items()]) for one in partitions if one]
@@ -161,10 +155,6 @@ def _names_no_more(where: Where, touched: Sequence[Mapping[str, Any]]) -> bool:
     known = {(one["queue"], one["lane"]) for one in touched if one}
     parts = ((part.queue, lane) for part in where.parts() for lane in part.lanes or [None])
     return not known or known.issuperset(parts)
-
-
-def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return rows if rows.schema.equals(schema) else rows.cast(schema)
 
 
 def _values(partition: Mapping[str, Any]) -> tuple[str, ...]:

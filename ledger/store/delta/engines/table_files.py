@@ -191,6 +191,8 @@ class FileRows:
         """The rows of a file of a partition."""
         with self._lock:
             kept = self._kept.get(path)
+            if kept is not None:
+                self._kept.move_to_end(path)
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
 
     def keep(self, path: str, rows: pa.Table) -> None:

@@ -150,6 +150,8 @@ class Table:
     on_s3: int | None = None
     #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
     statistics: tuple[str, ...] = ()
+    #: What a row has a value in, in one of these, once it hardly ever changes any more.
+    ends: tuple[str, ...] = ()
 
     @property
     def latest(self) -> int:
@@ -199,6 +201,7 @@ TABLES = {
             format=2,
             needed=2,
             statistics=("segment", "first_seq", "last_seq"),
+            ends=("deleted_at", "moved_to"),
         ),
         # Format 2: the column `reason`, which earlier releases leave empty.
         Table("receipts", RECEIPTS, ("queue", "day"), format=2),
