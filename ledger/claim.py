@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.claims")
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
+#: Who iterates reads at first so many messages, then as many as have so many characters in their bodies, and no more
+#: than these.
+FEW, PART, MANY = 100, 16 << 20, 20_000
 
 
 class Claim(Settling):
@@ -75,7 +78,20 @@ class Claim(Settling):
         return self.count
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self.messages())
+        """Its messages, as `messages` has them. A standard queue's are read some at a time, about PART bytes of bodies,
+        so that a claim of any size fits in memory; oldest first are those of each time."""
+        if self.grant is None:
+            return
+        record, first, some = self.access.record(), 0, FEW
+        if attribute_rules.is_fifo(record.attributes) or self.count <= FEW:
+            yield from self._read(record, self.grant)
+            return
+        while first < self.count:
+            size = 0
+            for message in self._read(record, self.grant.part(first, some)):
+                size += len(message.body)
+                yield message
+            first, some = first + some, min(max(some * PART // max(size, 1), 1), MANY)
 
     def __repr__(self) -> str:
         held = self.held
@@ -110,12 +126,7 @@ class Claim(Settling):
     def messages(self) -> list[Message]:
         """The messages as a list, oldest first, on FIFO queues in the order in which `Queue.receive` granted them; for
         claims that fit in memory. Needs no Spark."""
-        if self.grant is None:
-            return []
-        record, now = self.access.record(), self.access.clock()
-        stored = self.access.store.read(record, self.grant)
-        account = self.access.settings.account
-        return [public_message(record, message, now, self.receipt_id, account) for message in stored]
+        return [] if self.grant is None else self._read(self.access.record(), self.grant)
 
     def extend(self, visibility_timeout: int | None = None) -> Settled:
         """The deadline becomes so many seconds from now (default: the claim's timeout). Costs the same for any size.
@@ -222,6 +233,11 @@ class Claim(Settling):
             self._visible_at = max(self._visible_at, min(asked, ceiling or asked)) if only_later else asked
             self.grant = replace(self.grant, visible_at=self._visible_at)
         return settled
+
+    def _read(self, record: QueueRecord, grant: Grant) -> list[Message]:
+        access, now = self.access, self.access.clock()
+        stored = access.store.read(record, grant)
+        return [public_message(record, message, now, self.receipt_id, access.settings.account) for message in stored]
 
     def _apply(
         self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False, reason: str | None = None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ledger import claim as claims
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
@@ -33,6 +34,27 @@ def test_a_claim_says_what_it_is(queue, clock):
     for message in claim:
         assert message.status.value == "in flight" and claim.receipt_id in message.receipt_handle
         assert message.visible_at == claim.deadline
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "FIFO"])
+def test_a_claim_is_read_some_messages_at_a_time_and_each_once(ledger, fifo, monkeypatch):
+    """Those of a FIFO queue all at once, as they have an order."""
+    monkeypatch.setattr(claims, "FEW", 3)
+    monkeypatch.setattr(claims, "PART", 40)
+    attributes = {"FifoQueue": True, "ContentBasedDeduplication": True} if fifo else {"Lanes": 3}
+    queue = ledger.create_queue("work.fifo" if fifo else "work", attributes)
+    for size in (1, 4, 2, 9):
+        bodies = [f"{n} of {size} " + "x" * n for n in range(size)]
+        queue.send([{"MessageBody": body, "MessageGroupId": "a"} for body in bodies] if fifo else bodies)
+    queue.receive(3).delete()
+    claim, reads = queue.receive(None), []
+    read = ledger.store.read
+    monkeypatch.setattr(ledger.store, "read", lambda record, grant: reads.append(grant.count) or read(record, grant))
+    some = list(claim)
+    assert sum(reads) == len(some) == 13 and (reads == [13] if fifo else max(reads) < 6)
+    whole = claim.messages()
+    assert some == whole if fifo else sorted(m.body for m in some) == sorted(m.body for m in whole)
+    assert next(iter(claim)) in whole
 
 
 def test_the_version_of_a_claim_only_grows(queue):
