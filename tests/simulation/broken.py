@@ -54,9 +54,7 @@ def groups_forgotten(stack: contextlib.ExitStack) -> None:
             there = seen.files.segment.unique()
             rows = known[1].filter(pc.is_in(known[1]["segment"].cast(pa.string()), there.cast(pa.string())))
             self._own[queue] = known[0], rows.unify_dictionaries().combine_chunks()
-            self._kept.pop(queue, None)
-            foreign = ()
-            self._kept[queue] = known[0], foreign, fifo_groups._members_of(self._own[queue])
+            self._kept[queue] = known[0], (), fifo_groups._members_of(rows)
         return right(self, queue, seen)
 
     _patch(stack, fifo_groups.Groups, "_members", broken)
@@ -190,7 +188,7 @@ def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
 #: What a repair is for: how it is taken out, and what the judge then says.
 REPAIRS: dict[str, tuple[Patches, str]] = {
     "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes"),
-    "threads share what is known of groups": (groups_forgotten, "is received past"),
+    "threads share what is known of groups": (groups_forgotten, "cannot receive"),
     "the clock is read at each decision": (clock_read_once, "decided by a clock read"),
     "changes of a queue are not lost": (settings_read_before, "unasked"),
     "a group has one lane in a dead-letter queue made anew": (dead_letters_to_any_lanes, "is in lanes"),
