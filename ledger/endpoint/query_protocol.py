@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
@@ -148,7 +148,7 @@ def _structure(shape: Any, tree: object, action: str, where: str) -> dict[str, A
     if not isinstance(tree, dict):
         raise Refusal("MalformedQueryString", f"The parameter {where} has parts of its own.")
     for name, member in shape.members.items():
-        names = [one for one in dict.fromkeys((IN_REQUESTS.get(name, name).format(action), name)) if one in tree]
+        names = [one for one in _called(name, action) if one in tree]
         if len(names) > 1:
             raise Refusal("MalformedQueryString", f"The parameters {' and '.join(names)} are the same one.")
         for called in names:
@@ -161,10 +161,11 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
     if kind == "structure":
         return _structure(shape, given, action, where)
     if kind == "list":
-        return [_value(shape.member, member, one, action, f"{where}.{n}") for n, one in _numbered(given, where)]
+        parts = [name for one in getattr(shape.member, "members", ()) for name in _called(one, action)]
+        return [_value(shape.member, member, one, action, f"{where}.{n}") for n, one in _numbered(given, where, parts)]
     if kind == "map":
         key, value = names_of_pairs(member)
-        pairs = [(n, one) for n, one in _numbered(given, where)]
+        pairs = _numbered(given, where, (key, value))
         found = {}
         for number, one in pairs:
             if not isinstance(one, dict) or not isinstance(one.get(key), str):
@@ -185,10 +186,19 @@ def _value(shape: Any, member: str, given: object, action: str, where: str) -> A
     return service_model.blob(given) if kind == "blob" else given
 
 
-def _numbered(given: object, where: str) -> list[tuple[int, object]]:
-    """The members of a list, by their numbers, which need not be without gaps. One empty text is an empty list."""
+def _called(name: str, action: str) -> tuple[str, ...]:
+    """What requests may call a member of the model."""
+    return tuple(dict.fromkeys((IN_REQUESTS.get(name, name).format(action), name)))
+
+
+def _numbered(given: object, where: str, parts: Collection[str]) -> list[tuple[int, object]]:
+    """The members of a list, by their numbers, which need not be without gaps; `parts` is what one may consist of, if
+    it is no text. One that has no number is the only one, as in the API's own samples. One empty text is an empty list.
+    """
     if given == "":
         return []
+    if (isinstance(given, str) and not parts) or (isinstance(given, dict) and parts and set(given) <= set(parts)):
+        return [(1, given)]
     if not isinstance(given, dict):
         raise Refusal("MalformedQueryString", f"The parameter {where} needs a number behind it.")
     wrong = next((number for number in given if not _INDEX.fullmatch(number)), None)

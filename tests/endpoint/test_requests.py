@@ -117,6 +117,12 @@ def test_what_is_wrong_in_json_has_a_type_and_a_query_code(open_endpoint, action
          "&Attribute.2.Name=DelaySeconds&Attribute.2.Value=2", "MalformedQueryString"),
         (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.1.Id=a&Entries.1.Id=b",
          "MalformedQueryString"),
+        (f"Action=ReceiveMessage&QueueUrl={URL}&AttributeName=All&AttributeName.1=SentTimestamp",
+         "MalformedQueryString"),
+        (f"Action=SetQueueAttributes&QueueUrl={URL}&Attribute.Name=DelaySeconds&Attribute.Value=1"
+         "&Attribute.1.Name=VisibilityTimeout&Attribute.1.Value=2", "MalformedQueryString"),
+        (f"Action=SetQueueAttributes&QueueUrl={URL}&Attribute.Name=DelaySeconds", "MissingParameter"),
+        (f"Action=SetQueueAttributes&QueueUrl={URL}&Attribute=DelaySeconds", "MalformedQueryString"),
         (f"Action=SendMessage&QueueUrl={URL}&MessageBody=%ff", "MalformedQueryString"),
         (f"Action=SendMessage&QueueUrl={URL}&MessageBody.1=x", "MalformedQueryString"),
         (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.one.Id=x", "MalformedQueryString"),
@@ -132,6 +138,30 @@ def test_what_is_wrong_in_json_has_a_type_and_a_query_code(open_endpoint, action
 def test_what_is_wrong_in_a_query_has_its_code_in_xml(open_endpoint, body, code):
     status, found, message = in_query(open_endpoint, body.encode())
     assert (found, 400 <= status < 500) == (code, True) and message
+
+
+def test_a_list_or_map_of_one_member_needs_no_number_in_a_query(query_models):
+    ledger = Ledger.in_memory(FrozenClock())
+    with served(ledger, ledger.clock, query_models, unsigned) as found:
+        queue = ledger.create_queue("samples")
+        at = f"&QueueUrl=http://x/{ACCOUNT}/samples"
+
+        def did(text):
+            status, _, said = asked(
+                found, f"Action={text}{at}".encode(), Content_Type="application/x-www-form-urlencoded"
+            )
+            assert status == 200, said
+            return said
+
+        did("SetQueueAttributes&Attribute.Name=VisibilityTimeout&Attribute.Value=35")
+        assert queue.attributes()["VisibilityTimeout"] == "35"
+        assert b"<Value>35</Value>" in did("GetQueueAttributes&AttributeName=All")
+        did("TagQueue&Tag.Key=team&Tag.Value=ours")
+        assert queue.tags() == {"team": "ours"}
+        did("UntagQueue&TagKey=team")
+        assert queue.tags() == {}
+        did("SendMessageBatch&SendMessageBatchRequestEntry.Id=a&SendMessageBatchRequestEntry.MessageBody=x")
+        assert b"<Body>x</Body>" in did("ReceiveMessage&AttributeName=SentTimestamp")
 
 
 def test_the_query_protocol_says_otherwise_that_there_is_no_queue(open_endpoint):
