@@ -25,15 +25,20 @@ from ledger.endpoint.handling import Endpoint
 log = logging.getLogger("ledger.endpoint")
 #: The head of a request: how long it may be, and how long it may take.
 HEAD_BYTES, HEAD_SECONDS = 65_536, 20.0
+#: A byte of a body that comes as a chunk of its own has five of framing; so much more is taken for each.
+FRAMING = 5
 #: Clients keep connections; this is longer than a long poll.
 KEEP_ALIVE, GRACE = 75, 60
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Gives up on a head that is too long or takes too long. Uvicorn itself bounds neither."""
+    """Gives up on a head that is too long or takes too long, and on what is too much beside a body: how its chunks are
+    framed, and the trailers behind them. Uvicorn itself bounds none of it; the body is for the application to bound."""
 
     _timer: asyncio.TimerHandle | None = None
-    _head_bytes = 0
+    #: Of the request that is being read.
+    _body_bytes = _other_bytes = 0
+    _ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A head is awaited."""
@@ -46,12 +51,26 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """As long as it is a head, within its bounds."""
+        """All that is no body, within its bounds."""
+        self._ended, before = False, self._body_bytes
         super().data_received(data)
-        if self._timer is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The request's head is too long.")
+        if self._ended:
+            # What follows a request in the same piece of data is not counted: it is short.
+            self._body_bytes = self._other_bytes = 0
+            return
+        self._other_bytes += len(data) - (self._body_bytes - before)
+        if self._other_bytes > HEAD_BYTES + FRAMING * self._body_bytes and not self.transport.is_closing():
+            self.send_400_response("The request has too much beside its body.")
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has ended."""
+        self._ended = True
+        super().on_message_complete()
 
     def on_message_begin(self) -> None:
         """A head has begun."""
@@ -73,7 +92,6 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
         self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
     def _end_head(self) -> None:

@@ -267,6 +267,30 @@ def test_a_request_that_is_too_long_is_refused_however_it_says_its_length(open_e
         assert read(raw).startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.parametrize(
+    "endless", [b"X: " + b"a" * 65_536, b"X: a\r\n" * 20_000], ids=["one trailer", "many trailers"]
+)
+def test_trailers_behind_a_body_have_the_bound_of_a_head(open_endpoint, endless):
+    with socket.create_connection(("127.0.0.1", open_endpoint.port), 30) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + endless)
+        assert read(raw).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_in_chunks_of_a_byte_with_a_trailer_is_a_body(query_models):
+    ledger = Ledger.in_memory(FrozenClock())
+    ledger.create_queue("q")
+    body = f"Action=SendMessage&QueueUrl={URL}&MessageBody=".encode() + b"x" * 15_000
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with (
+        served(ledger, ledger.clock, query_models, unsigned) as endpoint,
+        socket.create_connection(("127.0.0.1", endpoint.port), 30) as raw,
+    ):
+        for end in (b"", b"Connection: close\r\n"):
+            raw.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" + end + b"\r\n" + chunks)
+            raw.sendall(b"0\r\nX: a trailer\r\n\r\n")
+        assert read(raw).count(b"HTTP/1.1 200 ") == 2
+
+
 def test_of_a_stranger_little_is_read(query_models):
     ledger = Ledger.in_memory(FrozenClock())
     with served(ledger, ledger.clock, query_models) as endpoint:
