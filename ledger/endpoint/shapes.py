@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ledger.endpoint.refusals import Refusal
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
 from ledger.results import SendOutcome
@@ -27,6 +28,17 @@ def to_send(given: Mapping[str, Any]) -> dict[str, object]:
             )
         entry[_TRACE] = one["StringValue"]
     return entry
+
+
+def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Raises UnsupportedOperation as the service does for attributes with values of the two kinds that it has only in
+    its model: lists of strings and of bytes. An empty one is none."""
+    for entry in entries:
+        for kind in ("MessageAttributes", "MessageSystemAttributes"):
+            for one in (entry.get(kind) or {}).values():
+                if one.get("StringListValues") or one.get("BinaryListValues"):
+                    said = f"Message attribute list values in {action} operation are not supported."
+                    raise Refusal("UnsupportedOperation", said)
 
 
 def sent_as_sqs(outcome: SendOutcome) -> dict[str, object]:

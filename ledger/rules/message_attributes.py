@@ -137,6 +137,9 @@ def _attribute(name: str, given: object) -> Attribute:
         raise _refused(
             name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
+    if (text if match[1] == "Binary" else binary) or _has_lists(given):
+        # It would be lost: one value is stored, and that of its type.
+        raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)
     require_characters(f"MessageAttributes.{name}", f"message attribute '{name}' value", value)
@@ -151,6 +154,10 @@ def require_characters(field: str, place: str, text: str) -> None:
     if refused is not None:
         bound = f"It holds {refused}, which the service does not take"
         raise InvalidParameterValue(field, text, bound, "Send it as Binary.", message=invalid_character(refused, place))
+
+
+def _has_lists(given: object) -> bool:
+    return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
 def _refused(name: str, given: object, sentence: str) -> InvalidParameterValue:

@@ -171,6 +171,21 @@ def test_a_batch_that_is_wrong_as_a_whole_sends_nothing(endpoint, client, entrie
     assert endpoint.ledger.queue(url.rpartition("/")[2]).counts().stored == 0
 
 
+@pytest.mark.parametrize("lists", [{"StringListValues": ["a"]}, {"BinaryListValues": [b"a"]}])
+def test_attributes_with_lists_are_refused_as_the_service_does_and_nothing_is_sent(endpoint, client, lists):
+    url = new_queue(client)
+    attribute = {"DataType": "String", "StringValue": "v", **lists}
+    sent = {"MessageBody": "x", "MessageAttributes": {"a": attribute}}
+    entries = [{"Id": "a", "MessageBody": "x"}, {"Id": "b", **sent}]
+    for call, given in ((client.send_message, sent), (client.send_message_batch, {"Entries": entries})):
+        with pytest.raises(ClientError) as raised:
+            call(QueueUrl=url, **given)
+        said, action = raised.value.response["Error"], raised.value.operation_name
+        assert said["Code"] == "AWS.SimpleQueueService.UnsupportedOperation"
+        assert said["Message"] == f"Message attribute list values in {action} operation are not supported."
+    assert endpoint.ledger.queue(url.rpartition("/")[2]).counts().stored == 0
+
+
 def test_pages_of_queues_are_asked_for_one_after_the_other(client):
     prefix = f"page-{next(_numbers)}-"
     urls = [client.create_queue(QueueName=f"{prefix}{n}")["QueueUrl"] for n in range(5)]

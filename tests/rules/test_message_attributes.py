@@ -67,12 +67,25 @@ def test_the_digest_tells_names_types_and_values_apart():
         (bytearray(b"x"), Attribute("Binary", None, b"x")), (Attribute("Number", "7"), Attribute("Number", "7")),
         ({"DataType": "Number.int", "StringValue": "7"}, Attribute("Number.int", "7")),
         ({"DataType": "Binary.gif", "BinaryValue": b"x"}, Attribute("Binary.gif", None, b"x")),
-        ({"DataType": "String", "StringValue": "x", "BinaryValue": b"y"}, Attribute("String", "x")),
+        ({"DataType": "String", "StringValue": "x", "BinaryValue": b"", "StringListValues": []},
+         Attribute("String", "x")),
     ],
 )  # fmt: skip
 def test_an_attribute_is_a_value_or_says_its_type_as_in_sqs(given, read):
     assert message_attributes({"name": given}) == {"name": read}
     assert message_attributes({"name": message_attributes({"name": given})["name"].as_sqs()}) == {"name": read}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"DataType": "String", "BinaryValue": b"y"}, {"DataType": "Binary", "BinaryValue": b"y"},
+        {"DataType": "Number", "StringListValues": ["7"]}, {"DataType": "String", "BinaryListValues": [b"y"]},
+    ],
+)  # fmt: skip
+def test_an_attribute_with_a_value_that_would_be_lost_is_refused(more):
+    with pytest.raises(InvalidParameterValue, match=f"'name' must contain one value, of type '{more['DataType']}'"):
+        message_attributes({"name": {"StringValue": "7", **more}})
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.d", "0", "x" * 256, "awsome", "amazonia.x", "a.aws.b"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ledger.endpoint.actions.call import Call
-from ledger.endpoint.shapes import sent_as_sqs, to_send
+from ledger.endpoint.shapes import require_no_lists, sent_as_sqs, to_send
 from ledger.endpoint.statuses import query_code
 from ledger.errors import LedgerError
 from ledger.results import HandleOutcome, SendOutcome
@@ -19,6 +19,7 @@ def send(call: Call) -> Result:
     """SendMessageBatch."""
     queue, entries = call.queue(), _entries(call)
     require_length(entries)
+    require_no_lists(call.action, entries)
     read: list[Any] = [_read(entry) for entry in entries]
     outcomes = queue.send(read)
     return _told(entries, outcomes, [sent_as_sqs(one) if one.successful else {} for one in outcomes])

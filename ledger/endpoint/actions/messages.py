@@ -7,7 +7,7 @@ from typing import Any
 
 from ledger.claim import Claim
 from ledger.endpoint.actions.call import Call
-from ledger.endpoint.shapes import message_as_sqs, sent_as_sqs, to_send
+from ledger.endpoint.shapes import message_as_sqs, require_no_lists, sent_as_sqs, to_send
 from ledger.receiving import Reception
 from ledger.rules import limits
 
@@ -30,6 +30,7 @@ class Waiting:
 def send(call: Call) -> Result:
     """SendMessage."""
     queue = call.queue()
+    require_no_lists(call.action, [call.parameters])
     (outcome,) = queue.send(to_send(call.parameters), all_or_nothing=True)
     return sent_as_sqs(outcome)
 
