@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,7 +43,7 @@ def sql(
         raise click.UsageError("Give --csv or --json.")
     ledger = open_ledger(root, settings, read_only=True)
     found = ledger.sql(sys.stdin.read() if query == "-" else query, version, timestamp=timestamp)
-    rows = _shown(found).to_pylist()
+    rows = _rows(_shown(found))
     if as_csv:
         print_csv(found.column_names, rows)
     elif json:
@@ -61,3 +61,30 @@ def _shown(table: pa.Table) -> pa.Table:
             column = table.column(place)
             table = table.set_column(place, field.name, column.cast(pa.timestamp("us", field.type.tz), safe=False))
     return table
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """A table's rows. Python has the years 1 to 9999, and durations of as many days: Arrow's others are texts."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_value(one) for one in column] for column in table.columns]
+        return [dict(zip(table.column_names, row)) for row in zip(*columns)]
+    return rows
+
+
+def _value(one: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return one.as_py()
+    except (OverflowError, ValueError):
+        if isinstance(one, pa.StructScalar):
+            return {name: _value(value) for name, value in one.items()}
+        if pa.types.is_nested(one.type):
+            return [_value(value) for value in one.values]
+        if pa.types.is_duration(one.type):
+            return f"{one.value} {one.type.unit}"
+        # Of those with a zone Arrow's own texts are nonsense out of here.
+        naive = one.cast(pa.timestamp(one.type.unit)) if pa.types.is_timestamp(one.type) else one
+        return naive.cast(pa.string()).as_py()

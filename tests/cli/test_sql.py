@@ -1,5 +1,7 @@
 """`ledger sql`, and `ledger redrive --where`, which asks it: without a JVM."""
 
+from pathlib import Path
+
 import pytest
 
 
@@ -27,6 +29,20 @@ def test_values_of_every_type_are_printed(cli, queue):
     assert cli("sql", "SELECT now() AS now").out.splitlines()[2][:2] == "20"
 
 
+def test_what_python_has_no_value_for_is_printed_as_text(cli, queue):
+    far = "make_date(12026, 1, 1)"
+    most = "9223372036854775807"
+    kinds = ["Timestamp(Second, None)", 'Timestamp(Second, Some("UTC"))', "Duration(Second)"]
+    casts = [f"arrow_cast({most}, '{kind}') AS a{number}" for number, kind in enumerate(kinds)]
+    query = f"SELECT {far} AS day, [{far}] AS days, named_struct('day', {far}) AS inside, 7 AS n, {', '.join(casts)}"
+    out_of_range = f"<value out of range: {most}>"
+    (row,) = cli("sql", query, "--json").documents
+    assert list(row.values()) == [
+        "12026-01-01", ["12026-01-01"], {"day": "12026-01-01"}, 7, out_of_range, out_of_range, f"{most} s"
+    ]  # fmt: skip
+    assert "12026-01-01" in cli("sql", query).out and out_of_range in cli("sql", query, "--csv").out
+
+
 def test_the_past_is_named_by_a_version(cli, queue):
     queue.send("a")
     claim = queue.receive()
@@ -51,6 +67,40 @@ def test_the_past_is_named_by_a_version(cli, queue):
 def test_what_is_no_query_says_why(cli, queue, arguments, says):
     ran = cli("sql", *arguments)
     assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("explained", ["EXPLAIN", "EXPLAIN ANALYZE", "DESCRIBE ANALYZE VERBOSE"])
+@pytest.mark.parametrize(
+    "writes",
+    [
+        "INSERT INTO stored_messages SELECT * FROM stored_messages -- messages",
+        "WITH one AS (SELECT 1) INSERT INTO stored_messages SELECT * FROM stored_messages -- messages",
+        "DELETE FROM stored_messages -- messages",
+        "UPDATE stored_messages SET body = 'duplicate' -- messages",
+        "MERGE INTO stored_messages USING (SELECT 1) ON true WHEN MATCHED THEN DELETE -- messages",
+        "CREATE TABLE more AS SELECT 1",
+    ],
+)
+def test_what_writes_is_refused_before_it_reaches_a_table_also_to_be_explained(cli, queue, explained, writes):
+    ran = cli("sql", f"{explained} {writes}")
+    assert ran.code == 2 and ("not implemented yet" in ran.err or "SQL error" in ran.err)
+
+
+def test_two_columns_of_a_query_may_have_one_name(cli, queue):
+    queue.send("a")
+    query = "SELECT a.queue, b.queue FROM messages a JOIN messages b ON a.message_id = b.message_id"
+    assert cli("sql", query).code == cli("sql", f"EXPLAIN {query}").code == 0
+
+
+@pytest.mark.parametrize("table", ["messages", "visibility"])
+@pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(b"torn")], ids=["gone", "torn"])
+def test_a_file_that_cannot_be_read_is_the_storages_failure_and_not_the_querys(cli, root, queue, table, harm):
+    queue.send("a")
+    queue.receive()
+    for file in (Path(root) / table).rglob("*.parquet"):
+        harm(file)
+    ran = cli("sql", "SELECT * FROM messages")
+    assert ran.code == 1 and f"The storage at {Path(root) / table} failed" in ran.err and "QUERY" not in ran.err
 
 
 def test_dead_letters_go_back_by_a_predicate(cli, ledger, queue):

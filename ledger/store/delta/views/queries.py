@@ -14,13 +14,14 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.storage import for_delta_rs
 from ledger.shown import shown
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import reason
-from ledger.store.delta.model.failures import naming
+from ledger.store.delta.model import failures
+from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore
 from ledger.store.delta.views.depth import queue_depth
@@ -37,6 +38,10 @@ _READS = ("select", "with", "values", "describe", "explain")
 #: What these two may be followed by: options, and then a name, or a query of its own.
 _EXPLAINED = re.compile(r"\s*(?:explain|describe)(?:\s+(?:analyze|verbose|format\s+\w+))*\s(.*)", re.DOTALL | re.I)
 _NAME = re.compile(r"\s*\w+\s*;?\s*")
+#: What a query may have and a view may not: two columns of one name.
+_ONLY_A_VIEWS = "Schema error: Schema contains duplicate"
+#: How the words begin of what goes wrong with files. Further on they may be a query's own.
+_OF_STORAGE = re.compile(r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I)
 #: What DataFusion calls Spark's types of what an earlier release has not written.
 _NOTHING = {"visibility": "arrow_cast(NULL, 'List(Int64)')", "receipts": "arrow_cast(NULL, 'Utf8')"}
 
@@ -50,7 +55,7 @@ class Queries:
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
         """What a query on the views returns, now, or as of a version or an instant; see `past.moment`.
 
-        Raises InvalidParameterValue for what is no query, in DataFusion's words.
+        Raises InvalidParameterValue for what is no query, in DataFusion's words; StorageFailed.
         """
         _require_reading(query)
         named = set(re.findall(r"\w+", query.lower()))
@@ -73,6 +78,8 @@ class Queries:
                 session.require_query(query)
                 return _plain(pa.table(session.builder.execute(query)))
             except (DeltaError, OSError, ValueError) as error:
+                if isinstance(error, OSError) or _OF_STORAGE.match(str(error)):
+                    raise StorageFailed(self._place_in(str(error)), failures.shown(error)) from error
                 fix = f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}."
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
@@ -83,6 +90,11 @@ class Queries:
         messages = self._engine.version("messages") if depth is None else depth.messages
         versions = {"visibility": visibility, "messages": messages, "queues": self._engine.version("queues")}
         return Moment(self._clock() if depth is None else depth.now, versions)
+
+    def _place_in(self, text: str) -> str:
+        """Where the table lies that an error names a file of."""
+        named = re.findall(rf"/({'|'.join(TABLES)})/", text)
+        return self._engine.place(named[-1] if named else "messages")
 
     def _make(self, session: _Session, view: str, at: Moment) -> None:
         needed = sorted(tables_of(view))
@@ -101,7 +113,7 @@ class Queries:
             filled, rows = unfilled(self._engine)
         options = dict(self._store.storage_options or {}) or None
         place = for_delta_rs(self._engine.place(table))
-        with naming(place, DeltaError):
+        with failures.naming(place, DeltaError):
             version = (at.versions or {}).get(table)
             loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
             session.builder.register(f"stored_{table}", loaded)
@@ -141,8 +153,7 @@ class _Session:
         try:
             self.builder.execute(f"CREATE VIEW query_to_be AS {query}")
         except DeltaError as error:
-            # What is wrong with a query is said when it runs; two columns of one name are wrong in a view only.
-            if "SQL error" in str(error):
+            if not str(error).startswith(_ONLY_A_VIEWS):
                 raise
 
 
