@@ -9,7 +9,7 @@ then the advice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from ledger.shown import invalid_character, quoted, shown
@@ -296,12 +296,15 @@ class LedgerTooNew(LedgerError):
 
 
 class LedgerDoesNotExist(LedgerError, LookupError):
-    """There is no ledger, or no whole one, at the root that was opened with create=False. Nothing was made there."""
+    """There is no ledger, or no whole one, at the root that was opened with create=False. Nothing was made there.
+
+    `missing` names the tables that it lacks, if it has others.
+    """
 
     code = "LedgerDoesNotExist"
 
-    def __init__(self, root: str, found: str) -> None:
-        self.root, self.found = root, found
+    def __init__(self, root: str, found: str, missing: Sequence[str] = ()) -> None:
+        self.root, self.found, self.missing = root, found, tuple(missing)
         super().__init__(
             f"There is no ledger at {root}: {found}. Is the root mistyped? Ledger.open(root), without create=False, "
             "makes what is missing; `ledger queues create NAME` does, with a queue"

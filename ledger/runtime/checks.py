@@ -192,9 +192,10 @@ def _storage(root: str) -> Finding:
 
 
 def _ledger(folder: Path) -> Finding:
-    """Look for the table that every ledger has: a mistyped root can be written to, and is no ledger."""
-    if (folder / "visibility" / "_delta_log").is_dir():
-        return Finding("OK", "ledger", f"there is one at {folder}")
+    """Look for tables: a mistyped root can be written to, and is no ledger. Whether they are those of one, and all of
+    them, is seen where they are opened."""
+    if any(folder.glob("*/_delta_log")):
+        return Finding("OK", "ledger", f"there are tables at {folder}")
     what = "other things in the folder" if folder.is_dir() and any(folder.iterdir()) else "nothing there"
     if folder.exists() and not folder.is_dir():
         what = "a file"

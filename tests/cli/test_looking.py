@@ -1,6 +1,9 @@
 """`ledger history`, `top`, `doctor` and `upkeep`: what one looks at."""
 
 import json
+import shutil
+
+import pytest
 
 from ledger import Ledger
 from ledger.cli.top import Rates
@@ -146,3 +149,20 @@ def test_the_doctor_fails_for_tables_that_cannot_be_read(tmp_path, root, queue):
     ran = run("doctor", root, "--json")
     (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "tables")
     assert ran.code == 1 and finding["outcome"] == "FAIL" and ran.documents[0]["healthy"] is False
+
+
+@pytest.mark.parametrize("table", ["receipts", "visibility"])
+def test_the_doctor_fails_for_a_ledger_that_lacks_a_table(tmp_path, root, queue, table):
+    shutil.rmtree(tmp_path / "ledger-data" / table)
+    ran = run("doctor", root, "--json")
+    (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "tables")
+    assert ran.code == 1 and finding["outcome"] == "FAIL" and table in finding["found"]
+    assert ran.documents[0]["healthy"] is False
+
+
+def test_the_doctor_tries_out_a_root_where_no_ledger_is_yet_and_warns_of_it(tmp_path):
+    (tmp_path / "lake" / "others" / "_delta_log").mkdir(parents=True)
+    for root in ("nothing", "lake"):
+        ran = run("doctor", str(tmp_path / root), "--json")
+        warned = {one["subject"] for one in ran.documents[0]["findings"] if one["outcome"] == "WARN"}
+        assert ran.code == 0 and warned & {"ledger", "tables"}

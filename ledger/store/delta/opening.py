@@ -106,7 +106,8 @@ def open_tables(
     _require_known(root, scheme, chosen)
     missing = [name for name in TABLES if not chosen.exists(name)]
     if missing and (read_only or not create):
-        raise LedgerDoesNotExist(root, _found(missing, folder.parent if place.is_local else None, files))
+        found = _found(missing, folder.parent if place.is_local else None, files)
+        raise LedgerDoesNotExist(root, found, missing if len(missing) < len(TABLES) else ())
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
             storage_clock = probe(folder.parent / "_locks")
