@@ -70,7 +70,7 @@ def test_a_root_without_a_ledger_is_said(tmp_path):
     Ledger.open(str(tmp_path / "ledger"))
     for root, outcome, found in (
         ("ledgr", "WARN", "nothing there"), ("", "WARN", "other things"), ("file", "WARN", "a file"),
-        ("ledger", "OK", "there is one"),
+        ("ledger", "OK", "there are tables"),
     ):  # fmt: skip
         (finding,) = (finding for finding in examine(str(tmp_path / root)) if finding.subject == "ledger")
         assert finding.outcome == outcome and found in finding.found and str(tmp_path / root) in finding.found
