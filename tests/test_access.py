@@ -76,7 +76,7 @@ NONE = {
     "set_tags": lambda queue: queue.set_tags({"a": "b"}),
     "tag": lambda queue: queue.tag({"a": "b"}),
     "untag": lambda queue: queue.untag(["a"]),
-    "add_permission": lambda queue: queue.add_permission("label", ["1"], ["SendMessage"]),
+    "add_permission": lambda queue: queue.add_permission("label", ["111111111111"], ["SendMessage"]),
     "dead_letter_source_queues": lambda queue: queue.dead_letter_source_queues(),
 }
 

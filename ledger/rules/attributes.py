@@ -29,6 +29,7 @@ from ledger.rules.text import storable
 from ledger.rules.visibility import Receipts
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_DIGITS = r"[0-9]{1,12}"
 FIFO_SUFFIX = ".fifo"
 
 
@@ -78,12 +79,7 @@ def complete(
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     # A queue that is older than an attribute has its default.
     values = {**defaults, **(known or {})}
-    values.update(
-        {
-            n: text.lower() if getattr(kinds[n], "words", ()) in (BOOLEAN, ("true",)) else text
-            for n, text in texts.items()
-        }
-    )
+    values.update({name: _canonical(kinds[name], text) for name, text in texts.items()})
     _together(texts, values)
     for name, bound in FIXED_AT_CREATION.items():
         if known and values.get(name) != known.get(name):
@@ -106,6 +102,7 @@ def complete(
         )
     redrive.policy_of(values)
     redrive.allow_policy_of(values)
+    redrive.require_names_once(texts)
     redrive.require_own(texts, account)
     if values.get(KEY) and texts.get(MANAGED, "").lower() == "true":
         raise InvalidAttributeName(
@@ -202,6 +199,13 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, (str, int)) else repr(value)
 
 
+def _canonical(kind: WholeNumber | Choice | Document | Text, text: str) -> str:
+    """A value as it is stored, so that equal ones are: TRUE is true, and 0030 is 30."""
+    if isinstance(kind, WholeNumber) and re.fullmatch(_DIGITS, text):
+        return str(int(text))
+    return text.lower() if isinstance(kind, Choice) and kind.words in (BOOLEAN, ("true",)) else text
+
+
 def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, lifted: bool) -> None:
     if isinstance(kind, Document):
         _document(name, value)
@@ -216,7 +220,7 @@ def _check(name: str, value: str, kind: WholeNumber | Choice | Document | Text, 
             raise InvalidAttributeValue(name, value, f"Must have at most {kind.longest} characters")
         return
     most = kind.lifted if lifted and kind.lifted is not None else kind.most
-    if not re.fullmatch(r"[0-9]{1,12}", value) or not kind.least <= int(value) <= most:
+    if not re.fullmatch(_DIGITS, value) or not kind.least <= int(value) <= most:
         raise InvalidAttributeValue(name, value, f"Must be a whole number from {kind.least} to {most}")
 
 

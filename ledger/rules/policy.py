@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from ledger.errors import InvalidParameterValue, MissingParameter, OverLimit
 
 #: The API reference of AddPermission: "An Amazon SQS policy can have a maximum of seven actions per statement."
 MOST_ACTIONS = 7
+#: The API reference of AddPermission, and of its AWSAccountIds.
+_LABEL, _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,80}"), re.compile(r"[0-9]{12}")
 #: What may be granted to others. A batch action is granted with the action that it is many of.
 ACTIONS = (
     "*",
@@ -78,13 +81,20 @@ def with_permission(
 ) -> str:
     """The policy with a statement more. Recorded: a label that is taken "Already exists".
 
+    Raises InvalidParameterValue for a label of other characters, and for what is no account's id.
     M4: actions that are the owner's alone are refused, and so are more than MOST_ACTIONS (OverLimit).
     """
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        bound = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+        raise InvalidParameterValue("Label", label, bound)
     for field, values in (("AWSAccountIds", account_ids), ("Actions", actions)):
         if isinstance(values, str) or not all(isinstance(value, str) and value for value in values):
             raise InvalidParameterValue(field, values, "Must be a list of strings")
         if not values:
             raise MissingParameter(field)
+    for account in account_ids:
+        if not _ACCOUNT.fullmatch(account):
+            raise InvalidParameterValue("AWSAccountIds", account, "An account's id has 12 digits")
     if len(actions) > MOST_ACTIONS:
         raise OverLimit(f"{len(actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.")
     for action in actions:

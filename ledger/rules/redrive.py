@@ -91,6 +91,17 @@ def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
     raise InvalidParameterValue("RedriveAllowPolicy", text, said, _ALLOW_POLICY)
 
 
+def require_names_once(given: Mapping[str, str]) -> None:
+    """Raises InvalidParameterValue when a policy that is being set has a name twice: one of its values would be lost.
+    One that was stored so goes on as it is read."""
+    for name in ("RedrivePolicy", "RedriveAllowPolicy"):
+        try:
+            json.loads(given.get(name) or "{}", object_pairs_hook=_once)
+        except ValueError:
+            bound = "It has a name twice"
+            raise InvalidParameterValue(name, given[name], bound, "Give each name one value.") from None
+
+
 def require_own(given: Mapping[str, str], account: Account) -> None:
     """M4: raises InvalidParameterValue when a policy that is being set names a queue of another account or region.
 
@@ -196,6 +207,12 @@ def _map(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name twice")
+    return dict(pairs)
 
 
 def _refused(text: str, bound: str, fix: str = "") -> InvalidParameterValue:

@@ -63,7 +63,7 @@ def test_tags_are_added_and_removed_by_their_keys(queue):
 def test_changes_at_the_same_time_all_count(world, queue):
     """Ten threads, each on a ledger of its own, change what nobody else changes."""
     changes = [lambda q, n=n: q.tag({f"{n}": "x"}) for n in range(4)]
-    changes += [lambda q, n=n: q.add_permission(f"{n}", ["1"], ["SendMessage"]) for n in range(3)]
+    changes += [lambda q, n=n: q.add_permission(f"{n}", ["1" * 12], ["SendMessage"]) for n in range(3)]
     changes += [lambda q, n=n, v=v: q.set_attributes({n: v}) for n, v in NUMBERS.items()]
     start, wrong = threading.Barrier(len(changes)), []
 
@@ -96,7 +96,7 @@ def test_what_is_done_with_a_queue_does_not_reach_its_namesake(ledger, queue):
         lambda: queue.set_tags({}),
         lambda: queue.tag({"old": "x"}),
         lambda: queue.untag(["new"]),
-        lambda: queue.add_permission("label", ["1"], ["SendMessage"]),
+        lambda: queue.add_permission("label", ["1" * 12], ["SendMessage"]),
         lambda: queue.remove_permission("label"),
         lambda: ledger.store.delete_queue(queue.access.made, ledger.clock),
     ):
@@ -154,7 +154,7 @@ def test_recorded_permissions_have_a_life(queue):
     with pytest.raises(InvalidParameterValue, match=r"crossaccountpermission2.*Label.*can't find label"):
         queue.remove_permission("crossaccountpermission2")
     with pytest.raises(MissingParameter, match="Actions"):
-        queue.add_permission("label", ["1"], [])
+        queue.add_permission("label", ["1" * 12], [])
     assert "Policy" not in queue.attributes()
 
 

@@ -198,6 +198,15 @@ def test_pages_of_queues_are_asked_for_one_after_the_other(client):
     assert alone == "AWS.SimpleQueueService.UnsupportedOperation", "how many of them is not said"
 
 
+@pytest.mark.parametrize("token", ["!!!!", "cGFnZQ", "cGFn!ZQ==", "cGFnZQ== ", "//8="])
+def test_a_token_that_was_not_handed_out_is_refused(client, token):
+    for call, given in (
+        (client.list_queues, {}),
+        (client.list_dead_letter_source_queues, {"QueueUrl": new_queue(client)}),
+    ):
+        assert refused(call, MaxResults=1, NextToken=token, **given) == "InvalidParameterValue"
+
+
 def test_a_caller_of_another_account_may_do_what_the_queues_policy_allows(endpoint):
     owner, other = endpoint.client("json"), endpoint.client("query", OTHER_KEY)
     url = new_queue(owner)

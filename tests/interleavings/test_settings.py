@@ -55,7 +55,7 @@ def test_two_permissions_are_both_there_and_one_label_is_given_once(queue, every
         assert labels(outcome) == ["one"]
         assert sorted(outcome.answers, key=str) == ["InvalidParameterValue", None]
 
-    add = lambda label: jobs(lambda queue: queue.add_permission(label, ["1"], ["SendMessage"]))  # noqa: E731
+    add = lambda label: jobs(lambda queue: queue.add_permission(label, ["1" * 12], ["SendMessage"]))  # noqa: E731
     assert every_interleaving([add("one"), add("two")], both) == 24
     assert every_interleaving([add("one"), add("one")], once) == 12
 

@@ -32,6 +32,8 @@ def test_v1_a_queue_starts_with_30_seconds_and_sqs_bounds():
         ("VisibilityTimeout", 0, "0"),
         ("VisibilityTimeout", 43_200, "43200"),
         ("VisibilityTimeout", "60", "60"),
+        ("VisibilityTimeout", "0030", "30"),
+        ("Lanes", "08", "8"),
         ("MaximumMessageSize", 1_024, "1024"),
         ("Lanes", 1, "1"),
         ("Lanes", 256, "256"),
@@ -103,6 +105,11 @@ def test_what_stored_messages_depend_on_cannot_change(name, value):
     with pytest.raises(InvalidAttributeValue, match="fixed when the queue is created"):
         attributes.complete({name: value}, DEFAULTS)
     assert attributes.complete({name: DEFAULTS[name]}, DEFAULTS) == DEFAULTS
+
+
+def test_a_number_with_zeros_before_it_is_the_same_number_also_of_what_cannot_change():
+    known = attributes.complete({"Lanes": "8"})
+    assert attributes.complete({"Lanes": "08", "VisibilityTimeout": "0030"}, known) == known
 
 
 def test_a_change_keeps_what_it_does_not_name():

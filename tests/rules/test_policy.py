@@ -39,12 +39,12 @@ def test_recorded_several_accounts_and_actions_are_lists():
 
 def test_recorded_a_label_that_is_taken_already_exists():
     with pytest.raises(InvalidParameterValue) as raised:
-        policy.with_permission(ONE, ARN, "label", ["2"], ["SendMessage"])
+        policy.with_permission(ONE, ARN, "label", ["2" * 12], ["SendMessage"])
     assert (raised.value.field, raised.value.value, raised.value.bound) == ("Label", "label", "Already exists")
 
 
 def test_recorded_permissions_are_removed_by_label_and_the_last_one_with_the_policy():
-    two = policy.with_permission(ONE, ARN, "label2", ["2"], ["SendMessage"])
+    two = policy.with_permission(ONE, ARN, "label2", ["2" * 12], ["SendMessage"])
     assert [statement["Sid"] for statement in json.loads(two)["Statement"]] == ["label", "label2"]
     left = json.loads(policy.without_permission(two, "label"))
     assert [statement["Sid"] for statement in left["Statement"]] == ["label2"]
@@ -64,7 +64,7 @@ def test_recorded_a_label_that_is_not_there_cannot_be_found(known):
 
 def test_a_policy_that_was_set_by_hand_is_kept():
     own = {"Version": "2012-10-17", "Statement": {"Sid": "mine", "Effect": "Deny"}}
-    grown = json.loads(policy.with_permission(json.dumps(own), ARN, "label", ["1"], ["SendMessage"]))
+    grown = json.loads(policy.with_permission(json.dumps(own), ARN, "label", ["1" * 12], ["SendMessage"]))
     assert grown["Version"] == "2012-10-17"
     assert [statement["Sid"] for statement in grown["Statement"]] == ["mine", "label"]
     assert grown["Statement"][0] == own["Statement"]
@@ -86,10 +86,23 @@ def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
         policy.with_permission(None, ARN, "label", accounts, actions)
 
 
+@pytest.mark.parametrize("label", ["", "x" * 81, "a b", "a.b", "é", "a\n", None])
+def test_a_label_has_1_to_80_letters_digits_hyphens_and_underscores(label):
+    with pytest.raises(InvalidParameterValue, match=r"Label.*1 to 80"):
+        policy.with_permission(None, ARN, label, ["2" * 12], ["SendMessage"])
+    assert policy.with_permission(None, ARN, "a-B_0" * 16, ["2" * 12], ["SendMessage"])
+
+
+@pytest.mark.parametrize("account", ["1", "2" * 13, "arn:aws:iam::222222222222:root", "\u0662" * 12])
+def test_an_accounts_id_has_12_digits(account):
+    with pytest.raises(InvalidParameterValue, match=r"AWSAccountIds.*12 digits"):
+        policy.with_permission(None, ARN, "label", ["2" * 12, account], ["SendMessage"])
+
+
 @pytest.mark.parametrize("action", policy.OWNER_ACTIONS)
 def test_m4_what_is_the_owners_alone_is_not_granted(action):
     with pytest.raises(InvalidParameterValue) as raised:
-        policy.with_permission(None, ARN, "label", ["2"], ["SendMessage", action])
+        policy.with_permission(None, ARN, "label", ["2" * 12], ["SendMessage", action])
     assert raised.value.message == (
         f"Value SQS:{action} for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke "
         "this action."
@@ -99,15 +112,15 @@ def test_m4_what_is_the_owners_alone_is_not_granted(action):
 @pytest.mark.parametrize("action", ["SendMessageBatch", "sendmessage", "Everything"])
 def test_m4_what_is_no_action_is_not_granted_either(action):
     with pytest.raises(InvalidParameterValue, match="Please refer to the appropriate WSDL for a list of valid actions"):
-        policy.with_permission(None, ARN, "label", ["2"], [action])
+        policy.with_permission(None, ARN, "label", ["2" * 12], [action])
 
 
 def test_m4_seven_actions_are_the_most():
     seven = list(policy.ACTIONS[1:8])
-    text = policy.with_permission(None, ARN, "label", ["2"], seven)
+    text = policy.with_permission(None, ARN, "label", ["2" * 12], seven)
     assert json.loads(text)["Statement"][0]["Action"] == [f"SQS:{action}" for action in seven]
     with pytest.raises(OverLimit) as raised:
-        policy.with_permission(None, ARN, "label", ["2"], [*seven, "SendMessage"])
+        policy.with_permission(None, ARN, "label", ["2" * 12], [*seven, "SendMessage"])
     assert raised.value.message == "8 Actions were found, maximum allowed is 7."
 
 

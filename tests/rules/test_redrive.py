@@ -102,6 +102,21 @@ def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
     assert raised.value.bound == said
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("RedrivePolicy", '{"deadLetterTargetArn": "dead", "maxReceiveCount": 3, "maxReceiveCount": 4}'),
+        ("RedriveAllowPolicy", '{"redrivePermission": "denyAll", "redrivePermission": "allowAll"}'),
+    ],
+)
+def test_a_policy_with_a_name_twice_is_refused(name, text):
+    with pytest.raises(InvalidParameterValue, match=f"{name}.*a name twice"):
+        attributes.complete({name: text})
+    assert attributes.complete({"DelaySeconds": 1}, {**attributes.complete({}), name: text})[name] == text, (
+        "one that is stored is read"
+    )
+
+
 @pytest.mark.parametrize(("text", "why"), [
     ("{}", "Redrive policy does not contain mandatory attribute: maxReceiveCount"),
     ('{"maxReceiveCount": 3}', "Redrive policy does not contain mandatory attribute: deadLetterTargetArn"),

@@ -71,15 +71,28 @@ def _page(call: Call) -> tuple[int, str]:
         said = "MaxResults is a mandatory parameter when you provide a value for NextToken."
         raise Refusal("UnsupportedOperation", said)
     most = MAXIMUM_RESULTS if asked is None else whole_number("MaxResults", asked, 1, MAXIMUM_RESULTS)
+    return most, _name_in(token) if token else ""
+
+
+def _name_in(token: str) -> str:
+    """The name in a NextToken. Raises InvalidParameterValue for one that was not handed out: read leniently it would
+    be another page, or the first one again."""
     try:
-        return most, base64.urlsafe_b64decode(token).decode() if token else ""
+        name = base64.b64decode(token, b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise InvalidParameterValue("NextToken", token, "It is none that was handed out") from None
+        name = ""
+    if not name or _token(name) != token:
+        raise InvalidParameterValue("NextToken", token, "It is none that was handed out")
+    return name
+
+
+def _token(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def _names(call: Call, member: str, names: Sequence[str], most: int) -> Result:
     """The page. A token only where pages were asked for, as the service does."""
     result: dict[str, object] = {member: [call.url(name) for name in names[:most]]}
     if len(names) > most and call.get("MaxResults") is not None:
-        result["NextToken"] = base64.urlsafe_b64encode(names[most - 1].encode()).decode()
+        result["NextToken"] = _token(names[most - 1])
     return result
