@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.store.delta.engines.file_statistics import FileStatistics
-from ledger.store.delta.engines.followed import Followed, files_of
+from ledger.store.delta.engines.followed import Followed, ReplayOfDeltaRs, files_of
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import SEGMENT_FILES, Where
 from ledger.store.delta.engines.table_files import LocalFiles, log_file, table_files
@@ -44,7 +44,7 @@ def followed(location, now, opened):
         return opened[-1]
 
     loaded = LoadedTables(open_one, lambda version: stored.has(log_file(version)), lambda: now[0])
-    return Followed(TABLES["visibility"], loaded, stored, lambda: now[0])
+    return Followed(TABLES["visibility"], ReplayOfDeltaRs(TABLES["visibility"], loaded), stored, lambda: now[0])
 
 
 def told(location):
@@ -174,6 +174,8 @@ def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, 
     engine, loads = engine_of("delta-rs"), []
     queue.send("first")
     engine.files()
+    # Opens the table, which is followed from then on.
+    others.send("second")
     monkeypatch.setattr(Followed, "_listed", lambda self: loads.append(self))
     for number in range(FileStatistics.MOST_PIECES + 1):
         queue.send(f"{number}", delay_seconds=number)
@@ -181,7 +183,7 @@ def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, 
     DeltaTable(location).optimize.compact()
     followed, listed = told_of_messages(engine, location)
     assert followed == listed and not loads
-    assert sum(one["messages"] for one in followed) == FileStatistics.MOST_PIECES + 4
+    assert sum(one["messages"] for one in followed) == FileStatistics.MOST_PIECES + 5
     assert max(one["last_available_at"] - one["last_sent_at"] for one in followed) > 0
 
 

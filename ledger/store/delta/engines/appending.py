@@ -14,7 +14,6 @@ import pyarrow as pa
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
 from ledger.store.delta.engines.followed import Partition
-from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
 from ledger.store.delta.engines.protocol import Conflict, Where, require_next
 from ledger.store.delta.engines.table_files import SMALL
@@ -40,17 +39,17 @@ MOST_PARTITIONS = 16
 
 
 class Appending:
-    """Appends to a table, as its other `small` commits are made. What only delta-rs can do is not done here."""
+    """Appends to a table, as its other `small` commits are made. What only an engine can do is not done here."""
 
-    def __init__(self, table: Table, loaded: LoadedTables, small: SmallCommits) -> None:
-        self._table, self._loaded = table, loaded
+    def __init__(self, table: Table, small: SmallCommits) -> None:
+        self._table = table
         self._log, self._rows = small.log, small.rows
-        #: By name: where the log tells of all columns, their statistics are delta-rs's to make.
+        #: By name: where the log tells of all columns, their statistics are the engine's to make.
         self._statistics = table.statistics
 
     def append(self, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int | None:
-        """Commits rows, under a transaction that may be committed next; returns the version. None: only delta-rs can do
-        it, and nothing has happened. Raises Conflict, and what the storage does."""
+        """Commits rows, under a transaction that may be committed next; returns the version. None: only the engine can
+        do it, and nothing has happened. Raises Conflict, and what the storage does."""
         latest = self._log.followed.newest() if self._statistics else None
         if latest is None:
             return None
@@ -95,14 +94,14 @@ class Appending:
 
     def _may_follow(self, version: int, transaction: tuple[str, int]) -> bool:
         """Whether a transaction may be committed behind a version; False where there is a newer one. Raises Conflict
-        where it may not. Only delta-rs knows which were."""
-        with self._loaded.using() as loaded:
-            require_next(transaction, loaded.transaction_version(transaction[0]))
-            return loaded.version() == version
+        where it may not. Only an engine knows which were."""
+        newest, committed = self._log.replay.transaction(transaction[0])
+        require_next(transaction, committed)
+        return newest == version
 
     def join(self, where: Where) -> bool:
         """Makes one of the small files of the only partition that is named, its rows in the order of the first column
-        with statistics. False: only delta-rs can do it, and nothing has happened. Raises Conflict when another writer
+        with statistics. False: only the engine can do it, and nothing has happened. Raises Conflict when another writer
         was first, and what the storage does."""
         latest = self._log.followed.newest() if self._statistics else None
         partition = _only(where)

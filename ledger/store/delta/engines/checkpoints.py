@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from ledger.store.delta.engines.table_files import LOG, Stored, TableFiles
+from ledger.store.delta.engines.table_files import LOG, CommitFiles, Stored
 
 #: So many lines of a checkpoint, some 100 bytes each, are written for each commit since the one before.
 LINES_A_COMMIT = 50
@@ -26,7 +26,7 @@ _LAST = f"{LOG}/_last_checkpoint"
 _NAME = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
-def is_due(stored: TableFiles, version: int) -> bool:
+def is_due(stored: CommitFiles, version: int) -> bool:
     """Whether a checkpoint is worth it, where the table's interval says that there may be one."""
     content = stored.read(_LAST)
     if content is None:

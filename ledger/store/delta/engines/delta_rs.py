@@ -19,6 +19,7 @@ from ledger.store.delta.engines.commit_history import history
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.file_statistics import FileStatistics
+from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
@@ -62,11 +63,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             for table, location in locations.items()
         }
         self._small = {
-            name: SmallCommits(TABLES[name], loaded, self._files[name]) for name, loaded in self._loaded.items()
+            name: SmallCommits(TABLES[name], ReplayOfDeltaRs(TABLES[name], loaded), self._files[name], DeltaError)
+            for name, loaded in self._loaded.items()
         }
-        self._appending = {
-            name: Appending(TABLES[name], self._loaded[name], small) for name, small in self._small.items()
-        }
+        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""

@@ -26,7 +26,8 @@ _TOLD = {
     "last_available_at": ("max", "available_at"),
 }
 _PATH = pa.field("path", pa.string())
-_FILES = pa.schema([_PATH, *SEGMENT_FILES])
+#: What is known of each.
+FILES = pa.schema([_PATH, *SEGMENT_FILES])
 #: How a log's line names what is told.
 _OF_A_LINE = {"min": "minValues", "max": "maxValues"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -46,11 +47,11 @@ class FileStatistics:
     def listed(cls, actions: pa.Table) -> FileStatistics:
         """Those that delta-rs lists, flattened."""
         if not actions.num_rows:
-            return cls(_FILES.empty_table())
+            return cls(FILES.empty_table())
         sources = {"path": "path", "messages": "num_records"}
         sources.update({name: ".".join(source) for name, source in _TOLD.items()})
-        columns = [_as_column(actions[sources[field.name]], field.type) for field in _FILES]
-        return cls(pa.table(columns, schema=_FILES))
+        columns = [_as_column(actions[sources[field.name]], field.type) for field in FILES]
+        return cls(pa.table(columns, schema=FILES))
 
     @property
     def table(self) -> pa.Table:
@@ -66,7 +67,7 @@ class FileStatistics:
         if len(gone):
             files = files.filter(pc.invert(pc.is_in(files[_PATH.name], gone)))
         if added:
-            files = pa.concat_tables([files, pa.Table.from_pylist([_told_by(one) for one in added], _FILES)])
+            files = pa.concat_tables([files, pa.Table.from_pylist([_told_by(one) for one in added], FILES)])
         return FileStatistics(files.combine_chunks() if files[_PATH.name].num_chunks > self.MOST_PIECES else files)
 
 

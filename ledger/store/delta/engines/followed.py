@@ -1,8 +1,9 @@
 """The files of a table, by partition, as its log tells them: what small commits are read from and made on.
 
 A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays all
-of it and checks it, 5 ms and more; and it costs the same however many commits and files there are. delta-rs says how
-things stand at first, once a minute, and whenever a commit says more than which files come and go.
+of it and checks it, 5 ms and more, and Spark runs a job; and it costs the same however many commits and files there
+are. The engine says how things stand at first, once a minute, and whenever a commit says more than which files come and
+go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -23,7 +24,7 @@ from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
-from ledger.store.delta.engines.table_files import TableFiles, log_file
+from ledger.store.delta.engines.table_files import CommitFiles, log_file
 from ledger.store.delta.model.tables import Table
 
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
@@ -108,13 +109,46 @@ class _Seen:
     listed_at: float = -math.inf
 
 
+class Replay(Protocol):
+    """A table's log, all of which an engine reads."""
+
+    def files(self) -> Files | None:
+        """The files of the newest version; None for a table that is not as the ledger makes it."""
+
+    def transaction(self, application: str) -> tuple[int, int | None]:
+        """The newest version, and which version of an application's is committed by then."""
+
+    def checkpoint(self) -> None:
+        """Sums up the newest version for who reads the log next. Raises what the engine does, and OSError."""
+
+
+class ReplayOfDeltaRs:
+    """As delta-rs reads it."""
+
+    def __init__(self, table: Table, loaded: LoadedTables) -> None:
+        self._table, self._loaded = table, loaded
+
+    def files(self) -> Files | None:
+        self._loaded.forget()
+        with self._loaded.using() as loaded:
+            return files_of(loaded, self._table)
+
+    def transaction(self, application: str) -> tuple[int, int | None]:
+        with self._loaded.using() as loaded:
+            return loaded.version(), loaded.transaction_version(application)
+
+    def checkpoint(self) -> None:
+        with self._loaded.using() as loaded:
+            loaded.create_checkpoint()
+
+
 class Followed:
     """The newest files of one table. Threads share it."""
 
     def __init__(
-        self, table: Table, loaded: LoadedTables, stored: TableFiles, passing: Callable[[], float] = time.monotonic
+        self, table: Table, replay: Replay, stored: CommitFiles, passing: Callable[[], float] = time.monotonic
     ) -> None:
-        self._table, self._loaded, self._stored, self._passing = table, loaded, stored, passing
+        self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._seen = _Seen()
         self._lock = threading.Lock()
 
@@ -159,9 +193,7 @@ class Followed:
 
     def _listed(self) -> _Seen:
         now = self._passing()
-        self._loaded.forget()
-        with self._loaded.using() as loaded:
-            return _Seen(files_of(loaded, self._table), now)
+        return _Seen(self._replay.files(), now)
 
 
 def files_of(loaded: DeltaTable, table: Table) -> Files | None:

@@ -24,10 +24,11 @@ from deltalake import DeltaTable, Schema
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
-from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.followed import Replay
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
 from ledger.store.delta.engines.regrouping import Regrouped, regrouped
-from ledger.store.delta.engines.table_files import FileRows, TableFiles
+from ledger.store.delta.engines.table_files import CommitFiles, FileRows
 from ledger.store.delta.engines.written_out import Action, Log, added, new_path, parquet, removed, said
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import FORMAT, Table
@@ -39,10 +40,12 @@ MOST_ROWS = 100_000
 class SmallCommits:
     """Reads of a table whose log is followed, and commits of few edits to it."""
 
-    def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles) -> None:
+    def __init__(self, table: Table, replay: Replay, stored: CommitFiles, *failures: type[Exception]) -> None:
+        """`failures`: what the engine raises that replays the log."""
         self._table = table
         #: What is appended to the table beside it needs the same.
-        self.log, self.rows = Log(table, loaded, stored), FileRows(table.schema, table.partitions, stored)
+        self.log = Log(table, replay, stored, *failures)
+        self.rows = FileRows(table.schema, table.partitions, stored)
 
     def load(self, where: Where) -> Snapshot | None:
         """The rows of the partitions that are named; None where the table is not as the ledger makes it."""

@@ -16,11 +16,11 @@ from pyspark.errors import PySparkException
 
 from ledger.errors import OutputUnreadable
 from ledger.rules.storage import for_spark
+from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merge_statement import merge_statement
 from ledger.store.delta.engines.protocol import (
-    SEGMENT_FILES,
     Commit,
     Conflict,
     OutputLog,
@@ -30,12 +30,14 @@ from ledger.store.delta.engines.protocol import (
     require_unset,
     unreadable,
 )
+from ledger.store.delta.engines.pruning import wanted_messages, within
 from ledger.store.delta.engines.spark_committing import (
     commit_layout,
     commit_nothing,
     committed_version,
     committing,
 )
+from ledger.store.delta.engines.spark_replay import small_commits, statistics_of
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
@@ -80,6 +82,8 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, locations: Mapping[str, str]) -> None:
         self.session, self._spark, self._locations = spark, spark, dict(locations)
         self._own = threading.local()
+        self._small = small_commits(self._locations, self._session, self._state, *FAILURES)
+        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -107,6 +111,9 @@ class SparkEngine:
         return int(self._state(table).version())
 
     def load(self, table: str, where: Where) -> Snapshot:
+        snapshot = self._small[table].load(where)
+        if snapshot is not None:
+            return snapshot
         version = self.version(table)
         columns = self._columns(table)
         rows = self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
@@ -115,6 +122,9 @@ class SparkEngine:
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
         require_expected(snapshot, table, edits)
+        version = self._small[table].commit(snapshot, where, edits, metadata)
+        if version is not None:
+            return version
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
@@ -123,6 +133,9 @@ class SparkEngine:
     def append(
         self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
     ) -> int:
+        version = self._appending[table].append(rows, metadata, transaction)
+        if version is not None:
+            return version
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self._committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -140,24 +153,11 @@ class SparkEngine:
             return int(self._state(table).version())
 
     def files(self) -> tuple[int, pa.Table]:
-        from pyspark.sql import DataFrame
-
-        session, state = self._session(), self._state("messages")
-        files = DataFrame(state.allFiles().toDF(), session)
-        values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
-        statistics = f"numRecords BIGINT, minValues {values}, maxValues {values}"
-        files.createOrReplaceTempView("ledger_files")
-        rows = self._rows(f"""
-            SELECT partitionValues['queue'] AS queue, CAST(partitionValues['lane'] AS INT) AS lane,
-                   partitionValues['segment'] AS segment, known.numRecords AS messages,
-                   known.minValues.seq AS first_seq, known.maxValues.seq AS last_seq,
-                   unix_millis(known.minValues.sent_at) AS first_sent_at,
-                   unix_millis(known.maxValues.sent_at) AS last_sent_at,
-                   unix_millis(known.minValues.available_at) AS first_available_at,
-                   unix_millis(known.maxValues.available_at) AS last_available_at
-            FROM (SELECT partitionValues, from_json(stats, '{statistics}') AS known FROM ledger_files)
-        """)
-        return int(state.version()), rows.cast(SEGMENT_FILES)
+        known = self._small["messages"].log.followed.newest()
+        if known is not None and known.statistics is not None:
+            return known.version, known.statistics.table
+        state = self._state("messages")
+        return int(state.version()), statistics_of(state, self._session()).table
 
     def messages(
         self,
@@ -167,6 +167,10 @@ class SparkEngine:
         last_seq: int | None = None,
         sent_after: int | None = None,
     ) -> pa.Table:
+        near = self._appending["messages"].small_rows(where)
+        if near is not None:
+            wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
+            return within(near, wanted).select(list(columns))
         ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
         recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
         return self._rows(
@@ -200,8 +204,7 @@ class SparkEngine:
         return sorted(commits, key=lambda commit: commit.version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        found = self._state(table).transactions().get(application)
-        return int(found.get()) if found.isDefined() else None
+        return self._small[table].log.replay.transaction(application)[1]
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
@@ -234,6 +237,8 @@ class SparkEngine:
             commit_nothing(session, transaction, (application, version))
 
     def compact(self, table: str, where: Where) -> None:
+        if self._appending[table].join(where):
+            return
         with self._committing({}) as session:
             session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
 

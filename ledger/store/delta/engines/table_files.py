@@ -48,8 +48,8 @@ class Stored(NamedTuple):
     at: float
 
 
-class TableFiles(Protocol):
-    """Raises what the storage does."""
+class CommitFiles(Protocol):
+    """What commits are read from, and made of. Raises what the storage does."""
 
     def has(self, path: str) -> bool:
         """Whether there is a file."""
@@ -69,6 +69,10 @@ class TableFiles(Protocol):
 
     def remove(self, path: str) -> None:
         """Removes a file, if it is there."""
+
+
+class TableFiles(CommitFiles, Protocol):
+    """All files of a table."""
 
     def log(self) -> list[Stored]:
         """All files of the table's log."""
@@ -181,7 +185,7 @@ class FileRows:
     """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
     what was read is kept, and what was written."""
 
-    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: TableFiles) -> None:
+    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: CommitFiles) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._size = 0

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 
 from ledger.store.delta.engines.checkpoints import is_due
-from ledger.store.delta.engines.followed import Files, Followed
-from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.followed import Files, Followed, Replay
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.table_files import TableFiles, log_file
+from ledger.store.delta.engines.table_files import CommitFiles, log_file
 from ledger.store.delta.model.tables import Table
 
 log = logging.getLogger("ledger.commits")
@@ -63,9 +62,11 @@ class Encoded(Mapping[str, bytes]):
 class Log:
     """The log of a table that is followed, and new entries of it."""
 
-    def __init__(self, table: Table, loaded: LoadedTables, stored: TableFiles) -> None:
-        self._table, self._loaded, self._stored = table, loaded, stored
-        self.followed = Followed(table, loaded, stored)
+    def __init__(self, table: Table, replay: Replay, stored: CommitFiles, *failures: type[Exception]) -> None:
+        """`failures`: what the engine raises."""
+        self._table, self.replay, self._stored = table, replay, stored
+        self._failures: tuple[type[Exception], ...] = (*failures, OSError)
+        self.followed = Followed(table, replay, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
         """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
@@ -114,9 +115,8 @@ class Log:
     def _sum_up(self, version: int) -> None:
         """Makes a checkpoint. The commit has landed, whatever comes of it."""
         try:
-            with self._loaded.using() as loaded:
-                loaded.create_checkpoint()
-        except (DeltaError, OSError) as error:
+            self.replay.checkpoint()
+        except self._failures as error:
             log.warning("No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
 

@@ -1,0 +1,112 @@
+"""The log of a table as Spark's Delta reads it: for commits that are written out where delta-rs cannot reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ledger.rules.location import recorded
+from ledger.store.delta.engines.file_statistics import FILES, FileStatistics
+from ledger.store.delta.engines.followed import CHECKPOINTS, PROTOCOL, Files, Partition
+from ledger.store.delta.engines.hadoop_files import HadoopFiles
+from ledger.store.delta.engines.merging import SmallCommits
+from ledger.store.delta.engines.pruning import PLAIN_PATH
+from ledger.store.delta.engines.spark_tables import jvm_of
+from ledger.store.delta.engines.table_files import CommitFiles, LocalFiles
+from ledger.store.delta.model.tables import TABLES, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def small_commits(
+    locations: Mapping[str, str],
+    session: Callable[[], SparkSession],
+    state: Callable[[str], Any],
+    *failures: type[Exception],
+) -> dict[str, SmallCommits]:
+    """By name, the small commits to some tables; the arguments are those of ReplayOfSpark, and what Spark raises."""
+    return {
+        name: SmallCommits(table, ReplayOfSpark(table, session, state), files_at(locations[name], session), *failures)
+        for name, table in TABLES.items()
+        if name in locations
+    }
+
+
+def files_at(location: str, session: Callable[[], SparkSession]) -> CommitFiles:
+    """The files of a table: on a local path without the JVM."""
+    place = recorded(location)
+    return LocalFiles(place) if place.is_local else HadoopFiles(location, session)
+
+
+class ReplayOfSpark:
+    """Of one of the ledger's tables. `session` returns the thread's, `state` Delta's own snapshot of the newest version
+    of a table."""
+
+    def __init__(self, table: Table, session: Callable[[], SparkSession], state: Callable[[str], Any]) -> None:
+        self._table, self._session, self._state = table, session, state
+
+    def files(self) -> Files | None:
+        from pyspark.sql import DataFrame
+
+        state = self._state(self._table.name)
+        if not self._is_plain(state):
+            return None
+        columns = [f"partitionValues['{name}']" for name in self._table.partitions]
+        rows = DataFrame(state.allFiles().toDF(), self._session()).selectExpr("path", "size", *columns).collect()
+        by_partition: dict[Partition, dict[str, int]] = {}
+        for path, size, *values in rows:
+            if not PLAIN_PATH.fullmatch(path):
+                return None
+            by_partition.setdefault(tuple(values), {})[path] = size
+        interval = self._configuration(state).get(CHECKPOINTS, self._table.properties[CHECKPOINTS])
+        statistics = statistics_of(state, self._session()) if self._table.name == "messages" else None
+        return Files(int(state.version()), by_partition, int(interval), statistics)
+
+    def transaction(self, application: str) -> tuple[int, int | None]:
+        state = self._state(self._table.name)
+        found = state.transactions().get(application)
+        return int(state.version()), int(found.get()) if found.isDefined() else None
+
+    def checkpoint(self) -> None:
+        none = jvm_of(self._session()).scala.Option.empty()
+        state = self._state(self._table.name)
+        state.deltaLog().checkpoint(state, none)
+
+    def _is_plain(self, state: Any) -> bool:
+        """Whether rows need nothing but their columns to be in the table; as `followed.is_plain`."""
+        protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
+        return (
+            (protocol.minReaderVersion(), protocol.minWriterVersion()) == PROTOCOL
+            and {field.name() for field in fields} == set(self._table.schema.names)
+            and all(field.nullable() and field.metadata().json() == "{}" for field in fields)
+            and not any(name.startswith("delta.constraints.") for name in configuration)
+            and configuration.get("delta.appendOnly", "false") == "false"
+        )
+
+    def _configuration(self, state: Any) -> dict[str, str]:
+        java = jvm_of(self._session()).scala.jdk.javaapi.CollectionConverters
+        return dict(java.asJava(state.metadata().configuration()))
+
+
+def statistics_of(state: Any, session: SparkSession) -> FileStatistics:
+    """What the log tells of each file of `messages`, in a snapshot of Delta's."""
+    from pyspark.sql import DataFrame
+
+    values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
+    known = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
+    files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", known)
+    rows = files.selectExpr(
+        "path",
+        "partitionValues['queue'] AS queue",
+        "CAST(partitionValues['lane'] AS INT) AS lane",
+        "partitionValues['segment'] AS segment",
+        "known.numRecords AS messages",
+        "known.minValues.seq AS first_seq",
+        "known.maxValues.seq AS last_seq",
+        "unix_millis(known.minValues.sent_at) AS first_sent_at",
+        "unix_millis(known.maxValues.sent_at) AS last_sent_at",
+        "unix_millis(known.minValues.available_at) AS first_available_at",
+        "unix_millis(known.maxValues.available_at) AS last_available_at",
+    )
+    return FileStatistics(rows.toArrow().cast(FILES))
