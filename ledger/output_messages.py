@@ -62,7 +62,8 @@ def messages_of(queue: QueueRecord, grant: Grant, rows: Rows, messages: Any) -> 
             "messages",
         )
     # Where it is said which messages are meant, a column of such a name with none of our ids is somebody else's.
-    for column, named in _carried(queue, rows) if messages is not None else _named(queue, rows):
+    columns = _named(queue, rows)
+    for column, named in _carried(columns) if messages is not None else columns:
         _require_agreement(grant, chosen, named, column, said, exactly=messages is not None)
     return chosen
 
@@ -80,7 +81,11 @@ def all_but(queue: QueueRecord, grant: Grant, rows: Rows, failed: Any) -> Chosen
         named, what = _given(queue, failed, "failed"), "failed"
     exceptions = _in_claim(grant, claimed, named, "failed", what)
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
-    carried = _carried(queue, rows)
+    # A column that names nothing at all says that no message has a row.
+    by = id_column(rows) if isinstance(failed, str) else None
+    carried = [
+        (column, one) for column, one in _named(queue, rows) if column == by or one.messages.num_rows or not one.others
+    ]
     if not carried and is_spark(failed):
         raise InvalidParameterValue(
             "failed",
@@ -111,9 +116,9 @@ def require_failed(failed: str | None, columns: Sequence[str]) -> None:
         )
 
 
-def _carried(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:
-    """The columns by which the rows say what they are about: those with some of the ledger's ids."""
-    return [(column, one) for column, one in _named(queue, rows) if one.messages.num_rows]
+def _carried(columns: list[tuple[str, Named]]) -> list[tuple[str, Named]]:
+    """Of columns those by which rows say what they are about: with some of the ledger's ids."""
+    return [(column, one) for column, one in columns if one.messages.num_rows]
 
 
 def _named(queue: QueueRecord, rows: Rows) -> list[tuple[str, Named]]:

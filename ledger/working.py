@@ -24,7 +24,7 @@ from ledger.output_messages import CARRIED, messages_of
 from ledger.output_writers import Writer
 from ledger.results import Worked
 from ledger.rules import limits as bounds
-from ledger.rules.attempts import LONGEST, shortened
+from ledger.rules.attempts import LONGEST, claim_number, shortened
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import summary
@@ -246,12 +246,12 @@ class Worker:
 
     def _held(self, attempt: str) -> Mapping[int, tuple[int, int]]:
         """By the number of their claims: how many messages are in flight under an attempt, and their first deadline."""
-        prefix, held = f"{attempt}/", dict[int, tuple[int, int]]()
+        held: dict[int, tuple[int, int]] = {}
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
-            number = (lease.attempt_id or "").removeprefix(prefix)
-            if (lease.attempt_id or "").startswith(prefix) and number.isdecimal():
-                messages, visible_at = held.get(int(number), (0, lease.visible_at))
-                held[int(number)] = messages + lease.messages, min(visible_at, lease.visible_at)
+            number = claim_number(attempt, lease.attempt_id)
+            if number is not None:
+                messages, visible_at = held.get(number, (0, lease.visible_at))
+                held[number] = messages + lease.messages, min(visible_at, lease.visible_at)
         return held
 
     def _soon(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
 from ledger.queue import Queue
-from ledger.rules.attempts import shortened
+from ledger.rules.attempts import claim_number, shortened
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import message_id
 from ledger.rules.state import Status
@@ -58,10 +58,10 @@ def give_back(queue: Queue, attempt_id: str, visibility_timeout: int) -> int:
 
     A claim of which something is hidden for longer than a living process would ask for is left alone: it was parked.
     """
-    access, prefix = queue.access, attempt_of(attempt_id, 0)[:-1]
+    access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
     soon = access.clock() + visibility_timeout * MILLISECONDS
     leases = access.store.leases(access.record(), access.clock)
-    mine = [lease for lease in leases if (lease.attempt_id or "").startswith(prefix)]
+    mine = [lease for lease in leases if claim_number(attempt, lease.attempt_id) is not None]
     parked = {lease.receipt_id for lease in mine if lease.visible_at > soon}
     released = 0
     for receipt_id in {lease.receipt_id for lease in mine} - parked:

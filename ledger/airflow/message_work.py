@@ -98,7 +98,7 @@ class MessageWork:
         if answer is None or isinstance(answer, (str, Mapping)):
             bound = "With an output it must return rows: an Arrow table, or a list of dictionaries"
             raise InvalidParameterValue("function", type(answer).__name__, bound)
-        rows = pa.Table.from_pylist(list(answer)) if isinstance(answer, Sequence) else answer
+        rows = table_of(answer) if isinstance(answer, Sequence) else answer
         assert self.output is not None
         if isinstance(rows, pa.Table) and not rows.num_columns:
             # Of no rows there are no columns to write, and nothing failed.
@@ -136,3 +136,14 @@ class MessageWork:
             self.say(f"gives back {claim.release().messages:,} messages")
         except Exception as error:
             self.say(f"could not give the claim back, it runs out by {claim.deadline}: {error}")
+
+
+def table_of(rows: Sequence[Any]) -> pa.Table:
+    """Rows that a function returned, with the columns of all of them. Raises InvalidParameterValue for a row that is no
+    dictionary, or has nothing in it: nobody could tell what it is about."""
+    for row in rows:
+        if not isinstance(row, Mapping) or not row:
+            bound = "Each row that it returns must be a dictionary, of a column at least"
+            raise InvalidParameterValue("function", type(row).__name__, bound)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})

@@ -92,6 +92,13 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
 
+def claim_number(attempt: str, attempt_id: str | None) -> int | None:
+    """Of which of its claims an id is that a worker made of its `attempt`: `attempt/7`. None: of none. An attempt may
+    itself have a slash, and begin as another one."""
+    before, slash, number = (attempt_id or "").rpartition("/")
+    return int(number) if slash and before == attempt and number.isdecimal() else None
+
+
 def content_of(queue: str, entries: Iterable[Entry]) -> int:
     """The number of a list of messages, in their order: bodies, attributes, groups; delays may be a queue's default."""
     digest = hashlib.sha256(_framed([queue, "list"]))

@@ -57,6 +57,18 @@ def test_a_list_or_a_table_names_them_and_they_stay_hidden_for_as_long_as_is_sai
     assert place.queue.receive(None).count == 2
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.parametrize("failed", ["reason", "a list"])
+def test_a_message_that_has_neither_a_row_nor_a_reason_is_not_acknowledged(place, claim, rows, failed):
+    """However few rows there are: of the exceptions alone, or none."""
+    some = with_reasons(claim, 0).slice(0, rows) if failed == "reason" else rows_of(claim).slice(1, max(rows - 1, 0))
+    named = failed if failed == "reason" else [claim.messages()[0].message_id]
+    with pytest.raises(InvalidParameterValue, match="of the messages have no row"):
+        claim.write(some, place.table, failed=named)
+    counts = place.queue.counts()
+    assert (counts.deleted, counts.in_flight) == (0, 6) and place.written() == {}
+
+
 def test_without_exceptions_all_is_acknowledged_and_with_nothing_else_nothing_is_written(place, claim):
     assert claim.write(with_reasons(claim), place.table, failed="reason") == claim.write(
         rows_of(claim), place.table, failed=[]

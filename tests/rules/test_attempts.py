@@ -74,3 +74,16 @@ def test_f3_two_receives_of_one_call_have_different_attempt_ids():
     with pytest.raises(InvalidParameterValue, match="Two receives of one call have it") as raised:
         attempts.require_different(["a", None, "b", "a"])
     assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", "a")
+
+
+@pytest.mark.parametrize(
+    ("attempt_id", "number"),
+    [("daily/0", 0), ("daily/12", 12), ("daily/eu", None), ("daily/eu/1", None), ("daily", None), ("daily/", None),
+     ("other/1", None), ("dail/1", None), (None, None), ("1", None)],
+)  # fmt: skip
+def test_the_claims_of_an_attempt_have_its_id_and_a_number(attempt_id, number):
+    assert attempts.claim_number("daily", attempt_id) == number
+
+
+def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
+    assert attempts.claim_number("daily/1", "daily/1/2") == 2 and attempts.claim_number("daily", "daily/1/2") is None
