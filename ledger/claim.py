@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ledger.claims")
 #: What becomes of a message that others have by now. Already deleted, and not under this receipt: by another receiver.
 LOST = (Outcome.STALE, Outcome.NOT_IN_FLIGHT, Outcome.ALREADY_DELETED, Outcome.INVALID, Outcome.EXPIRED)
-#: Who iterates reads at first so many messages, then as many as have so many characters in their bodies, and no more
-#: than these.
-FEW, PART, MANY = 100, 16 << 20, 20_000
+#: Who iterates reads at first so many messages, then as many as have so many characters in their bodies by those
+#: before them, so many times as many as these at most, and no more than MANY.
+FEW, PART, GROWTH, MANY = 100, 16 << 20, 4, 20_000
 
 
 class Claim(Settling):
@@ -91,7 +91,8 @@ class Claim(Settling):
             for message in self._read(record, self.grant.part(first, some)):
                 size += len(message.body)
                 yield message
-            first, some = first + some, min(max(some * PART // max(size, 1), 1), MANY)
+            # Those that come next may be longer.
+            first, some = first + some, min(max(some * PART // max(size, 1), 1), GROWTH * some, MANY)
 
     def __repr__(self) -> str:
         held = self.held

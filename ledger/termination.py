@@ -1,4 +1,4 @@
-"""A process that is told to end, by SIGTERM."""
+"""A process that is told to end, by SIGTERM, and one whose JVM has ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from traceback import walk_tb
+
+from ledger.store.delta.engines.protocol import reason
+
+#: Why a claim is given back when Python outlives Spark's driver.
+JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
 @contextlib.contextmanager
@@ -24,3 +30,18 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _terminated(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
+
+
+def why_ended(error: BaseException) -> str:
+    """Why work ended with an error, in a line."""
+    return JVM_ENDED if jvm_has_ended(error) else reason(error)
+
+
+def jvm_has_ended(error: BaseException) -> bool:
+    """Whether Spark's JVM does not answer any more, as an error shows that Py4J raised. Of `spark-submit` it is the JVM
+    that a signal to the job ends first."""
+    if not any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
+        return False
+    # A JVM that answers tells of errors of its own as Py4JJavaError; Python's names of classes it no longer finds.
+    lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
+    return lost or "does not exist in the JVM" in str(error)

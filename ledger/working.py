@@ -30,9 +30,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import summary
 from ledger.rules.state import Status
 from ledger.store import RUNS, QueueRecord, count_messages
-from ledger.store.delta.engines.protocol import reason
 from ledger.tabular import is_spark
-from ledger.termination import ended_by_sigterm
+from ledger.termination import ended_by_sigterm, why_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -259,7 +258,7 @@ class Worker:
 
     def _give_back(self, claim: Claim, why: BaseException) -> None:
         try:
-            done = f"gives back {claim.release(reason(why)).messages:,} messages"
+            done = f"gives back {claim.release(why_ended(why)).messages:,} messages: {why_ended(why)}"
         except Exception as error:
             done = f"could not give the claim back, it runs out by {claim.deadline}: {error}"
         # It may be the report that went wrong.

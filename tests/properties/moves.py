@@ -65,6 +65,8 @@ class Moves(World):
     def another_process_goes_on(self) -> None:
         self.ledger = self.reopen()
         self.tested = {key: self.ledger.queue(name) for key, name in self.names.items()}
+        # A claim knows what was ended through the queue object that it came from: the other side's is another one, too.
+        self.expected = {key: self.oracle.ledger.queue(name) for key, name in self.names.items()}
 
     @precondition(lambda self: self.steps % 5 == 4 and self.retention is None)
     @rule()

@@ -102,6 +102,25 @@ def test_what_is_done_with_is_not_written_with_every_commit_and_its_files_are_fe
     assert lane.rewritten < claims * (2 * (11 + ENOUGH) + 10)
 
 
+def test_files_are_few_whatever_comes_after_what():
+    """Each a little smaller than the one before."""
+    lane, first = Lane(), 0
+    for size in range(60, ENOUGH, -1):
+        lane.commit([("insert", row(first + seq, "deleted")) for seq in range(size)])
+        first += size
+    assert len(lane.files) < 12 and len(lane.rows()) == first
+
+
+def test_what_is_large_is_left_alone_so_that_no_commit_is_of_all_rows(monkeypatch):
+    monkeypatch.setattr(regrouping, "FULL", 40)
+    lane = Lane()
+    for seq in range(400):
+        before = lane.rewritten
+        lane.commit([("insert", row(seq, "deleted"))])
+        assert lane.rewritten - before <= 40 + ENOUGH
+    assert len(lane.files) < 400 / 40 + 24 and len(lane.rows()) == 400
+
+
 @pytest.mark.parametrize("state", ["deleted", "moved"])
 def test_a_row_that_changes_in_a_file_of_those_done_with_is_written_with_those_in_flight(state):
     lane = Lane()

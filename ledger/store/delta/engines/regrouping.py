@@ -2,8 +2,9 @@
 
 What is deleted or moved changes no more, but for a restore, until upkeep drops it. A lane that acknowledges thirty
 claims a second has 100,000 such rows after an hour; in one file with the others each commit would write them again. So
-they come into files of their own as soon as they are enough, and those files into larger ones, of which each is made
-of what is about as large as it is: a row is written a dozen times, not with every commit, and a lane has a dozen files.
+they come into files of their own as soon as they are enough, and those files into larger ones, each made of files that
+are at most twice as large as what joins them: a row is written a dozen times, not with every commit, and a lane has a
+dozen files, and one for each FULL rows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ledger.store.delta.model.tables import HEAD, Table
 
 #: So many settled rows get a file of their own, and files with fewer rows are written anew with every commit.
 ENOUGH = 256
+#: Files are joined into one of at most so many rows.
+FULL = 50_000
 
 
 class Regrouped(NamedTuple):
@@ -43,8 +46,9 @@ def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: Table) -> R
     gone[file_of[~left]] = True
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
-        joined = ~gone & (sizes <= count)
-        if count < ENOUGH or not joined.any():
+        joined = ~gone & (sizes <= 2 * count)
+        # What has become large is left alone: a commit of more rows is a query's, which puts nothing apart.
+        if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined
     chosen = left & gone[file_of]
