@@ -161,10 +161,14 @@ class Application:
         if self.stopping:
             return _text(NOT_READY, "stopping")
         try:
-            await asyncio.wait_for(self.pool.run(self._store.change_token), 5.0)
+            await asyncio.wait_for(self.pool.run(self._looked), 5.0)
         except (LedgerError, asyncio.TimeoutError):
             return _text(NOT_READY, "the ledger's tables cannot be read")
         return _text(OK, "ready")
+
+    def _looked(self) -> None:
+        self._store.require_tables()
+        self._store.change_token()
 
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()

@@ -265,6 +265,9 @@ class Store(Protocol):
     def change_token(self) -> object:
         """Differs whenever something was committed since; for waiting."""
 
+    def require_tables(self) -> None:
+        """Looks whether what it keeps everything in is there. Raises StorageFailed."""
+
     @property
     def outputs(self) -> OutputWrites:
         """What it does for `Claim.write`. Raises LedgerError on a store that has no tables beside which to write."""

@@ -97,6 +97,9 @@ class MemoryQueues:
     def change_token(self) -> object:
         return self._version
 
+    def require_tables(self) -> None:
+        pass
+
     def _commit(self) -> int:
         self._version += 1
         return self._version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import shutil
 import socket
 import threading
 from xml.etree import ElementTree
@@ -378,6 +379,21 @@ def test_health_readiness_and_metrics_are_told(open_endpoint):
     assert 'ledger_request_seconds_bucket{action="SendMessage",le="+Inf"} ' in text
     samples = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(float(line.rpartition(" ")[2]) >= 0 for line in samples)
+
+
+def test_an_endpoint_whose_ledger_is_gone_is_not_ready_until_it_is_back(query_models, empty_root, tmp_path):
+    root, away = tmp_path / "ledger", tmp_path / "away"
+    shutil.copytree(empty_root, root)
+    ledger = Ledger.open(str(root), engine="delta-rs")
+    with served(ledger, ledger.clock, query_models) as endpoint:
+        for there, what in ((True, root), (False, root), (True, root), (False, root / "receipts"), (True, root)):
+            if not there:
+                what.rename(away)
+            said = (200, b"ready\n") if there else (503, b"the ledger's tables cannot be read\n")
+            assert asked(endpoint, method="GET", path="/ready")[::2] == said
+            if not there:
+                away.rename(what)
+        assert asked(endpoint, method="GET", path="/health")[0] == 200
 
 
 def test_what_cannot_be_found_out_for_metrics_is_no_traceback(open_endpoint, monkeypatch):

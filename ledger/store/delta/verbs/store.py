@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.errors import MessageDoesNotExist
+from ledger.errors import MessageDoesNotExist, StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
@@ -23,6 +23,7 @@ from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, Lease, Queue
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
+from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -212,6 +213,12 @@ class DeltaStore:
 
     def change_token(self) -> object:
         return self.engine.version("messages"), self.engine.version("visibility")
+
+    def require_tables(self) -> None:
+        # A newest version alone is no sign: behind the one that is known there is none where there is no table, either.
+        for table in TABLES:
+            if not self.engine.exists(table):
+                raise StorageFailed(self.engine.place(table), "there is no table")
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
