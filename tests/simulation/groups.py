@@ -18,12 +18,13 @@ def judge_order(facts: Facts, change: Change) -> list[str]:
     for queue, keys in granted.items():
         if queue not in facts.queues or facts.queues[queue].attributes.get("FifoQueue") != "true":
             continue
-        members: dict[str | None, list[tuple[int, int, Key]]] = defaultdict(list)
+        # What one move brought came at one instant; the numbers that queues of their own gave do not compare.
+        members: dict[str | None, list[tuple[int, int, int, Key]]] = defaultdict(list)
         groups = {facts.messages[key].group for key in keys if key in facts.messages}
         for key, message in facts.messages.items():
             recorded = facts.records[queue].get(key)
             if message.group in groups and (recorded is not None or message.queue == queue):
-                members[message.group].append((facts.came(queue, key), message.number or 0, key))
+                members[message.group].append((facts.came(queue, key), message.sent_at, message.number or 0, key))
         for group, ordered in members.items():
             ordered.sort()
             last = max((at for at, (*_, key) in enumerate(ordered) if key in keys), default=0)

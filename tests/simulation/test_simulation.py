@@ -40,6 +40,11 @@ def test_what_is_found_is_made_small_and_is_still_there():
     assert play(small.schedule).problems == []
 
 
+def test_what_one_move_brings_from_two_queues_is_in_the_order_in_which_it_was_sent():
+    """The judge took the numbers that each queue had given for comparable."""
+    assert play(generate("session22/2246")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 def test_no_schedule_breaks_a_promise():
     for found in search("suite", 350):
