@@ -85,6 +85,14 @@ def test_spark_sums_up_its_log(engine_of, root, through_hadoop, monkeypatch):
     assert table_of(root).version() == 50 and len(recorded(engine)) == len(recorded(engine_of("delta-rs")))
 
 
+def test_an_answer_of_the_log_that_was_lost_is_found_in_it(engine_of, through_hadoop, monkeypatch):
+    engine, put_new = engine_of("spark"), HadoopFiles.put_new
+    Decision(engine).commit()
+    monkeypatch.setattr(HadoopFiles, "put_new", lambda *arguments: put_new(*arguments) and False)
+    version = engine.version("visibility")
+    assert Decision(engine, CHANGED).commit() == version + 1 == engine.version("visibility")
+
+
 def test_verbs_through_hadoop_do_what_they_say(spark, tmp_path, through_hadoop):
     queue = Ledger.open(str(tmp_path / "ledger"), spark, engine="spark").create_queue("work", {"Lanes": 2})
     queue.send(["a", "b", "c", "d"])

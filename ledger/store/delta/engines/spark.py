@@ -243,7 +243,11 @@ class SparkEngine:
             session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
 
     def vacuum(self, table: str) -> None:
-        self._session().sql(f"VACUUM {self._named(table)}")
+        session = self._session()
+        session.sql(f"VACUUM {self._named(table)}")
+        # Spark does that with its own checkpoints, and what is written out has others: of the same log.
+        state = self._state(table)
+        state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 
     def _begin(self, session: SparkSession, location: str) -> Any:
         """A transaction of Delta's own, on the newest version of a table."""

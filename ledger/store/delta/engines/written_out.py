@@ -89,7 +89,10 @@ class Log:
         version = latest.version + 1
         entry = "\n".join(map(json.dumps, actions)).encode()
         # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
-        if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
+        # Spark's LogStore ends the last line, too.
+        if not self._stored.put_new(log_file(version), entry) and (
+            (self._stored.read(log_file(version)) or b"").rstrip(b"\n") != entry
+        ):
             return None
         self._require_joined(version)
         self._require_there(written)
