@@ -93,16 +93,25 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # Who reads has read enough, as `head` does. Nothing is to be flushed at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who reads has read enough, as `head` does.
+        _flush_nothing()
         return FAILED
     except (OSError, MemoryError) as error:
         # A full disk behind stdout, say. What was done before is done.
         click.echo(f"ledger: {error or type(error).__name__}", err=True)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _flush_nothing()
         return FAILED
     except LedgerError as error:
         click.echo(f"ledger: {said(error)}", err=True)
         return USAGE if isinstance(error, WRONG) else FAILED
+
+
+def _flush_nothing() -> None:
+    """What could not be printed is not tried again at the end: Python would say so, and end with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log() -> None:

@@ -137,8 +137,8 @@ def _attribute(name: str, given: object) -> Attribute:
         raise _refused(
             name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
-    if (text if match[1] == "Binary" else binary) or _has_lists(given):
-        # It would be lost: one value is stored, and that of its type.
+    if _has_lists(given):
+        # They would be lost: one value is stored.
         raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
         return Attribute(match[0], None, value)

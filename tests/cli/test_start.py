@@ -5,6 +5,8 @@ import pty
 import subprocess
 import sys
 
+import pytest
+
 from tests.sources import CHECKOUT
 
 COMMAND = [sys.executable, "-m", "ledger.cli"]
@@ -50,10 +52,13 @@ def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
     assert queue.counts().visible == 1
 
 
-def test_what_cannot_be_printed_is_an_error_in_a_line(root, queue):
+@pytest.mark.parametrize("unbuffered", ["1", ""], ids=["at once", "at the end"])
+def test_what_cannot_be_printed_is_an_error_in_a_line(root, queue, unbuffered):
+    env = environment(root, PYTHONUNBUFFERED=unbuffered)
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        ran = subprocess.run([*COMMAND, "queues", "list"], env=environment(root), stdout=full, stderr=subprocess.PIPE)
+        ran = subprocess.run([*COMMAND, "queues", "list"], env=env, stdout=full, stderr=subprocess.PIPE)
     assert ran.returncode == 1 and ran.stderr.startswith(b"ledger: ") and b"Traceback" not in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
 
 
 def test_a_reader_that_has_enough_gets_no_traceback(root, queue):

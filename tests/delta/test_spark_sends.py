@@ -28,15 +28,22 @@ class Interrupted(SparkEngine):
 
     interrupts = ()
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        replay = self._small["messages"].log.replay
+        look = replay.transaction
+
+        def looked(application):
+            found = look(application)
+            for interrupt in self.__dict__.pop("now", ()):
+                interrupt()
+            return found
+
+        replay.transaction = looked
+
     def append(self, *arguments):
         self.interrupts, self.now = (), self.interrupts
         return super().append(*arguments)
-
-    def transaction_version(self, *arguments):
-        found = super().transaction_version(*arguments)
-        for interrupt in self.__dict__.pop("now", ()):
-            interrupt()
-        return found
 
 
 @pytest.fixture
