@@ -81,11 +81,10 @@ def all_but(queue: QueueRecord, grant: Grant, rows: Rows, failed: Any) -> Chosen
         named, what = _given(queue, failed, "failed"), "failed"
     exceptions = _in_claim(grant, claimed, named, "failed", what)
     others = others_of_claim(claimed, exceptions).select(RUNS.names)
-    # A column that names nothing at all says that no message has a row.
     by = id_column(rows) if isinstance(failed, str) else None
-    carried = [
-        (column, one) for column, one in _named(queue, rows) if column == by or one.messages.num_rows or not one.others
-    ]
+    columns = _named(queue, rows)
+    # Where none names any of ours, one that is empty says that no message has a row; one of others' ids is others'.
+    carried = _carried(columns) or [(column, one) for column, one in columns if column == by or not one.others][:1]
     if not carried and is_spark(failed):
         raise InvalidParameterValue(
             "failed",

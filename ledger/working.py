@@ -258,7 +258,8 @@ class Worker:
 
     def _give_back(self, claim: Claim, why: BaseException) -> None:
         try:
-            done = f"gives back {claim.release(why_ended(why)).messages:,} messages: {why_ended(why)}"
+            said = why_ended(why)
+            done = f"gives back {claim.release(said).messages:,} messages: {said}"
         except Exception as error:
             done = f"could not give the claim back, it runs out by {claim.deadline}: {error}"
         # It may be the report that went wrong.

@@ -25,6 +25,7 @@ from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import require_columns
 from ledger.rules.message_fields import GIVEN
+from ledger.rules.text import names_once
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
@@ -140,7 +141,7 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             yield Malformed(number, "is not UTF-8")
             continue
         try:
-            found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+            found = json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             yield Malformed(number, f"is not JSON: {error}")
             continue
@@ -151,14 +152,6 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
             continue
         require_columns(found, body)
         yield Row(number, found, text)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    known = dict(pairs)
-    if len(known) < len(pairs):
-        double = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the name {double!r} stands in it twice")
-    return known
 
 
 def _no_constant(name: str) -> None:

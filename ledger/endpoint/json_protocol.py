@@ -10,6 +10,7 @@ from ledger.endpoint import service_model
 from ledger.endpoint.refusals import not_serialized
 from ledger.endpoint.statuses import OK, Told
 from ledger.endpoint.wire import Command, Request, Response
+from ledger.rules.text import NamedTwice, names_once
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET, PREFIX = "x-amz-target", "AmazonSQS."
@@ -27,7 +28,9 @@ def read(request: Request) -> Command:
     action = target[len(PREFIX) :] if target.startswith(PREFIX) else target
     shape = service_model.input_shape(action)
     try:
-        given = json.loads(request.body or b"{}", parse_constant=_refuse_constant, object_pairs_hook=_once)
+        given = json.loads(request.body or b"{}", parse_constant=_refuse_constant, object_pairs_hook=names_once)
+    except NamedTwice:
+        raise not_serialized("The request body has an object that names a member twice") from None
     except (ValueError, RecursionError):
         raise not_serialized("The request body is no JSON object") from None
     if not isinstance(given, dict):
@@ -58,14 +61,6 @@ def _base64(value: object) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(type(value).__name__)
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object's members. Raises a Refusal where one of two of a name would be lost."""
-    known = dict(pairs)
-    if len(known) < len(pairs):
-        raise not_serialized("The request body has an object that names a member twice")
-    return known
 
 
 def _refuse_constant(name: str) -> object:

@@ -9,7 +9,7 @@ from ledger.endpoint.refusals import Refusal
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
 from ledger.results import SendOutcome
-from ledger.rules.message_attributes import Attribute, md5_of_attributes
+from ledger.rules.message_attributes import Attribute, has_lists, md5_of_attributes
 
 _EVERY = ("All", ".*", "*")
 _TRACE = "AWSTraceHeader"
@@ -31,12 +31,11 @@ def to_send(given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Raises UnsupportedOperation as the service does for attributes with values of the two kinds that it has only in
-    its model: lists of strings and of bytes. An empty one is none."""
+    """Raises UnsupportedOperation as the service does for attributes with lists of values."""
     for entry in entries:
         for kind in ("MessageAttributes", "MessageSystemAttributes"):
             for one in (entry.get(kind) or {}).values():
-                if one.get("StringListValues") or one.get("BinaryListValues"):
+                if has_lists(one):
                     said = f"Message attribute list values in {action} operation are not supported."
                     raise Refusal("UnsupportedOperation", said)
 

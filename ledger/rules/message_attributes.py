@@ -137,7 +137,7 @@ def _attribute(name: str, given: object) -> Attribute:
         raise _refused(
             name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
         )
-    if _has_lists(given):
+    if has_lists(given):
         # They would be lost: one value is stored.
         raise _refused(name, given, f"Message (user) attribute '{name}' must contain one value, of type '{match[1]}'")
     if isinstance(value, bytes):
@@ -156,7 +156,8 @@ def require_characters(field: str, place: str, text: str) -> None:
         raise InvalidParameterValue(field, text, bound, "Send it as Binary.", message=invalid_character(refused, place))
 
 
-def _has_lists(given: object) -> bool:
+def has_lists(given: object) -> bool:
+    """Whether an attribute has values of the two kinds that the service has only in its model; an empty one is none."""
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 

@@ -16,6 +16,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.arns import Account, not_ours, queue_of
 from ledger.rules.limits import MAXIMUM_RECEIVES
 from ledger.rules.state import Record
+from ledger.rules.text import NamedTwice, names_once
 
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
@@ -96,8 +97,8 @@ def require_names_once(given: Mapping[str, str]) -> None:
     One that was stored so goes on as it is read."""
     for name in ("RedrivePolicy", "RedriveAllowPolicy"):
         try:
-            json.loads(given.get(name) or "{}", object_pairs_hook=_once)
-        except ValueError:
+            json.loads(given.get(name) or "{}", object_pairs_hook=names_once)
+        except NamedTwice:
             bound = "It has a name twice"
             raise InvalidParameterValue(name, given[name], bound, "Give each name one value.") from None
 
@@ -207,12 +208,6 @@ def _map(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a name twice")
-    return dict(pairs)
 
 
 def _refused(text: str, bound: str, fix: str = "") -> InvalidParameterValue:

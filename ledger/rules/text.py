@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from typing import Any
 
 from ledger.errors import InvalidParameterValue
 
@@ -14,6 +16,19 @@ FORBIDDEN = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uD800-\uDFFF\uFFFE\uFFFF]"
 CONTROLS = "[" + "".join(f"\\x{code:02X}" for code in range(32) if chr(code) not in "\t\n\r") + "]"
 NONE_AT_ALL = ("\ufffe", "\uffff")
 _FORBIDDEN = re.compile(FORBIDDEN)
+
+
+class NamedTwice(ValueError):
+    """An object of a JSON text has a name twice: one of its values would be lost."""
+
+
+def names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, as json's `object_pairs_hook`. Raises NamedTwice."""
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        double = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise NamedTwice(f"the name {double!r} stands in it twice")
+    return known
 
 
 def forbidden(text: str) -> str | None:

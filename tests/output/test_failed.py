@@ -69,6 +69,15 @@ def test_a_message_that_has_neither_a_row_nor_a_reason_is_not_acknowledged(place
     assert (counts.deleted, counts.in_flight) == (0, 6) and place.written() == {}
 
 
+@pytest.mark.parametrize("named", ["reason", "a list"])
+def test_an_empty_column_of_handles_says_nothing_beside_one_that_names_messages(place, claim, named):
+    rows = with_reasons(claim, 1).append_column("receipt_handle", pa.nulls(claim.count, pa.string()))
+    if named == "a list":
+        rows = pa.concat_tables([rows.slice(0, 1), rows.slice(2)])
+    failed = "reason" if named == "reason" else [claim.messages()[1].message_id]
+    assert claim.write(rows, place.table, failed=failed).messages == 5
+
+
 def test_without_exceptions_all_is_acknowledged_and_with_nothing_else_nothing_is_written(place, claim):
     assert claim.write(with_reasons(claim), place.table, failed="reason") == claim.write(
         rows_of(claim), place.table, failed=[]
