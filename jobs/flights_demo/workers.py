@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ledger.runtime.session import submit_command, submit_environment
 
 if TYPE_CHECKING:
+    from ledger.claim import Claim
     from ledger.queue import Queue
 
 WORK = Path(__file__).resolve().parents[1] / "work.py"
@@ -125,27 +126,24 @@ class Accident:
             return False
         if not self._has_just_staged():
             return False
-        receipt, give_up = None, time.monotonic() + self.PATIENCE
+        written, give_up = None, time.monotonic() + self.PATIENCE
         self.victim.signal(signal.SIGSTOP)
-        while receipt is None and self.victim.is_alive and time.monotonic() < give_up:
+        while written is None and self.victim.is_alive and time.monotonic() < give_up:
             self.victim.signal(signal.SIGCONT)
             time.sleep(self.SLICE)
             self.victim.signal(signal.SIGSTOP)
-            receipt = self._receipt_just_written()
-        if receipt is None:
-            self.victim.signal(signal.SIGCONT)
-            return False
-        held = self._queue.claim(receipt)
-        if not held:
+            written = self.just_written()
+        held = None if written is None else self.unacknowledged(*written)
+        if held is None:
             self.victim.signal(signal.SIGCONT)
             return False
         self.victim.kill()
-        self.receipt_id, self.messages = receipt, held.count
+        self.receipt_id, self.messages = written[0], held.count
         return True
 
     def watch(self) -> None:
         """Waits in the background for a commit of the victim: it acknowledges some hundredths of a second later."""
-        self._receipt_just_written()
+        self.just_written()
         self._has_just_staged()
         self.is_watching = True
         threading.Thread(target=self._watch, name="accident", daemon=True).start()
@@ -176,12 +174,20 @@ class Accident:
         told = [json.loads(line).get("commitInfo", {}).get("userMetadata") for line in log.splitlines()]
         return next((json.loads(one).get("owner") for one in told if one), None)
 
-    def _receipt_just_written(self) -> str | None:
-        receipt = None
+    def just_written(self) -> tuple[str, int] | None:
+        """The receipt under which the victim has published rows since it was asked last, and how many of them."""
+        written = None
         for file in sorted(self._log.glob("*.json"))[self._seen :]:
             self._seen += 1
-            for line in file.read_text().splitlines():
-                told = json.loads(line).get("commitInfo", {}).get("userMetadata")
-                if told and json.loads(told).get("owner") == self.victim.name:
-                    receipt = json.loads(told)["receipt_id"]
-        return receipt
+            entries = [json.loads(line) for line in file.read_text().splitlines()]
+            told = next((said for one in entries if (said := one.get("commitInfo", {}).get("userMetadata"))), "{}")
+            if json.loads(told).get("owner") == self.victim.name:
+                rows = sum(json.loads(one["add"]["stats"])["numRecords"] for one in entries if "add" in one)
+                written = json.loads(told)["receipt_id"], rows
+        return written
+
+    def unacknowledged(self, receipt_id: str, rows: int) -> Claim | None:
+        """The claim that rows were written of; None if they are acknowledged. Then less of it is held than was written:
+        nothing, or what the worker parked under the same receipt."""
+        held = self._queue.claim(receipt_id)
+        return held if held.count >= max(rows, 1) else None

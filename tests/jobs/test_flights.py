@@ -3,8 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+
+from jobs.flights_demo.workers import Accident
+from ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -20,6 +25,20 @@ def test_a_worker_is_killed_and_every_flight_is_done_exactly_once(tmp_path):
     assert "killed worker-2" in run.stdout and "acknowledged by the next receiver" in run.stdout
     assert "\nNO " not in run.stdout and run.stdout.count("\nyes  ") == 7
     assert (tmp_path / "run" / "flights.png").stat().st_size > 10_000
+
+
+def test_what_a_worker_parked_is_no_claim_that_it_has_not_acknowledged(tmp_path):
+    """Of whom it would be said that it was killed in time."""
+    queue = Ledger.open(str(tmp_path / "ledger"), engine="delta-rs", owner="worker-2").create_queue("work")
+    output = tmp_path / "out"
+    queue.send([f"{n}" for n in range(5)])
+    accident, claim = Accident(SimpleNamespace(name="worker-2"), queue, output), queue.receive(5)
+    assert accident.unacknowledged(claim.receipt_id, 4).count == 5
+    rows = pa.table({"message_id": [message.message_id for message in claim]})
+    failed = rows["message_id"].to_pylist()[:1]
+    claim.write(rows.slice(1), str(output), failed=failed, visibility_timeout=3_600)
+    assert accident.just_written() == (claim.receipt_id, 4) and accident.just_written() is None
+    assert queue.claim(claim.receipt_id).count == 1 and accident.unacknowledged(claim.receipt_id, 4) is None
 
 
 def test_a_folder_that_is_in_use_and_too_few_flights_are_refused(tmp_path):
