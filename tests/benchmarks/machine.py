@@ -8,7 +8,11 @@ import platform
 import shutil
 from datetime import datetime, timezone
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+
+VERSIONS = ("pyspark", "delta-spark", "deltalake", "pyarrow", "psycopg")
+MODULES = {"delta-spark": "delta"}
 
 
 def describe(work: Path) -> dict[str, str]:
@@ -22,7 +26,7 @@ def describe(work: Path) -> dict[str, str]:
         "load before the run": f"{os.getloadavg()[0]:.2f}",
         "system": platform.platform(),
         "Python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("pyspark", "delta-spark", "deltalake", "pyarrow", "psycopg")},
+        **{name: metadata.version(name) for name in VERSIONS if find_spec(MODULES.get(name, name))},
     }
 
 

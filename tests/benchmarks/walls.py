@@ -2,15 +2,17 @@
 
 python tests/benchmarks/walls.py [--axes commits,threads] [--divide 10]
 
-Prints a table and writes it to results/walls.md: a row for each axis and verb, the median at each point, how many times
-the first point's the last one's is, and how many times it may be. An axis is a function that yields what it measured at
-each of its points; another one is added to AXES.
+Writes a table to results/walls.md, axis by axis as they are measured (those of earlier runs stay): a row for each axis
+and verb, the median at each point, how many times the first point's the last one's is, and how many times it may be. An
+axis is a function that yields what it measured at each of its points; another one is added to AXES. A quick look with
+--divide is printed, and not kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import secrets
 import statistics
 import sys
@@ -35,6 +37,7 @@ from ledger import Ledger
 #: By verb, the seconds that each call of it took.
 Times = dict[str, list[float]]
 REPEATS = 15
+KEPT = RESULTS / "walls.json"
 
 
 class Axis(NamedTuple):
@@ -211,25 +214,33 @@ AXES = {
 
 
 def main(names: Sequence[str], divide: int) -> None:
-    """Measures the axes, each in a folder of its own, and writes the report."""
-    lines: list[list[Any]] = []
+    """Measures the axes, each in a folder of its own; each is in the report as soon as it is measured."""
     with tempfile.TemporaryDirectory(prefix="ledger-walls-") as work:
-        described = machine.describe(Path(work))
+        described = ", ".join(f"{key} {value}" for key, value in machine.describe(Path(work)).items())
         for name in names:
-            axis = AXES[name]
+            axis, found = AXES[name], {}
             points = [max(1, point // divide) for point in axis.points]
-            found: dict[str, list[float]] = {}
             for point, times in zip(points, axis.measure(Path(work) / name, points)):
                 for verb, seconds in times.items():
-                    found.setdefault(verb, []).append(1_000 * statistics.median(seconds))
-                say(f"{name}, {point:,}: " + ", ".join(f"{verb} {ms[-1]:.1f} ms" for verb, ms in found.items()))
-            for verb, ms in found.items():
-                medians = ", ".join(f"{point:,}: {one:.1f}" for point, one in zip(points, ms))
-                lines.append([axis.title, verb, medians, f"{ms[-1] / ms[0]:.1f}", f"{axis.aim}"])
+                    found.setdefault(verb, []).append(round(1_000 * statistics.median(seconds), 1))
+                say(f"{name}, {point:,}: " + ", ".join(f"{verb} {ms[-1]} ms" for verb, ms in found.items()))
+            if divide == 1:
+                _keep(name, {"machine": described, "points": points, "milliseconds": found})
+
+
+def _keep(name: str, measured: dict[str, Any]) -> None:
+    """Puts an axis among those measured before, and writes the report of all."""
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    known[name] = measured
+    KEPT.write_text(json.dumps({name: known[name] for name in AXES if name in known}, indent=1) + "\n")
+    lines = []
+    for name, axis in AXES.items():
+        for verb, ms in known.get(name, {"milliseconds": {}})["milliseconds"].items():
+            medians = ", ".join(f"{point:,}: {one}" for point, one in zip(known[name]["points"], ms))
+            lines.append([axis.title, verb, medians, f"{ms[-1] / ms[0]:.1f}", f"{axis.aim}"])
     rows = table(["axis", "verb", "median in ms at each point", "slope", "aim"], lines)
-    page = ["# The walls", "", ", ".join(f"{key} {value}" for key, value in described.items()), "", *rows, ""]
-    (RESULTS / "walls.md").write_text("\n".join(page))
-    print("\n".join(page))
+    machines = [f"- {name}: {of['machine']}" for name, of in known.items()]
+    (RESULTS / "walls.md").write_text("\n".join(["# The walls", "", *rows, "", "Measured on:", "", *machines, ""]))
 
 
 if __name__ == "__main__":
