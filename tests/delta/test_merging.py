@@ -214,6 +214,38 @@ def test_a_commit_to_a_log_that_is_gone_is_taken_back_and_decided_anew(one, othe
     assert found == recorded(other)[:-1], "what is loaded next is of the log that there is"
 
 
+@pytest.mark.parametrize("changed", [False, True], ids=["what it wrote is there", "what it wrote has given way"])
+def test_a_verb_that_stood_still_until_the_log_was_cut_is_not_done_again(
+    open_ledger, other, root, changed, monkeypatch
+):
+    """Behind its commit, before it looks whether that has joined the log, others commit, and upkeep cuts the log."""
+    queue = open_ledger().create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b", "c"])
+    queue.receive(1)
+    put_new, log = LocalFiles.put_new, Path(root, "visibility", "_delta_log")
+
+    def then_stands_still(files, path, content):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        landed = put_new(files, path, content)
+        if changed:
+            open_ledger().queue("work").receive(1)
+        for lane in (1_000, 1_001):
+            Decision(other, lane=lane).commit()
+        table_of(root).create_checkpoint()
+        for version in range(int(Path(path).stem) + changed):
+            (log / f"{version:020}.json").unlink()
+        return landed
+
+    monkeypatch.setattr(LocalFiles, "put_new", then_stands_still)
+    if changed:
+        with pytest.raises(StorageFailed, match="its log begins at version") as failed:
+            queue.receive(1)
+        assert failed.value.unknown
+    else:
+        assert len(queue.receive(1)) == 1
+    assert queue.counts().in_flight == 2 + changed
+
+
 def test_what_has_changed_can_be_read_from_the_log(one, root):
     for last in (1, 2, 3):
         Decision(one, last=last).commit()

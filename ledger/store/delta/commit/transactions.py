@@ -177,10 +177,17 @@ class Transactions:
         return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it."""
-        for commit in self._tables.history(table, since):
+        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it.
+
+        Raises StorageFailed, `unknown`, where the log was cut behind `since`, as upkeep does after log_retention.
+        """
+        commits = self._tables.history(table, since)
+        for commit in commits:
             if commit.metadata.get("operation") == operation:
                 return commit.version
+        if commits and commits[0].version > since + 1:
+            cut = f"its log begins at version {commits[0].version}, and it was read at version {since}"
+            raise StorageFailed(self._tables.place(table), cut, unknown=True)
         return None
 
     @contextmanager

@@ -94,7 +94,7 @@ class Log:
             (self._stored.read(log_file(version)) or b"").rstrip(b"\n") != entry
         ):
             return None
-        self._require_joined(version)
+        self._require_joined(version, written)
         self._require_there(written)
         self.followed.committed(latest, actions)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
@@ -107,13 +107,26 @@ class Log:
         if time.monotonic() - written.at > LISTED_AFTER:
             self._stored.write({path: written.files[path] for path in written.files if not self._stored.has(path)})
 
-    def _require_joined(self, version: int) -> None:
-        """Raises Conflict where the version before a commit is gone: the table was removed, or made anew, or its log
-        was cut below what others committed meanwhile. Nobody reads such a commit; it is removed."""
-        if not self._stored.has(log_file(version - 1)):
+    def _require_joined(self, version: int, written: Written) -> None:
+        """Raises Conflict where the version before a commit is gone, and nothing that was `written` is in the table:
+        the table was removed, or made anew, or its log was cut below what others committed meanwhile. Nobody reads such
+        a commit; it is removed."""
+        if self._stored.has(log_file(version - 1)):
+            return
+        self.followed.forget()
+        if not self._was_cut_behind(version, written):
             self._stored.remove(log_file(version))
-            self.followed.forget()
             raise Conflict(f"the log of {self._table.name} has lost version {version - 1}, which was read")
+
+    def _was_cut_behind(self, version: int, written: Written) -> bool:
+        """Whether the log was cut after a commit had joined it: what was written for it is in the table. What others
+        have taken out again since tells nothing, and whoever looks for the commit in the log finds that it was cut."""
+        try:
+            newest = self.followed.newest()
+        except self._failures:
+            return False
+        there = {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
+        return not there.isdisjoint(written.files)
 
     def _sum_up(self, version: int) -> None:
         """Makes a checkpoint. The commit has landed, whatever comes of it."""
