@@ -20,6 +20,8 @@ FOLDER = "ledger_writes"
 APPLIED = ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz")
 #: The versions of readers and writers without a list of features, and the first with one.
 READER, WRITER, READER_OF_FEATURES, WRITER_OF_FEATURES = 1, 4, 3, 7
+#: The protocol of a table that nothing is asked of.
+PROTOCOL_OF_NEW = {"minReaderVersion": 1, "minWriterVersion": 2}
 #: Properties that ask for more than appending files, whatever the protocol says, and those of them that ask nothing.
 REFUSED = (
     *("delta.columnMapping.", "delta.universalFormat.", "delta.enableRowTracking", "delta.rowTracking"),
@@ -55,8 +57,8 @@ class Demands:
         features = {name: sorted(value) if isinstance(value, list) else value for name, value in self.protocol.items()}
         return features, json.loads(self.schema), self.partitions, dict(self.properties)
 
-    def actions(self, table_id: str, now: int) -> str:
-        """The first commit of a table with these demands, as Delta's log has it."""
+    def actions(self, table_id: str, now: int) -> dict[str, Any]:
+        """The first commit of a table with these demands, as Delta's log has it: what it says, by the action."""
         metadata = {
             "id": table_id,
             "format": {"provider": "parquet", "options": {}},
@@ -65,7 +67,7 @@ class Demands:
             "configuration": {n: v for n, v in self.properties.items() if not n.startswith(AFTERWARDS)},
             "createdTime": now,
         }
-        return "\n".join(json.dumps(action) for action in ({"protocol": self.protocol}, {"metaData": metadata})) + "\n"
+        return {"protocol": dict(self.protocol), "metaData": metadata}
 
 
 def not_applied(demands: Demands) -> list[str]:
@@ -99,7 +101,7 @@ def demands_of_new(schema: str) -> Demands | None:
     if not fields or len({field["name"].lower() for field in fields}) < len(fields):
         return None
     plain = json.dumps({"type": "struct", "fields": fields})
-    return Demands({"minReaderVersion": 1, "minWriterVersion": 2}, plain, (), {})
+    return Demands(PROTOCOL_OF_NEW, plain, (), {})
 
 
 class _NotPlain(Exception):

@@ -26,7 +26,7 @@ class Staged:
         known = {"ordinal": 0, "sent_at": clock() * 1_000, "available_at": clock() * 1_000}
         rows = [{**known, "seq": seq, "body": f"staged {seq}"} for seq in range(ROWS)]
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in absent)])
-        place = self.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [])
+        place = self.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{self.folder}", schema, [], 0)
         write_deltalake(place, pa.Table.from_pylist(rows, schema), mode="append")
         self.files = staged_files(placed, self.folder, self.folders)
         self.metadata = self.store.transactions.metadata(placed.key, "send", placed.queue.id, placed.at, [])

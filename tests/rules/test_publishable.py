@@ -96,9 +96,9 @@ def test_a_table_of_other_columns_is_made_by_spark(fields):
 
 def test_the_first_commit_of_a_table_has_its_demands_and_asks_for_no_compaction_after_a_write():
     first = demands(partitions=("a",), **{"autoOptimize.autoCompact": "true", "appendOnly": "true"})
-    protocol, metadata = map(json.loads, first.actions("an id", 7).splitlines())
-    assert protocol == {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    said = metadata["metaData"]
+    said = first.actions("an id", 7)
+    assert said["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
+    said = said["metaData"]
     assert (said["id"], said["partitionColumns"], said["configuration"]) == (
         "an id",
         ["a"],

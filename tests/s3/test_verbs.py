@@ -116,7 +116,7 @@ def staged(ledger, s3, clock):
     """A bulk send that has written its files, and was never heard of again."""
     folder = staging.new_folder(clock())
     schema = pa.schema([ORDINAL, *IN_FILES])
-    made = ledger.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{folder}", schema, [])
+    made = ledger.store.engine.publishing().stage("messages", f"{staging.FOLDER}/{folder}", schema, [], 0)
     rows = pa.Table.from_pylist([{"ordinal": 0, "seq": 0, "body": "lost"}], schema)
     write_deltalake(made, rows, mode="append", storage_options=s3.options)
     return folder

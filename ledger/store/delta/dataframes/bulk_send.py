@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,13 @@ class Sent:
 
     count: int
     segments: tuple[str, ...]
-    _messages: DataFrame = field(repr=False)
+    _messages: Callable[[], DataFrame] = field(repr=False)
 
     def ids(self) -> DataFrame:
         """A row per message: message_id (string), body (string)."""
         from pyspark.sql import functions as F
 
-        return self._messages.select(columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"), "body")
+        return self._messages().select(columns.message_id(F.col("segment"), F.col("seq")).alias("message_id"), "body")
 
 
 class BulkSender:
@@ -152,9 +152,13 @@ class BulkSender:
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)
         count, segments = self._store.listings.newest().sent(first, last)
-        there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
-        # By the range of their names: a predicate that named each would grow with the send.
-        return Sent(count, segments, there.where(f"segment BETWEEN '{first}' AND '{last}'"))
+
+        def messages() -> DataFrame:
+            # By the range of their names: a predicate that named each would grow with the send.
+            there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+            return there.where(f"segment BETWEEN '{first}' AND '{last}'")
+
+        return Sent(count, segments, messages)
 
 
 def _sequence_number(send: int, ordinal: Column, lanes: int) -> Column:

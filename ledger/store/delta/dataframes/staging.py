@@ -77,7 +77,7 @@ class Staging:
         sort others for that would take longer than all the rest: those of a task fill one file after the other."""
         partitions = [ORDINAL.name] if placed.in_order else []
         schema = pa.schema([ORDINAL, *(field for field in IN_FILES if field.name not in placed.absent)])
-        place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions)
+        place = self._engine.stage("messages", f"{staging.FOLDER}/{folder}", schema, partitions, placed.at)
         writer = placed.rows.select(schema.names).write.format("delta").mode("append").option("optimizeWrite", "false")
         self._transactions.step("staging")
         try:

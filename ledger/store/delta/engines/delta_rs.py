@@ -18,6 +18,7 @@ from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.commit_history import history
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.empty_tables import first_commit_for_spark
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.loaded_tables import LoadedTables
@@ -35,7 +36,7 @@ from ledger.store.delta.engines.protocol import (
     require_unset,
 )
 from ledger.store.delta.engines.pruning import filters, wanted_messages, within
-from ledger.store.delta.engines.publishing import create_staging, publish, require_plain
+from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.table_files import log_file, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
@@ -151,11 +152,12 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def publishing(self) -> Publishing:
         return self
 
-    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:
+    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
         location = f"{self._locations[table]}/{folder}"
         with self._using(table) as loaded:
             require_plain(loaded)
-        create_staging(location, schema, partitions, self._storage_options)
+        first = first_commit_for_spark(demands_of_staging(schema, partitions), now)
+        table_files(location, self._storage_options).write(first)
         return location
 
     def publish(

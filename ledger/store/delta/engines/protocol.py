@@ -189,7 +189,7 @@ class Tables(Protocol):
 class Publishing(Tables, Protocol):
     """What an engine has that commits files where others have written them, below one of the ledger's tables."""
 
-    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str]) -> str:
+    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
         """Makes a table for the files of one send, in a folder of a table's; returns where it lies."""
 
     def publish(

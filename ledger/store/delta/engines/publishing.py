@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from ledger.errors import StorageFailed
+from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.store.delta.engines.protocol import StagedFile
 from ledger.store.delta.model.tables import TABLES
 
@@ -27,20 +28,14 @@ BOUNDED = {
 }
 
 
-def create_staging(location: str, schema: pa.Schema, partitions: Sequence[str], options: Any) -> None:
-    """Makes a table for the files of one send; what tables are by default in the session that writes it matters not.
+def demands_of_staging(schema: pa.Schema, partitions: Sequence[str]) -> Demands:
+    """Those of a table for the files of one send; what tables are by default in the session that writes it matters not.
 
     It has the statistics of `messages`, as far as it has the columns, and those of its own first column.
     """
     told = [schema.names[0], *(name for name in TABLES["messages"].statistics if name in schema.names)]
-    DeltaTable.create(
-        location,
-        schema,
-        partition_by=list(partitions),
-        configuration={STATISTICS: ",".join(told), **BOUNDED},
-        storage_options=options,
-        raise_if_key_not_exists=False,
-    )
+    properties = {STATISTICS: ",".join(told), **BOUNDED}
+    return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
 
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
