@@ -6,6 +6,7 @@ import pytest
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules import fifo
+from ledger.store.delta.dataframes import bulk_send
 
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Lanes": 3}
 _numbers = itertools.count()
@@ -75,7 +76,9 @@ def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):
     assert {row.message_id: tuple(row)[1:] for row in rows} == expected
 
 
-def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(make_queue, spark, clock):
+@pytest.mark.parametrize("few", [bulk_send.FEW, 1], ids=["read by the driver", "read by Spark"])
+def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(make_queue, spark, clock, monkeypatch, few):
+    monkeypatch.setattr(bulk_send, "FEW", few)
     queue = make_queue()
     queue.send(["1", "2"], message_group_id="1")
     assert queue.send(frame_of(spark, [0, 1, 2, 3, 3, 4, 0])).count == 3
@@ -83,7 +86,9 @@ def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(make_queue
     assert queue.send(frame_of(spark, range(5))).count == 0
     (same,) = queue.send("4", message_group_id="4")
     assert queue.peek(same).body == "4" and queue.counts().in_flight == 5 and queue.counts().visible == 0
-    clock.advance(300)
+    clock.advance(299.999)
+    assert queue.send(frame_of(spark, range(5))).count == 0
+    clock.advance(0.001)
     assert queue.send(frame_of(spark, range(5))).count == 5
 
 

@@ -20,12 +20,18 @@ from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.spark_sessions import parallelism
+from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from ledger.store.delta.state.listing import Listing
     from ledger.store.delta.verbs.store import DeltaStore
+
+#: Up to so many messages that may make others duplicates are read by the driver, and told to every task. More of them
+#: Spark reads sooner by itself.
+FEW = 100_000
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,12 @@ class BulkSender:
             with self._writer.turn(queue, losses):
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
                 # The clock is read behind it: whoever stands still in between is not behind the last send.
-                last = self._store.listings.newest().last_sent(queue.id)
-                at = instants.not_before(clock(), last, settings.maximum_clock_skew)
-                known = self._remembered(queue, at).select(scope.alias("scope"), "message_deduplication_id")
-                fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
+                listing = self._store.listings.newest()
+                at = instants.not_before(clock(), listing.last_sent(queue.id), settings.maximum_clock_skew)
+                known, fresh = self._remembered(queue, listing, at), first
+                if known is not None:
+                    known = known.select(scope.alias("scope"), "message_deduplication_id")
+                    fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
                 # A lane is a segment, and has its ordinal.
                 lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
                 placed = fresh.withColumn("ordinal", lane).withColumn(
@@ -141,13 +149,24 @@ class BulkSender:
                     return self._sent(queue, key)
         raise attempts.outlasted()
 
-    def _remembered(self, queue: QueueRecord, now: int) -> DataFrame:
-        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a
-        duplicate. A send or a purge that they miss has counted up, so that theirs does not commit."""
+    def _remembered(self, queue: QueueRecord, listing: Listing, now: int) -> DataFrame | None:
+        """Twin of rules.fifo.is_duplicate: the messages of a queue that make a send with the same id a duplicate; None:
+        there are none. A send or a purge that they miss has counted up, so that theirs does not commit."""
+        from pyspark.sql import functions as F
+
+        since = now - DEDUPLICATION_INTERVAL * MILLISECONDS
+        most = listing.sent_since(queue.id, since)
+        if most == 0:
+            return None
+        if most is not None and most <= FEW:
+            columns = ["message_group_id", "message_deduplication_id", "sequence_number"]
+            recent = self._store.engine.messages(Where(queue.id), columns, sent_after=since)
+            there = F.broadcast(arrow_frame(self._spark, recent))
+        else:
+            stored = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
+            there = stored.where(f"sent_at > timestamp_millis({since})")
         purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
-        there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
-        there = there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
-        return there.where(f"sent_at > timestamp_millis({now - DEDUPLICATION_INTERVAL * MILLISECONDS})")
+        return there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 
     def _sent(self, queue: QueueRecord, key: str) -> Sent:
         first, last = ids.segment(key, 0), ids.segment(key, ids.ORDINAL_BOUND - 1)

@@ -120,6 +120,14 @@ class Listing:
         files = self._files
         return pc.max(files.filter(pc.equal(files["queue"], queue))["last_sent_at"]).as_py() or 0
 
+    def sent_since(self, queue: str, instant: int) -> int | None:
+        """How many messages there are in the files of a queue that hold one which was sent after an instant: no fewer
+        than were. None: of some file the log does not tell."""
+        mine = self._files.filter(pc.equal(self._files["queue"], queue))
+        if mine["last_sent_at"].null_count:
+            return None
+        return pc.sum(mine.filter(pc.greater(mine["last_sent_at"], instant))["messages"]).as_py() or 0
+
     def count(self, queue: str) -> int:
         """How many messages that were sent to a queue are not dropped."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
