@@ -93,9 +93,11 @@ class Files:
                 del files[said["path"]]
                 removed.append(said["path"])
         partitions.update(touched)
+        for emptied in [key for key, files in touched.items() if not files]:
+            del partitions[emptied]
         return Files(
             self.version + 1,
-            {key: files for key, files in partitions.items() if files},
+            partitions,
             self.checkpoints,
             self.statistics and self.statistics.after(added, removed),
         )

@@ -89,11 +89,13 @@ class Where:
         return conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({one})' for one in conditions)})"
 
     def covers(self, queue: str | None = None, lane: int | None = None) -> bool:
-        """Whether it names all of a partition."""
-        return any(
-            part.queue in (None, queue) and (part.lanes is None or lane in part.lanes) and part.segments is None
-            for part in self.parts()
-        )
+        """Whether it names all of a partition. Asked of every partition of a ledger: it makes nothing."""
+        part: Where | None = self
+        while part is not None:
+            if part.queue in (None, queue) and (part.lanes is None or lane in part.lanes) and part.segments is None:
+                return True
+            part = part.also
+        return False
 
 
 @dataclass(frozen=True)
