@@ -1,4 +1,5 @@
-"""Simulations by hand: `python -m tests.simulation --schedules 100000 [--seed 0] [--world NAME] [--replay SEED]`."""
+"""Simulations by hand: `python -m tests.simulation --schedules 1000 [--seed 0] [--first 0] [--world NAME]`, and
+`python -m tests.simulation --replay SEED`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.simulation.worlds import WORLDS
 def main(arguments: list[str]) -> int:
     """1 when something was not allowed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", default="0", help="schedules have the seeds SEED/0, SEED/1, ...")
+    parser.add_argument("--seed", default="0", help="schedules have the seeds SEED/FIRST, and so on")
+    parser.add_argument("--first", type=int, default=0, help="to go on where an earlier run ended")
     parser.add_argument("--schedules", type=int, default=1_000, help="how many to play")
     parser.add_argument("--world", choices=list(WORLDS), help="only this kind of ledger")
     parser.add_argument("--replay", metavar="SEED", help="play one schedule again, make it small and show it")
@@ -25,12 +27,12 @@ def main(arguments: list[str]) -> int:
     with patching.installed():
         if options.replay is not None:
             return _replay(options.replay)
-        return _search(options.seed, options.schedules, options.world)
+        return _search(options.seed, options.schedules, options.world, options.first)
 
 
-def _search(seed: str, schedules: int, world: str | None) -> int:
+def _search(seed: str, schedules: int, world: str | None, first: int) -> int:
     began, verbs, kinds = time.process_time(), 0, Counter()
-    for found in search(seed, schedules, world):
+    for found in search(seed, schedules, world, first):
         verbs += sum(call.verb != "look up" for call in found.run.calls)
         if found.problems:
             if not kinds[kind(found.problems[0])]:

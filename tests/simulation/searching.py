@@ -42,10 +42,10 @@ def play(schedule: Schedule, plan: Plan | None = None) -> Found:
     return Found(schedule, dict(run.scheduler.plan.happened), problems, run)
 
 
-def search(seed: str, schedules: int, world: str | None = None) -> Iterator[Found]:
-    """Plays schedules, one after the other; each as it comes. Their seeds are `seed`/0, `seed`/1, and so on."""
+def search(seed: str, schedules: int, world: str | None = None, first: int = 0) -> Iterator[Found]:
+    """Plays schedules, one after the other; each as it comes. Their seeds are `seed`/`first`, and so on."""
     at = f"@{world}" if world else ""
-    for number in range(schedules):
+    for number in range(first, first + schedules):
         yield play(generate(f"{seed}/{number}{at}"))
 
 
