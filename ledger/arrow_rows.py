@@ -81,8 +81,9 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
     }
     if fifo and "message_group_id" not in columns:
         raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the table.")
-    # As for a DataFrame: a FIFO queue has one delay for all, and a standard queue no deduplication.
-    columns.pop("delay_seconds" if fifo else "message_deduplication_id", None)
+    if as_json:
+        # A FIFO queue has one delay for all: it means nothing to it.
+        columns.pop("delay_seconds", None)
     for number, text in enumerate(texts):
         given = {name: values[number] for name, values in columns.items()}
         given["message_attributes"] = _attributes(given.get("message_attributes"))

@@ -194,7 +194,8 @@ class Claim(Settling):
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
         Rows that carry ids of messages that are not of this claim are refused.
-        Safe to retry: rows that an earlier call wrote for the same messages are not written again.
+        Safe to retry: rows that an earlier call wrote for the same messages are not written again; `failed` is how many
+        this call gave back.
         Raises LeaseLost when not all of these messages are held any more, InvalidParameterValue for what it cannot do,
         also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
         cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit (see

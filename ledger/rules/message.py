@@ -19,7 +19,7 @@ from ledger.rules.text import forbidden
 IDENTIFIER = r"[!-~]{1,128}"
 #: Recorded, of a message and of one in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
-_NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
+NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
 class Entry(NamedTuple):
@@ -114,7 +114,7 @@ def entry(
     if fifo and group is None:
         raise MissingParameter("MessageGroupId")
     if deduplication is not None and not fifo:
-        raise InvalidParameterValue("MessageDeduplicationId", deduplication, _NOT_FOR_THIS_QUEUE)
+        raise InvalidParameterValue("MessageDeduplicationId", deduplication, NOT_FOR_THIS_QUEUE)
     if fifo and deduplication is None:
         if queue["ContentBasedDeduplication"] != "true":
             raise InvalidParameterValue(
@@ -155,7 +155,7 @@ def require_common(
     _identifier("MessageGroupId", message_group_id)
     deduplication = _identifier("MessageDeduplicationId", message_deduplication_id)
     if deduplication is not None and not is_fifo(queue):
-        raise InvalidParameterValue("MessageDeduplicationId", deduplication, _NOT_FOR_THIS_QUEUE)
+        raise InvalidParameterValue("MessageDeduplicationId", deduplication, NOT_FOR_THIS_QUEUE)
 
 
 def body(text: object, maximum_bytes: int) -> str:
@@ -200,7 +200,7 @@ def delay(seconds: object, queue: Mapping[str, str]) -> int:
     if not is_fifo(queue):
         return checked
     if checked:
-        raise InvalidParameterValue("DelaySeconds", seconds, _NOT_FOR_THIS_QUEUE, "Set the queue's DelaySeconds.")
+        raise InvalidParameterValue("DelaySeconds", seconds, NOT_FOR_THIS_QUEUE, "Set the queue's DelaySeconds.")
     return default
 
 

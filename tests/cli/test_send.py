@@ -50,6 +50,16 @@ def test_a_line_of_json_is_a_body_with_its_fields_or_a_text(cli, queue, tmp_path
     assert (first.body, first.message_attributes["kind"].value, second.body) == ("a", "express", "b")
 
 
+def test_a_line_with_what_its_queue_does_not_take_is_refused(cli, queue, ledger):
+    line = json.dumps({"body": "a", "message_group_id": "g", "message_deduplication_id": "d"})
+    ran = cli("send", "work", "-", "--format", "json", given=f"{line}\n")
+    assert ran.code and "not valid for this queue type" in ran.err and queue.counts().stored == 0
+    fifo = ledger.create_queue("lines.fifo", {"FifoQueue": True})
+    late = json.dumps({"body": "a", "message_group_id": "g", "message_deduplication_id": "d", "delay_seconds": 9})
+    ran = cli("send", "lines.fifo", "-", "--format", "json", given=f"{late}\n")
+    assert ran.code and "not valid for this queue type" in ran.err and fifo.counts().stored == 0
+
+
 def test_without_a_body_a_line_of_json_is_sent_as_it_stands(cli, queue):
     line = '{"amount": 1.10, "id": 12345678901234567890, "none": null}'
     assert cli("send", "work", "-", "--format", "json", given=f" {line} \n").code == 0

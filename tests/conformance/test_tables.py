@@ -101,10 +101,12 @@ def test_what_a_row_says_beside_its_body_counts(queue, clock):
 
 def test_a_fifo_queue_takes_its_groups_from_a_table(ledger):
     queue = ledger.create_queue("tables.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
-    table = pa.table({"message_group_id": ["g", "h", "g"], "body": ["1", "2", "1"], "delay_seconds": [7, 7, 7]})
+    table = pa.table({"message_group_id": ["g", "h", "g"], "body": ["1", "2", "1"], "delay_seconds": [0, None, 0]})
     assert len(set(queue.send(table).ids()["message_id"].to_pylist())) == 2, "a deduplication id is sent once"
     with pytest.raises(InvalidParameterValue, match=r"message_group_id.*FIFO queue needs it"):
         queue.send(table.drop_columns("message_group_id"))
+    with pytest.raises(InvalidParameterValue, match=r"DelaySeconds.*not valid for this queue type.*row 0"):
+        queue.send(table.set_column(2, "delay_seconds", pa.array([7, 7, 7])))
     with pytest.raises(MissingParameter, match=r"MessageGroupId.*row 1"):
         queue.send(pa.table({"message_group_id": ["g", None], "body": ["8", "9"]}))
     assert queue.counts().stored == 2
@@ -181,6 +183,9 @@ REFUSED = {
     "a body that is empty": (lambda q, h: q.send(pa.table({"body": ["x", ""]})), r"MessageBody.*row 1.*Nothing was sent"),
     "a delay of half seconds": (lambda q, h: q.send(pd.DataFrame({"body": ["x"], "delay_seconds": [.5]})), "double.*int8"),
     "a delay too long": (lambda q, h: q.send(pa.table({"body": ["x"], "delay_seconds": [901]})), "DelaySeconds.*<= 900.*row 0"),
+    "a deduplication id for a standard queue": (
+        lambda q, h: q.send(pa.table({"body": ["x"], "message_deduplication_id": ["d"]})), "not valid for this queue.*row 0",
+    ),
     "a keyword beside a column": (lambda q, h: q.send(pa.table({"body": ["x"]}), delay_seconds=5), "as a column.*Add"),
     "an instant in JSON": (lambda q, h: q.send(pa.table({"at": pa.array([0], pa.timestamp("us"))})), "'at'.*timestamp.*Cast"),
     "a number that JSON has not": (lambda q, h: q.send(pa.table({"n": [float("inf")]})), "row 0.*JSON has no way"),

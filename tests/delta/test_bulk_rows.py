@@ -79,6 +79,7 @@ BAD = {
     "group": ("x", None, "a b", None, None),
     "group with a line end": ("x", None, "a\n", None, None),
     "empty group": ("x", None, "", None, None),
+    "deduplication id": ("x", None, None, "d", None),
     "name": ("x", None, None, None, {"a..b": ("String", "x", None)}),
     "reserved name": ("x", None, None, None, {"AWS.x": ("String", "x", None)}),
     "name with a line end": ("x", None, None, None, {"a\n": ("String", "x", None)}),

@@ -267,6 +267,21 @@ def test_each_commit_has_its_own_version_beside_others_who_commit(engine_of, few
     assert [commit.metadata["number"] for commit in commits] == list(range(len(commits))) and len(commits) > 1
 
 
+def test_a_commit_that_a_listing_leaves_out_is_in_the_history(engine_of, monkeypatch):
+    """A folder is listed while others commit: it may show the second of two commits, and not the first."""
+    one, other = engine_of("delta-rs"), engine_of("delta-rs")
+    last = one.version("messages")
+    listed = LocalFiles.log
+
+    def without_the_first(self):
+        for number in (1, 2):
+            other.mark("messages", {"number": number}, ("app", number))
+        return [file for file in listed(self) if file.path != log_file(last + 1)]
+
+    monkeypatch.setattr(LocalFiles, "log", without_the_first)
+    assert [commit.metadata["number"] for commit in one.history("messages", last)] == [1, 2]
+
+
 def test_commits_that_were_removed_with_old_ones_are_not_in_the_history(engine_of, root):
     engine = engine_of("delta-rs")
     for number in range(5):

@@ -99,6 +99,16 @@ def test_f1_the_scope_of_deduplication_may_be_the_group(make_queue, spark):
     assert by_group(queue.receive(None)) == {"a": ["x"], "b": ["x"]}
 
 
+def test_a_frame_has_no_delay_of_its_own_for_a_fifo_queue(make_queue, spark):
+    queue = make_queue(DelaySeconds=5)
+    row = "SELECT '{}' AS body, 'g' AS message_group_id, {} AS delay_seconds"
+    with pytest.raises(InvalidParameterValue, match=r"DelaySeconds.*not valid for this queue type.*Nothing was sent"):
+        queue.send(spark.sql(row.format("x", 1)))
+    assert queue.send(spark.sql(f"{row.format(1, 0)} UNION ALL {row.format(2, 'NULL')}")).count == 2
+    as_json = spark.sql("SELECT 1 AS n, 'g' AS message_group_id, 9 AS delay_seconds")
+    assert queue.send(as_json).count == 1 and queue.counts().delayed == 3
+
+
 def test_f1_a_frame_needs_groups_and_ids_and_takes_no_attempt(make_queue, spark):
     queue, by_id = make_queue(), make_queue(ContentBasedDeduplication="false")
     for call, said in {

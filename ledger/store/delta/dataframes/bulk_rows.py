@@ -11,7 +11,7 @@ from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerE
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, require_columns, too_long
+from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, NOT_FOR_THIS_QUEUE, require_columns, too_long
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL
 from ledger.store.delta.model.tables import MESSAGES
@@ -44,10 +44,10 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     fifo, kinds = is_fifo(queue), dict(frame.dtypes)
     require_columns(frame.columns, body)
     text = _body(frame, body)
-    # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
-    named = {
-        name: kinds[name] for name in MEANINGFUL if name in kinds and (body is not None or "body" in kinds or fifo)
-    }
+    as_json = body is None and "body" not in kinds
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for what a FIFO queue asks of each.
+    counted = [name for name in MEANINGFUL if not as_json or (fifo and name != "delay_seconds")]
+    named = {name: kinds[name] for name in counted if name in kinds}
     for name, kind in named.items():
         if kind not in MEANINGFUL[name]:
             raise InvalidParameterValue(
@@ -84,8 +84,11 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
     from pyspark.sql import functions as F
 
     default = F.lit(int(queue["DelaySeconds"])).cast("bigint")
-    if not is_given or is_fifo(queue):
+    if not is_given:
         return default
+    if is_fifo(queue):
+        none = F.coalesce(F.col("delay_seconds"), F.lit(0)) == 0
+        return checked(default, none, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint")
     given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
     return checked(
         given,
@@ -101,7 +104,8 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
 
     nothing = F.lit(None).cast("string")
     if not is_fifo(queue):
-        return nothing
+        none = F.col("message_deduplication_id").isNull() if is_given else F.lit(True)
+        return checked(nothing, none, "MessageDeduplicationId", NOT_FOR_THIS_QUEUE)
     given = F.col("message_deduplication_id") if is_given else nothing
     if queue["ContentBasedDeduplication"] == "true":
         given = F.coalesce(given, F.sha2(text, 256))

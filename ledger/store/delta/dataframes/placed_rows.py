@@ -71,9 +71,9 @@ def absent_columns(queue: QueueRecord, given: Collection[str], sender: str | Non
     """The columns of IN_FILES that are null in every row of a DataFrame that is sent, which has the columns given."""
     if is_fifo(queue.attributes):
         return frozenset()
-    never = {"sequence_number", "message_deduplication_id"}
+    # What is given is written even where it must be null: what Spark need not write it does not look at either.
     unsaid = {field.column for field in STORED if field.is_given and field.name not in (*given, "body")}
-    return frozenset(never | (unsaid - ({"message_attributes"} if sender is not None else set())))
+    return frozenset({"sequence_number"} | (unsaid - ({"message_attributes"} if sender is not None else set())))
 
 
 def rows_of_a_file(settings: Settings) -> int:

@@ -31,9 +31,10 @@ def history(stored: TableFiles, since: int) -> list[Commit]:
     listed = [int(name[1]) for name in (_NAME.fullmatch(file.path) for file in stored.log()) if name]
     later = [version for version in listed if version > last]
     if later:
-        # All between: a listing may leave out what comes while it is made.
+        # All between, and before: a listing may leave out what comes while it is made.
+        first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            read = threads.map(lambda version: _commit(stored, version), range(min(later), max(later) + 1))
+            read = threads.map(lambda version: _commit(stored, version), range(first, max(later) + 1))
             found += [commit for commit in read if commit is not None]
         found += _following(stored, max(later) + 1)
     return found
