@@ -45,6 +45,11 @@ def test_what_one_move_brings_from_two_queues_is_in_the_order_in_which_it_was_se
     assert play(generate("session22/2246")).problems == []
 
 
+def test_a_change_of_a_queue_that_was_deleted_since_is_none_of_the_queue_made_anew():
+    """Both had been changed as often, and Spark's MERGE finds them by their name: the new one's row gave way."""
+    assert play(generate("soak/8062")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 def test_no_schedule_breaks_a_promise():
     for found in search("suite", 350):

@@ -26,6 +26,8 @@ EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int
 
 #: So many commits are looked at first for a deletion of late.
 FEW_COMMITS = 20
+#: The lower bits of a queue's revision count its changes, those above are of its id.
+CHANGES = 20
 
 
 class Queues:
@@ -50,7 +52,7 @@ class Queues:
             if limits.has_intervals and interval:
                 deleted = self._deleted_at(name, snapshot.version, now - interval * MILLISECONDS)
                 intervals.require_name(name, deleted, limits, interval, now)
-            made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now)
+            made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now, _first_revision(new_id))
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
 
         return self._transactions.run("create_queue", "queues", new_id, decide)
@@ -179,6 +181,12 @@ class Queues:
             snapshot = self._tables.load("queues", Where())
             kept = self._kept = snapshot.version, _records(snapshot.rows)
         return kept
+
+
+def _first_revision(queue_id: str) -> int:
+    """Where a queue's revisions begin. A MERGE finds the row by the queue's name: so no revision is one that another
+    queue of the name had, and what was decided about that one before it was deleted is not done to this one."""
+    return int(queue_id.rpartition("-")[2], 16) << CHANGES
 
 
 def _records(rows: pa.Table) -> dict[str, QueueRecord]:
