@@ -98,9 +98,9 @@ class Queue(Settling):
 
         A DataFrame: every row is a message, its body the column `body` (name another one with `body=`), or the whole
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
-        message_attributes, message_group_id, message_deduplication_id and aws_trace_header count (a
-        delay for a FIFO queue is refused, as is a deduplication id for another one). Other columns beside a body are
-        not sent. Returns a `Sent`: count, and `ids()`.
+        message_attributes, message_group_id, message_deduplication_id and aws_trace_header count, but
+        that a delay for a FIFO queue and a deduplication id for another one are refused. Other columns beside a body
+        are not sent. Returns a `Sent`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
         through Spark where the ledger has it; `ids()` is a pyarrow.Table.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",

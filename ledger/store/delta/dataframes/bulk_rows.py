@@ -103,10 +103,9 @@ def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Co
     from pyspark.sql import functions as F
 
     nothing = F.lit(None).cast("string")
-    if not is_fifo(queue):
-        none = F.col("message_deduplication_id").isNull() if is_given else F.lit(True)
-        return checked(nothing, none, "MessageDeduplicationId", NOT_FOR_THIS_QUEUE)
     given = F.col("message_deduplication_id") if is_given else nothing
+    if not is_fifo(queue):
+        return checked(nothing, given.isNull(), "MessageDeduplicationId", NOT_FOR_THIS_QUEUE)
     if queue["ContentBasedDeduplication"] == "true":
         given = F.coalesce(given, F.sha2(text, 256))
     elif not is_given:

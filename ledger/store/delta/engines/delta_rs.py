@@ -18,7 +18,7 @@ from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.commit_history import history
 from ledger.store.delta.engines.committing import commit_nothing, committing, conflicts, properties
 from ledger.store.delta.engines.edits import require_expected
-from ledger.store.delta.engines.empty_tables import first_commit_for_spark
+from ledger.store.delta.engines.empty_tables import log_for_spark
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.loaded_tables import LoadedTables
@@ -156,8 +156,8 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         location = f"{self._locations[table]}/{folder}"
         with self._using(table) as loaded:
             require_plain(loaded)
-        first = first_commit_for_spark(demands_of_staging(schema, partitions), now)
-        table_files(location, self._storage_options).write(first)
+        log = log_for_spark(demands_of_staging(schema, partitions), now)
+        table_files(location, self._storage_options).write(log)
         return location
 
     def publish(

@@ -11,14 +11,15 @@ from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.table_files import LOG, log_file
 
 
-def first_commit(demands: Demands, now: int) -> dict[str, bytes]:
-    """The first commit of a table with these demands, as a file by its path."""
-    return {log_file(0): _text(demands.actions(str(uuid.uuid4()), now))}
+def first_commit(demands: Demands, now: int) -> bytes:
+    """The first commit of a table with these demands."""
+    return _text(demands.actions(str(uuid.uuid4()), now))
 
 
-def first_commit_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
-    """The same with what Delta's protocol calls the version's checksum, which says what a replay of the log would find:
-    without it Spark replays the log behind its first commit, in three jobs that take longer than a small write."""
+def log_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
+    """The log of such a table, files by their paths: the first commit, and what Delta's protocol calls its version's
+    checksum, which says what a replay of the log would find. Without it Spark replays the log behind the commit that it
+    makes, in three jobs that take longer than a small write."""
     said = demands.actions(str(uuid.uuid4()), now)
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
     known = {"numMetadata": 1, "numProtocol": 1, "metadata": said["metaData"], "protocol": said["protocol"]}

@@ -14,11 +14,11 @@ from ledger.errors import OutputUnreadable, StorageFailed
 from ledger.rules.location import recorded
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
-from ledger.store.delta.engines.empty_tables import first_commit, first_commit_for_spark
+from ledger.store.delta.engines.empty_tables import first_commit, log_for_spark
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
 from ledger.store.delta.engines.publishing import add_files
-from ledger.store.delta.engines.table_files import AT_ONCE, table_files
+from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
 
 
 class DeltaRsOutputs:
@@ -34,11 +34,10 @@ class DeltaRsOutputs:
     def make(self, location: str, demands: Demands, now: int) -> None:
         if recorded(location).is_local:
             Path(location, "_delta_log").mkdir(parents=True, exist_ok=True)
-        for path, content in first_commit(demands, now).items():
-            table_files(location, self.storage_options).put_new(path, content)
+        table_files(location, self.storage_options).put_new(log_file(0), first_commit(demands, now))
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
-        table_files(location, self.storage_options).write(first_commit_for_spark(demands, now))
+        table_files(location, self.storage_options).write(log_for_spark(demands, now))
 
     def column(self, location: str, paths: Sequence[str], name: str) -> Any:
         return table_files(location, self.storage_options).column(paths, name)

@@ -114,11 +114,11 @@ class Log:
         if self._stored.has(log_file(version - 1)):
             return
         self.followed.forget()
-        if not self._was_cut_behind(version, written):
+        if not self._was_cut_behind(written):
             self._stored.remove(log_file(version))
             raise Conflict(f"the log of {self._table.name} has lost version {version - 1}, which was read")
 
-    def _was_cut_behind(self, version: int, written: Written) -> bool:
+    def _was_cut_behind(self, written: Written) -> bool:
         """Whether the log was cut after a commit had joined it: what was written for it is in the table. What others
         have taken out again since tells nothing, and whoever looks for the commit in the log finds that it was cut."""
         try:

@@ -124,7 +124,7 @@ class Listing:
         """How many messages there are in the files of a queue that hold one which was sent after an instant: no fewer
         than were. None: of some file the log does not tell."""
         mine = self._files.filter(pc.equal(self._files["queue"], queue))
-        if mine["last_sent_at"].null_count:
+        if mine["last_sent_at"].null_count or mine["messages"].null_count:
             return None
         return pc.sum(mine.filter(pc.greater(mine["last_sent_at"], instant))["messages"]).as_py() or 0
 
