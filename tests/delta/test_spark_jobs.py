@@ -10,8 +10,8 @@ from ledger.store.delta.engines.spark_sessions import elsewhere_of, parallelism
 
 
 def tags_of(known):
-    """Spark's names of tags begin with the session's and the thread's."""
-    return {tag[tag.rindex("-ledger") + 1 :] for tag in known if "-ledger" in tag}
+    """The context's; Spark's names of the session's begin with that one's and the thread's."""
+    return {tag for tag in known if tag.startswith("ledger")}
 
 
 @pytest.fixture
