@@ -42,14 +42,14 @@ class Upkeep:
         self._command = [sys.executable, "-m", "ledger.cli", "upkeep", "--root", root, "--settings", str(settings)]
         self._seconds, self._over = seconds, threading.Event()
         self.took: list[float] = []
-        self.failed = False
+        self.failed = 0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
             began = time.monotonic()
-            self.failed |= subprocess.run(self._command, cwd=CHECKOUT, stdout=subprocess.DEVNULL).returncode != 0
+            self.failed += subprocess.run(self._command, cwd=CHECKOUT, stdout=subprocess.DEVNULL).returncode != 0
             self.took.append(time.monotonic() - began)
 
     def end(self) -> None:
@@ -116,14 +116,15 @@ def main(verbs: int, every: float, keep: int, work: Path | None) -> None:
                 say(", ".join(map(str, rows[-1])))
         finally:
             upkeep.end()
-        if upkeep.failed:
-            sys.exit("an upkeep failed")
     titles = ["verbs", *(f"{verb}, ms" for verb in VERBS), "logs", "data", "memory, at most", "longest upkeep"]
-    said = f"Medians of a tenth, by the clock / of the processor; receipts of what is deleted are kept for {keep} s."
+    said = f"Medians of a tenth, by the clock / of the processor; receipts of what is deleted are kept for {keep} s. "
+    said += f"Of {len(upkeep.took)} upkeeps {upkeep.failed or 'none'} failed."
     page = ["# A long day", "", ", ".join(f"{key} {value}" for key, value in described.items()), "", said, ""]
     page += [*table(titles, rows), ""]
     (RESULTS / "soak.md").write_text("\n".join(page))
     print("\n".join(page))
+    if upkeep.failed:
+        sys.exit("an upkeep failed")
 
 
 if __name__ == "__main__":

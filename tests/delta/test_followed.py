@@ -43,7 +43,7 @@ def followed(location, now, opened):
         opened.append(DeltaTable(location))
         return opened[-1]
 
-    loaded = LoadedTables(open_one, lambda version: stored.has(log_file(version)), lambda: now[0])
+    loaded = LoadedTables(open_one, stored, lambda: now[0])
     return Followed(TABLES["visibility"], ReplayOfDeltaRs(TABLES["visibility"], loaded), stored, lambda: now[0])
 
 

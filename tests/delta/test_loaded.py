@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from ledger.store.delta.engines.loaded_tables import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
 from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.table_files import table_files
 from tests.delta.test_engines import QUEUE, Decision, rows
 
 
@@ -35,9 +36,7 @@ def loaded(location, opened, now):
         opened.append(DeltaTable(location))
         return opened[-1]
 
-    return LoadedTables(
-        open_one, lambda version: Path(location, "_delta_log", f"{version:020d}.json").exists(), lambda: now[0]
-    )
+    return LoadedTables(open_one, table_files(location, None), lambda: now[0])
 
 
 def test_threads_that_come_and_go_open_one_table(loaded, opened):

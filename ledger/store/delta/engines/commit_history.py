@@ -7,15 +7,13 @@ looks: beside others who commit, each commit would have a version that is too lo
 from __future__ import annotations
 
 import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 from ledger.store.delta.engines.protocol import Commit
-from ledger.store.delta.engines.table_files import AT_ONCE, LOG, TableFiles, log_file
+from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file, version_of
 
 #: Up to so many commits are looked for by their names; for more the log is listed.
 FEW = 20
-_NAME = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 
 def history(stored: TableFiles, since: int) -> list[Commit]:
@@ -28,8 +26,7 @@ def history(stored: TableFiles, since: int) -> list[Commit]:
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
-    listed = [int(name[1]) for name in (_NAME.fullmatch(file.path) for file in stored.log()) if name]
-    later = [version for version in listed if version > last]
+    later = [version for version in map(version_of, stored.log_paths()) if version is not None and version > last]
     if later:
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)

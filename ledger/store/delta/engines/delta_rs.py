@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
+from ledger.store.delta.engines.newest_version import catch_up, opened
 from ledger.store.delta.engines.outputs_of_delta_rs import OutputsOfDeltaRs
 from ledger.store.delta.engines.protocol import (
     Commit,
@@ -37,7 +39,7 @@ from ledger.store.delta.engines.protocol import (
 )
 from ledger.store.delta.engines.pruning import filters, wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
-from ledger.store.delta.engines.table_files import log_file, table_files
+from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import TABLES
@@ -60,7 +62,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         self._locations = dict(locations)
         self._files = {table: table_files(place, self._storage_options) for table, place in self._locations.items()}
         self._loaded = {
-            table: LoadedTables(partial(self._open, location), partial(self._has_version, table))
+            table: LoadedTables(partial(opened, location, self._storage_options), self._files[table])
             for table, location in locations.items()
         }
         self._small = {
@@ -101,7 +103,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             entry = layout_entry(loaded, TABLES[table], properties, metadata)
             if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
                 raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
-            without_gaps(loaded.update_incremental)
+            catch_up(loaded, self._files[table])
             return loaded.version()
 
     def exists(self, table: str) -> bool:
@@ -127,7 +129,8 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         if version is not None:
             return version
         with conflicts():
-            loaded = without_gaps(partial(self._open, self._locations[table], snapshot.version))
+            place, options = self._locations[table], self._storage_options
+            loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
             return merge_by_query(loaded, TABLES[table], where, edits, metadata)
 
     def append(
@@ -146,7 +149,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         with self._using(table) as loaded:
             require_next(transactions[0], loaded.transaction_version(transactions[0][0]))
             commit_nothing(loaded, properties(metadata, *transactions))
-            without_gaps(loaded.update_incremental)
+            catch_up(loaded, self._files[table])
             return loaded.version()
 
     def publishing(self) -> Publishing:
@@ -172,7 +175,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
                 require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             with conflicts():
                 publish(loaded, files, TABLES[table].partitions, **committing(metadata, *transactions))
-            without_gaps(loaded.update_incremental)
+            catch_up(loaded, self._files[table])
             return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:
@@ -219,18 +222,13 @@ class DeltaRsEngine(OutputsOfDeltaRs):
                 loaded.optimize.compact(partition_filters=filters(where))
 
     def vacuum(self, table: str) -> None:
-        with self._using(table) as loaded:
-            without_gaps(partial(loaded.vacuum, dry_run=False))
-            loaded.cleanup_metadata()
         files = self._files[table]
-        for path in replaced(files.log()):
-            files.remove(path)
+        with self._using(table) as loaded:
+            # Removed by delta-rs itself, they would take two commits, each of which lists the log.
+            gone = loaded.vacuum(dry_run=True)
+            loaded.cleanup_metadata()
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(files.remove, (*gone, *replaced(files.log()))))
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()
-
-    def _has_version(self, table: str, version: int) -> bool:
-        return self._files[table].has(log_file(version))
-
-    def _open(self, location: str, version: int | None = None) -> DeltaTable:
-        return DeltaTable(location, version, storage_options=self._storage_options)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.rules.publishable import Demands
-from ledger.store.delta.engines.table_files import LOG, log_file
+from ledger.store.delta.engines.table_files import LOG, log_entry, log_file
 
 
 def first_commit(demands: Demands, now: int) -> bytes:
     """The first commit of a table with these demands."""
-    return _text(demands.actions(str(uuid.uuid4()), now))
+    return _entry(demands.actions(str(uuid.uuid4()), now))
 
 
 def log_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
@@ -23,8 +23,8 @@ def log_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
     said = demands.actions(str(uuid.uuid4()), now)
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
     known = {"numMetadata": 1, "numProtocol": 1, "metadata": said["metaData"], "protocol": said["protocol"]}
-    return {log_file(0): _text(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()}
+    return {log_file(0): _entry(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()}
 
 
-def _text(said: Mapping[str, Any]) -> bytes:
-    return "".join(json.dumps({action: about}) + "\n" for action, about in said.items()).encode()
+def _entry(said: Mapping[str, Any]) -> bytes:
+    return log_entry({action: about} for action, about in said.items())

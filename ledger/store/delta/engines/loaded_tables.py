@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from deltalake import DeltaTable
 
-from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.newest_version import catch_up
+from ledger.store.delta.engines.table_files import TableFiles, log_file
 
 #: So many loaded tables wait for their next use; more than one only where threads had the same one at the same time.
 KEPT = 4
@@ -39,10 +40,10 @@ class LoadedTables:
     def __init__(
         self,
         open_table: Callable[[], DeltaTable],
-        has_version: Callable[[int], bool],
+        files: TableFiles,
         passing: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._open, self._has_version, self._passing = open_table, has_version, passing
+        self._open, self._files, self._passing = open_table, files, passing
         #: What was used last lies on top, and has least to catch up on.
         self._idle: deque[Opened] = deque(maxlen=KEPT)
         #: What was listed by then is not used again.
@@ -51,7 +52,7 @@ class LoadedTables:
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """The table as of the newest version, for one call. After an error it is not used again."""
-        opened = without_gaps(self._newest)
+        opened = self._newest()
         yield opened.table
         self._idle.append(opened)
 
@@ -67,9 +68,9 @@ class LoadedTables:
         now = self._passing()
         if opened.listed_at <= self._forgotten_at:
             return self._newest()
-        if now - opened.listed_at <= LISTED_AFTER and not self._has_version(opened.table.version() + 1):
+        if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        opened.table.update_incremental()
+        catch_up(opened.table, self._files)
         if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
             return self._anew()
         return opened._replace(listed_at=now)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 Read = TypeVar("Read")
 #: How delta-rs and Delta on Spark say that the versions that they saw have a gap.
-GAPS = ("Expected contiguous commit files", "DELTA_VERSIONS_NOT_CONTIGUOUS")
+GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
 #: Seconds to wait before each further look: a damaged log is believed after a second.
 PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 

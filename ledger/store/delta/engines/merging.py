@@ -28,7 +28,7 @@ from ledger.store.delta.engines.followed import Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
 from ledger.store.delta.engines.regrouping import Regrouped, regrouped
-from ledger.store.delta.engines.table_files import CommitFiles, FileRows
+from ledger.store.delta.engines.table_files import CommitFiles, FileRows, log_entry
 from ledger.store.delta.engines.written_out import Action, Log, added, new_path, parquet, removed, said
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import FORMAT, Table
@@ -143,8 +143,7 @@ def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str]
         "createdTime": known.created_time,
         "configuration": {**known.configuration, **properties},
     }
-    actions = [said("CHANGE LAYOUT", metadata, now), {"metaData": changed}]
-    return "\n".join(map(json.dumps, actions)).encode()
+    return log_entry([said("CHANGE LAYOUT", metadata, now), {"metaData": changed}])
 
 
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ledger.rules.location import recorded
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
 from ledger.store.delta.engines.empty_tables import first_commit, log_for_spark
-from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.newest_version import catch_up, opened
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
 from ledger.store.delta.engines.publishing import add_files
 from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
@@ -66,7 +65,7 @@ class DeltaRsOutputs:
                 return
             except Conflict:
                 looked_at = loaded.version()
-                without_gaps(loaded.update_incremental)
+                catch_up(loaded, table_files(location, self.storage_options))
                 # Where nobody else committed it was no race.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
@@ -89,7 +88,7 @@ def loaded_output(location: str, storage_options: dict[str, str] | None) -> Delt
     """A table as of its newest version; None: there is none."""
     if not DeltaTable.is_deltatable(location, storage_options):
         return None
-    return without_gaps(partial(DeltaTable, location, storage_options=storage_options))
+    return opened(location, storage_options)
 
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:

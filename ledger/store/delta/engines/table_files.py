@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import re
 import threading
 import uuid
 from collections import OrderedDict
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 #: The folder of a table's log.
 LOG = "_delta_log"
+_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
 SMALL = 1 << 20
 #: So many bytes of them.
@@ -77,6 +80,9 @@ class TableFiles(CommitFiles, Protocol):
     def log(self) -> list[Stored]:
         """All files of the table's log."""
 
+    def log_paths(self) -> list[str]:
+        """Their paths."""
+
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
 
@@ -87,6 +93,17 @@ class TableFiles(CommitFiles, Protocol):
 def log_file(version: int) -> str:
     """The file of a table's log that is a version."""
     return f"{LOG}/{version:020d}.json"
+
+
+def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """What is in it: a line of JSON for each action, each with its end, as Delta's LogStores write them."""
+    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
+def version_of(path: str) -> int | None:
+    """The version that a file of a table's log is; None for what is no commit."""
+    named = _COMMIT.fullmatch(path)
+    return int(named[1]) if named else None
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
@@ -148,6 +165,9 @@ class LocalFiles:
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Stored(f"{LOG}/{file.name}", file.stat().st_mtime))
         return found
+
+    def log_paths(self) -> list[str]:
+        return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
 
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)
@@ -274,6 +294,9 @@ class StoredFiles:
 
     def log(self) -> list[Stored]:
         return [Stored(path, at) for path, at in self._store.written(LOG)]
+
+    def log_paths(self) -> list[str]:
+        return list(self._store.paths(LOG))
 
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.

@@ -18,7 +18,7 @@ from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.followed import Files, Followed, Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.table_files import CommitFiles, log_file
+from ledger.store.delta.engines.table_files import CommitFiles, log_entry, log_file
 from ledger.store.delta.model.tables import Table
 
 log = logging.getLogger("ledger.commits")
@@ -87,12 +87,9 @@ class Log:
         """
         self._require_there(written)
         version = latest.version + 1
-        entry = "\n".join(map(json.dumps, actions)).encode()
+        entry = log_entry(actions)
         # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
-        # Spark's LogStore ends the last line, too.
-        if not self._stored.put_new(log_file(version), entry) and (
-            (self._stored.read(log_file(version)) or b"").rstrip(b"\n") != entry
-        ):
+        if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
             return None
         self._require_joined(version, written)
         self._require_there(written)

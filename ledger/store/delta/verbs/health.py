@@ -11,12 +11,12 @@ from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
-from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files
+from ledger.store.delta.engines.newest_version import opened
+from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files, version_of
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 
-_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
@@ -57,13 +57,13 @@ def health_of(store: DeltaStore, clock: Clock) -> Health:
 def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:
     options = dict(storage_options or {}) or None
     with naming(place, DeltaError):
-        return _looked_at(DeltaTable(place, storage_options=options), table_files(place, options))
+        return _looked_at(opened(place, options), table_files(place, options))
 
 
 def _looked_at(loaded: DeltaTable, files: TableFiles) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    log = [file.path for file in files.log()]
-    commits = [int(found[1]) for found in map(_COMMIT.fullmatch, log) if found]
+    log = files.log_paths()
+    commits = [version for version in map(version_of, log) if version is not None]
     checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
     orphans = loaded.vacuum(dry_run=True, full=True)
     since = sum(version > checkpoint for version in commits)

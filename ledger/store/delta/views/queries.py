@@ -19,6 +19,7 @@ from ledger.rules.storage import for_delta_rs
 from ledger.shown import shown
 from ledger.store.delta.dataframes.columns import instant_literal
 from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.newest_version import opened
 from ledger.store.delta.engines.protocol import reason
 from ledger.store.delta.model import failures
 from ledger.store.delta.model.tables import TABLES
@@ -115,7 +116,10 @@ class Queries:
         place = for_delta_rs(self._engine.place(table))
         with failures.naming(place, DeltaError):
             version = (at.versions or {}).get(table)
-            loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
+            if version is None:
+                loaded = opened(place, options)
+            else:
+                loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
             session.builder.register(f"stored_{table}", loaded)
         known, columns = {field.name for field in loaded.schema().fields}, "*"
         if table in LATER and LATER[table][0] not in known:
