@@ -271,14 +271,14 @@ def test_a_commit_that_a_listing_leaves_out_is_in_the_history(engine_of, monkeyp
     """A folder is listed while others commit: it may show the second of two commits, and not the first."""
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
     last = one.version("messages")
-    listed = LocalFiles.log
+    listed = LocalFiles.log_paths
 
     def without_the_first(self):
         for number in (1, 2):
             other.mark("messages", {"number": number}, ("app", number))
-        return [file for file in listed(self) if file.path != log_file(last + 1)]
+        return [path for path in listed(self) if path != log_file(last + 1)]
 
-    monkeypatch.setattr(LocalFiles, "log", without_the_first)
+    monkeypatch.setattr(LocalFiles, "log_paths", without_the_first)
     assert [commit.metadata["number"] for commit in one.history("messages", last)] == [1, 2]
 
 

@@ -52,6 +52,14 @@ def told(location):
     return files_of(DeltaTable(location), TABLES["visibility"])
 
 
+def test_what_was_told_of_transactions_goes_with_a_listing(followed):
+    before = followed.newest()
+    assert before.transactions.last("app", before.version, lambda name: (before.version, 5)).committed == 5
+    assert followed.newest().transactions.last("app", before.version, lambda name: (before.version, 6)).committed == 5
+    listed = followed.newest(listing=True)
+    assert listed.transactions.last("app", before.version, lambda name: (before.version, 6)).committed == 6
+
+
 def test_every_kind_of_commit_is_followed_without_loading_the_table_again(followed, engine_of, location, opened):
     engine = engine_of("delta-rs")
     assert followed.newest() == told(location)

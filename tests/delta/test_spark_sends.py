@@ -30,16 +30,16 @@ class Interrupted(SparkEngine):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        replay = self._small["messages"].log.replay
-        look = replay.transaction
+        log = self._small["messages"].log
+        look = log.newest_before
 
-        def looked(application):
-            found = look(application)
+        def looked(transaction):
+            found = look(transaction)
             for interrupt in self.__dict__.pop("now", ()):
                 interrupt()
             return found
 
-        replay.transaction = looked
+        log.newest_before = looked
 
     def append(self, *arguments):
         self.interrupts, self.now = (), self.interrupts

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
-from ledger.store.delta.engines.followed import Partition
+from ledger.store.delta.engines.followed import Files, Partition
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
-from ledger.store.delta.engines.protocol import Conflict, Where, require_next
+from ledger.store.delta.engines.protocol import Conflict, Where
 from ledger.store.delta.engines.table_files import SMALL
 from ledger.store.delta.engines.written_out import (
     FILE,
@@ -70,34 +70,24 @@ class Appending:
                 self._rows.keep(path, mine)
         for _ in range(REBASES):
             # Who stood still while the files were written lists the log, if that was long.
-            latest = self._log.newest()
-            if transaction is None or self._may_follow(latest.version, transaction):
-                version = self._log.put(latest, actions, there)
-                if version is not None:
-                    return version
+            latest = self._log.newest() if transaction is None else self._log.newest_before(transaction)
+            version = self._log.put(latest, actions, there)
+            if version is not None:
+                return version
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def small_rows(self, where: Where) -> pa.Table | None:
-        """The rows of the partitions that are named, all of them, where they are few and their files small: these are
-        kept, mostly, and the log is followed, so that nothing is opened. None where they are not."""
+    def small_rows(self, where: Where, sent_after: int | None = None) -> pa.Table | None:
+        """The rows of the partitions that are named, all of them, or of a whole queue, of the files that may hold some
+        sent after an instant; where they are few and their files small: these are kept, mostly, and the log is
+        followed, so that nothing is opened. None where they are not."""
         latest = self._log.followed.newest() if self._statistics else None
-        if latest is None or where.also or where.queue is None or where.lanes is None or where.segments is None:
+        found = None if latest is None else _files_of(latest, where, sent_after)
+        if found is None or any(size >= SMALL for _, _, size in found):
             return None
-        if len(where.lanes) * len(where.segments) > MOST_PARTITIONS:
+        if sum(size for _, _, size in found) > MOST_JOINED:
             return None
-        named = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
-        files = [(one, path, size) for one in named for path, size in latest.of(one).items()]
-        if any(size >= SMALL for _, _, size in files) or sum(size for _, _, size in files) > MOST_JOINED:
-            return None
-        rows = [self._rows.of(partition, path) for partition, path, _ in files]
+        rows = [self._rows.of(partition, path) for partition, path, _ in found]
         return pa.concat_tables([self._table.schema.empty_table(), *rows])
-
-    def _may_follow(self, version: int, transaction: tuple[str, int]) -> bool:
-        """Whether a transaction may be committed behind a version; False where there is a newer one. Raises Conflict
-        where it may not. Only an engine knows which were."""
-        newest, committed = self._log.replay.transaction(transaction[0])
-        require_next(transaction, committed)
-        return newest == version
 
     def join(self, where: Where) -> bool:
         """Makes one of the small files of the only partition that is named, its rows in the order of the first column
@@ -121,6 +111,19 @@ class Appending:
             if self._log.put(latest, [said("OPTIMIZE", {}, now), *gone, joined], written) is None:
                 raise Conflict(f"others committed to {self._table.name} in the meantime")
         return True
+
+
+def _files_of(latest: Files, where: Where, sent_after: int | None) -> list[tuple[Partition, str, int]] | None:
+    """The files of what is named, with their partitions and sizes; None where the log would have to be searched."""
+    if where.also or where.queue is None:
+        return None
+    if where.lanes is None and where.segments is None and sent_after is not None and latest.statistics is not None:
+        recent = latest.statistics.sent_after(where.queue, sent_after)
+        return [(partition, path, latest.of(partition)[path]) for partition, path in recent]
+    if where.lanes is None or where.segments is None or len(where.lanes) * len(where.segments) > MOST_PARTITIONS:
+        return None
+    named = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
+    return [(one, path, size) for one in named for path, size in latest.of(one).items()]
 
 
 def _only(where: Where) -> Partition | None:

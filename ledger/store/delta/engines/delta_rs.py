@@ -194,9 +194,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         sent_after: int | None = None,
     ) -> pa.Table:
         wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
-        near = self._appending["messages"].small_rows(where)
+        near = self._appending["messages"].small_rows(where, sent_after)
         if near is not None:
-            return within(near, wanted).select(list(columns))
+            return within(near, wanted)
         with self._using("messages") as loaded:
             return self._files["messages"].rows(loaded, where, wanted)
 
@@ -213,8 +213,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         return history(self._files[table], max(since, -1))
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        with self._using(table) as loaded:
-            return loaded.transaction_version(application)
+        return self._small[table].log.transaction_version(application)
 
     def compact(self, table: str, where: Where) -> None:
         if not self._appending[table].join(where):

@@ -58,6 +58,14 @@ class FileStatistics:
         """As SEGMENT_FILES."""
         return self._files.drop_columns([_PATH.name])
 
+    def sent_after(self, queue: str, instant: int) -> list[tuple[tuple[str, str, str], str]]:
+        """The files of a queue that may hold messages sent after an instant: their partitions and paths."""
+        mine = self._files.filter(pc.equal(self._files["queue"], queue))
+        recent = mine.filter(pc.fill_null(pc.greater(mine["last_sent_at"], instant), True))
+        partitions = zip(recent["queue"].to_pylist(), recent["lane"].to_pylist(), recent["segment"].to_pylist())
+        paths = recent[_PATH.name].to_pylist()
+        return [((queue, str(lane), segment), path) for (queue, lane, segment), path in zip(partitions, paths)]
+
     def after(self, added: Sequence[Mapping[str, Any]], removed: Iterable[str]) -> FileStatistics:
         """Those of the next version, which removes files by their paths and then adds some, as its log has them.
 

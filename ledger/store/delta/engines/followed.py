@@ -25,6 +25,7 @@ from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
 from ledger.store.delta.engines.table_files import CommitFiles, log_file
+from ledger.store.delta.engines.transactions_seen import TransactionsSeen
 from ledger.store.delta.model.tables import Table
 
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
@@ -41,12 +42,13 @@ Partition = tuple[str | None, ...]
 @dataclass(frozen=True)
 class Files:
     """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
-    table wants one. `statistics`: of the files of `messages`, else None."""
+    table wants one. `statistics`: of the files of `messages`, else None. `transactions`: those that were seen."""
 
     version: int
     by_partition: Mapping[Partition, Mapping[str, int]]
     checkpoints: int
     statistics: FileStatistics | None = field(default=None, compare=False)
+    transactions: TransactionsSeen = field(default_factory=TransactionsSeen, compare=False)
 
     def of(self, partition: Partition) -> Mapping[str, int]:
         """Those of one partition."""
@@ -71,11 +73,13 @@ class Files:
         for what is not understood here."""
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
-        added, removed = [], []
+        added, removed, carried = [], [], {}
         for action in actions:
             (kind, said), *more = action.items()
             if more or kind not in _KNOWN or said.get("deletionVector"):
                 raise KeyError(kind)
+            if kind == "txn":
+                carried[str(said["appId"])] = int(said["version"])
             if kind not in ("add", "remove"):
                 continue
             if not PLAIN_PATH.fullmatch(said["path"]):
@@ -100,6 +104,7 @@ class Files:
             partitions,
             self.checkpoints,
             self.statistics and self.statistics.after(added, removed),
+            self.transactions.after(carried),
         )
 
 
@@ -194,8 +199,8 @@ class Followed:
             return self._listed()
 
     def _listed(self) -> _Seen:
-        now = self._passing()
-        return _Seen(self._replay.files(), now)
+        now, files = self._passing(), self._replay.files()
+        return _Seen(files and replace(files, transactions=TransactionsSeen(files.version)), now)
 
 
 def files_of(loaded: DeltaTable, table: Table) -> Files | None:

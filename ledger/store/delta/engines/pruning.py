@@ -79,12 +79,19 @@ def wanted_messages(
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """Of rows at hand, which are of the partitions that are named, those where the condition holds. Ordinals alone are
-    compared without a query, which takes longer than all else that is done for a small read."""
+    """What is wanted of rows at hand, which are of the partitions that are named. Ordinals alone are compared without a
+    query, which takes longer than all else that is done for a small read."""
+    columns = list(wanted.columns)
+    if wanted.where is None:
+        return rows.select(columns)
+    # In one piece: a query asks each piece by itself.
+    there = rows.select(list(dict.fromkeys((*columns, *wanted.asks)))).combine_chunks()
     if set(wanted.bounds) == {"seq"}:
         lowest, highest = wanted.bounds["seq"]
-        return rows.filter(pc.and_(pc.greater_equal(rows["seq"], lowest), pc.less_equal(rows["seq"], highest)))
-    return rows if wanted.where is None else rows.filter(wanted.where)
+        chosen = pc.and_(pc.greater_equal(there["seq"], lowest), pc.less_equal(there["seq"], highest))
+    else:
+        chosen = wanted.where
+    return there.filter(chosen).select(columns)
 
 
 def dataset_of(loaded: DeltaTable, storage: Any, where: Where, wanted: Wanted | None) -> Any:

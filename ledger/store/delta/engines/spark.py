@@ -167,10 +167,9 @@ class SparkEngine:
         last_seq: int | None = None,
         sent_after: int | None = None,
     ) -> pa.Table:
-        near = self._appending["messages"].small_rows(where)
+        near = self._appending["messages"].small_rows(where, sent_after)
         if near is not None:
-            wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
-            return within(near, wanted).select(list(columns))
+            return within(near, wanted_messages(where, columns, first_seq, last_seq, sent_after))
         ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
         recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
         return self._rows(
@@ -204,7 +203,7 @@ class SparkEngine:
         return sorted(commits, key=lambda commit: commit.version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._small[table].log.replay.transaction(application)[1]
+        return self._small[table].log.transaction_version(application)
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.followed import Files, Followed, Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
-from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.protocol import Conflict, require_next
 from ledger.store.delta.engines.table_files import CommitFiles, log_entry, log_file
 from ledger.store.delta.model.tables import Table
 
@@ -70,10 +70,36 @@ class Log:
 
     def newest(self, *, listing: bool = False) -> Files:
         """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
-        files = self.followed.newest(listing=listing)
+        return self._require_plain(self.followed.newest(listing=listing))
+
+    def _require_plain(self, files: Files | None) -> Files:
         if files is None:
             raise Conflict(f"{self._table.name} was altered since it was read")
         return files
+
+    def transaction_version(self, application: str) -> int | None:
+        """The newest version committed under an application id."""
+        return self._last_of(application)[1]
+
+    def newest_before(self, transaction: tuple[str, int]) -> Files:
+        """The files of the newest version, where a transaction may be committed as the next one; else Conflict, and
+        where the table is not as the ledger makes it any more."""
+        files, committed = self._last_of(transaction[0])
+        require_next(transaction, committed)
+        return self._require_plain(files)
+
+    def _last_of(self, application: str) -> tuple[Files | None, int | None]:
+        """The files of the newest version, if they can be told, and what is committed of an application's by then."""
+        latest = self.followed.newest()
+        while latest is not None:
+            last = latest.transactions.last(application, latest.version, self.replay.transaction)
+            if last.table_version == latest.version:
+                return latest, last.committed
+            latest = self.followed.newest()
+            if latest is not None and latest.version < last.table_version:
+                # What lies in between was removed with old entries of the log.
+                latest = self.followed.newest(listing=True)
+        return None, self.replay.transaction(application)[1]
 
     def write(self, files: Mapping[str, bytes]) -> Written:
         """Makes files that a commit is to name."""
