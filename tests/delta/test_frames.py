@@ -4,10 +4,12 @@ import itertools
 import json
 
 import pytest
+from pyspark.sql import functions as F
 
 from ledger import Ledger
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, SparkIsNeeded
 from ledger.rules import message
+from ledger.rules.text import forbidden
 from ledger.store.delta.dataframes import granted_reads
 
 CLAIM_COLUMNS = [
@@ -67,6 +69,24 @@ def test_another_column_is_sent_when_it_is_named(queue, spark):
 def test_without_a_body_column_whole_rows_are_sent_as_json(queue, spark):
     queue.send(spark.createDataFrame([(7, 'say "ü"', [1, 2])], "n INT, text STRING, list ARRAY<INT>"))
     assert json.loads(queue.receive().messages()[0].body) == {"n": 7, "text": 'say "ü"', "list": [1, 2]}
+
+
+def test_control_characters_of_rows_that_are_sent_as_json_are_escaped_wherever_they_stand(queue, spark):
+    """So nobody has to look for them in what is sent."""
+    every = "".join(map(chr, range(32)))
+    row = {"text": every, "map": {every: 1}, f"name {every}": {"inner": [every]}}
+    kind = f"text STRING, map MAP<STRING, INT>, `name {every}` STRUCT<inner: ARRAY<STRING>>"
+    frame = spark.createDataFrame([tuple(row.values())], kind)
+    frame = frame.withColumn("variant", F.parse_json(F.to_json(F.struct("text"))))
+    queue.send(frame)
+    body = queue.receive().messages()[0].body
+    assert json.loads(body) == row | {"variant": {"text": every}} and forbidden(body) is None
+
+
+@pytest.mark.parametrize("text", ["\ufffe", "\uffff"])
+def test_what_json_does_not_escape_is_refused(queue, spark, text):
+    with pytest.raises(InvalidMessageContents, match=f"#x{ord(text):X}"):
+        queue.send(spark.createDataFrame([(text,)], "text STRING"))
 
 
 def test_every_row_of_many_partitions_is_sent_once_and_answered_with_its_own_id(queue, spark, commits):
