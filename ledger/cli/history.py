@@ -58,7 +58,7 @@ def history(
         if not mine:
             raise click.ClickException(f"the message {message} holds no receipt: it was never received, or came anew")
         found = [event for event in found if event["receipt_id"] in mine]
-    found = found[-last:]
+    shown = found[-last:]
     if receipt is not None and not found:
         raise click.ClickException(f"nothing is known of a receipt {receipt}{'' if queue is None else f' of {queue}'}")
     rows = [
@@ -74,8 +74,10 @@ def history(
             "owner": event["owner"],
             "version": event["version"],
         }
-        for event in found
+        for event in shown
     ]
+    if len(shown) < len(found):
+        click.echo(f"ledger: the last {last} of {len(found)} events; --last shows more", err=True)
     if json:
         print_json(*rows)
     else:

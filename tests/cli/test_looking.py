@@ -22,7 +22,10 @@ def test_history_says_who_was_granted_what_and_what_became_of_it_before_and_afte
         assert {one["receipt_id"] for one in events} == {claim.receipt_id}
         assert {one["queue"] for one in events} == {"work"} and all(one["owner"] for one in events)
         assert cli("upkeep").code == 0
-    assert cli("history", "--last", "1").out.splitlines()[-1].split()[2:5] == ["work", "deleted", "2"]
+        assert not cli("history", "work").err
+    ran = cli("history", "--last", "1")
+    assert ran.out.splitlines()[-1].split()[2:5] == ["work", "deleted", "2"]
+    assert "the last 1 of 3 events" in ran.err and "--last shows more" in ran.err
 
 
 def test_history_follows_a_receipt_or_the_receipts_of_a_message(cli, ledger, queue):
