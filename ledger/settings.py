@@ -85,21 +85,22 @@ class Settings:
     #: log_retention.
     deletion_interval: int = 60
     #: So long commits stay in the tables' logs, and so long files stay that nothing of now needs: which past versions
-    #: can be read. An upkeep makes them properties of the tables.
-    log_retention: int = 2_592_000
-    deleted_file_retention: int = 604_800
+    #: can be read. An upkeep makes them properties of the tables. None: it leaves the tables as they are; those of a
+    #: new ledger say 30 days and 7 days.
+    log_retention: int | None = None
+    deleted_file_retention: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            bound = _broken_bound(field.name, value, type(field.default))
+            if value is field.default is None:
+                continue
+            bound = _broken_bound(field.name, value, int if field.default is None else type(field.default))
             if bound:
-                raise InvalidParameterValue(field.name, value, bound, f"Its default is {_toml(field.default)}.")
-        for name in ("deletion_interval", "deleted_file_retention"):
-            value, most = getattr(self, name), self.log_retention
-            if value > most:
-                bound = f"Must be at most log_retention, which is {most}: what is kept is found by the log"
-                raise InvalidParameterValue(name, value, bound, "Lower it, or raise log_retention.")
+                raise InvalidParameterValue(field.name, value, bound, _default_of(field.default))
+        if self.log_retention is not None:
+            require_within(self.log_retention, "deletion_interval", self.deletion_interval)
+            require_within(self.log_retention, "deleted_file_retention", self.deleted_file_retention)
 
     @property
     def account(self) -> arns.Account:
@@ -117,6 +118,15 @@ class Settings:
             return cls(**_known(_tables(path)))
         except InvalidParameterValue as error:
             raise InvalidParameterValue(error.field, error.value, error.bound, f"{error.fix} (in {path})") from None
+
+
+def require_within(
+    log_retention: int, name: str, value: int | None, fix: str = "Lower it, or raise log_retention."
+) -> None:
+    """Raises InvalidParameterValue for a setting that is longer than the log reaches back."""
+    if value is not None and value > log_retention:
+        bound = f"Must be at most log_retention, which is {log_retention}: what is kept is found by the log"
+        raise InvalidParameterValue(name, value, bound, fix)
 
 
 def _broken_bound(name: str, value: object, kind: type) -> str | None:
@@ -170,5 +180,8 @@ def _known(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return given
 
 
-def _toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value:_}"
+def _default_of(value: object) -> str:
+    if value is None:
+        return "Leave it out, and the tables stay as they are."
+    said = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value:_}"
+    return f"Its default is {said}."

@@ -15,6 +15,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
 from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, YEAR, tomllib
 from ledger.store.delta.dataframes import bulk_send
+from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FILE = CHECKOUT / "conf" / "ledger.toml"
@@ -41,13 +42,21 @@ def refusal(path) -> InvalidParameterValue:
 
 
 def test_the_file_says_every_default():
-    assert tomllib.loads(FILE.read_text()) == {TABLE: FIELDS}
+    said = {name: value for name, value in FIELDS.items() if value is not None}
+    assert tomllib.loads(FILE.read_text()) == {TABLE: said}
     assert Settings.read(FILE) == Settings()
+
+
+def test_what_the_file_says_of_the_tables_of_a_new_ledger_is_what_they_say():
+    text = re.sub("^# (.*_retention = )", r"\1", FILE.read_text(), flags=re.MULTILINE)
+    said = tomllib.loads(text)[TABLE]
+    assert said["log_retention"] == COMMIT_DAYS * 86_400 and said["deleted_file_retention"] == FILE_DAYS * 86_400
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(name):
-    stands = re.findall(rf"((?:^#.*\n)+){name} = ", FILE.read_text(), re.MULTILINE)
+    mark = "# " if FIELDS[name] is None else ""
+    stands = re.findall(rf"((?:^#.*\n)+){mark}{name} = ", FILE.read_text(), re.MULTILINE)
     assert len(stands) == 1
     assert len(re.findall(rf"^\W*{name}\s*=", FILE.read_text(), re.MULTILINE)) == 1, "not in a comment either"
     comment = " ".join(line.lstrip("# ") for line in stands[0].splitlines())
@@ -77,7 +86,7 @@ def test_the_file_says_of_the_engine_and_of_clocks_which_storages_the_code_means
 
 def test_every_number_has_a_bound_and_keeps_it():
     numbers = {name for name, default in FIELDS.items() if type(default) in (int, float)}
-    assert set(MOST) == numbers
+    assert set(MOST) == numbers | {name for name, default in FIELDS.items() if default is None}
     for name, most in MOST.items():
         assert getattr(Settings(**{"log_retention": YEAR, name: most}), name) == most
         least = LEAST.get(name, 0)

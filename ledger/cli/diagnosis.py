@@ -103,24 +103,22 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[
         yield Finding("FAIL", "tables", error.message, error.advice or "see above")
     else:
         known["ledger"] = dataclasses.asdict(health)
-        yield from _judged(health, chosen.log_retention)
+        yield from _judged(health)
 
 
-def _judged(health: Health, log_retention: int) -> Iterator[Finding]:
+def _judged(health: Health) -> Iterator[Finding]:
     from ledger.runtime.checks import Finding
 
     tables = health.tables
     size = sum(table.bytes for table in tables.values())
     files = sum(table.files for table in tables.values())
     yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
-    age = health.oldest_without_upkeep or 0
+    age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = (
         f"the oldest commit that none has gone over is {age / 3_600:,.1f} h old" if age else "nothing is left for it"
     )
-    advice = (
-        f"`ledger upkeep`, once an hour: what is older than log_retention ({log_retention / DAY:.0f} days) leaves a gap"
-    )
-    outcome = "FAIL" if age > log_retention else "WARN" if age > min(7 * DAY, log_retention / 2) else "OK"
+    advice = f"`ledger upkeep`, once an hour: what is older than log_retention ({kept / DAY:g} days) leaves a gap"
+    outcome = "FAIL" if age > kept else "WARN" if age > min(7 * DAY, kept / 2) else "OK"
     yield Finding(outcome, "upkeep", found, "" if outcome == "OK" else advice)
     longest = max(tables, key=lambda name: tables[name].since_checkpoint)
     found = f"{tables[longest].since_checkpoint:,} commits of {longest} since its checkpoint"

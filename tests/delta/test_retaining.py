@@ -8,13 +8,14 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue
-from ledger.settings import Settings
+from ledger.settings import YEAR, Settings
 from ledger.store.delta.engines import checkpoints
 from ledger.store.delta.engines.checkpoints import DAY, SPARED, Stored, is_due, replaced
 from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.table_files import LocalFiles, table_files
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs import upkeep
+from ledger.store.delta.verbs.retaining import FILE_RETENTION, LOG_RETENTION, kept
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision
 
 
@@ -119,11 +120,36 @@ def test_an_upkeep_sets_what_its_settings_say_and_once(open_ledger, engine):
     assert sum(commit.metadata.get("verb") == "upkeep" for commit in commits) == len(TABLES)
 
 
-def test_the_defaults_are_what_a_new_ledger_has(open_ledger):
-    ledger = open_ledger("delta-rs")
-    version = ledger.store.engine.version("queues")
+def test_an_upkeep_whose_settings_do_not_say_it_keeps_what_those_of_another_said(open_ledger, engine):
+    """It removed for good, with the defaults, what others meant to keep for a year."""
+    ledger = open_ledger(engine, log_retention=YEAR, deleted_file_retention=YEAR)
     ledger.upkeep()
-    assert ledger.store.engine.version("queues") == version
+    open_ledger(engine).upkeep()
+    year = (f"interval {YEAR} seconds",) * 2
+    assert {properties(ledger, table) for table in TABLES} == {year}
+    assert ledger.health().log_retention == YEAR
+    open_ledger(engine, deleted_file_retention=7_200).upkeep()
+    assert {properties(ledger, table) for table in TABLES} == {(year[0], "interval 7200 seconds")}
+
+
+def test_what_a_table_has_from_before_and_settings_that_go_with_nothing_of_it_change_nothing(open_ledger):
+    ledger = open_ledger("delta-rs", log_retention=86_400)
+    ledger.create_queue("jobs").send("x")
+    before = ledger.store.engine.version("visibility"), ledger.store.engine.version("receipts")
+    with pytest.raises(InvalidParameterValue, match=r"deleted_file_retention.*log_retention, which is 86400.*set both"):
+        ledger.upkeep()
+    with pytest.raises(InvalidParameterValue, match="log_retention, which is 2592000"):
+        open_ledger("delta-rs", deleted_file_retention=YEAR).upkeep()
+    assert (ledger.store.engine.version("visibility"), ledger.store.engine.version("receipts")) == before
+
+
+def test_intervals_that_are_not_understood_count_as_deltas_own(open_ledger):
+    ledger = open_ledger("delta-rs")
+    day = 86_400
+    assert kept(ledger.store.engine, "visibility") == (30 * day, 7 * day)
+    odd = {LOG_RETENTION: "interval 2 weeks", FILE_RETENTION: "a while"}
+    ledger.store.engine.configure("visibility", odd, {})
+    assert kept(ledger.store.engine, "visibility") == (14 * day, 7 * day)
 
 
 @pytest.mark.parametrize("name", ["deletion_interval", "deleted_file_retention"])

@@ -15,6 +15,7 @@ from ledger.store.delta.engines.newest_version import opened
 from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files, version_of
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore
 
 _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
@@ -35,12 +36,14 @@ class TableHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """A ledger: how many queues it has, its tables, and the age in seconds of the oldest commit that no upkeep has gone
-    over (None: there is none). An upkeep has to within the setting log_retention, or the receipts get a gap."""
+    """A ledger: how many queues it has, its tables, the age in seconds of the oldest commit that no upkeep has gone
+    over (None: there is none), and how many seconds commits are kept: an upkeep has to go over them within that time,
+    or the receipts get a gap."""
 
     queues: int
     tables: Mapping[str, TableHealth]
     oldest_without_upkeep: float | None
+    log_retention: int
 
 
 def health_of(store: DeltaStore, clock: Clock) -> Health:
@@ -51,7 +54,7 @@ def health_of(store: DeltaStore, clock: Clock) -> Health:
     left = engine.history("visibility", 0 if filled is None else filled)
     oldest = None if not left else max(0, clock() - left[0].timestamp) / MILLISECONDS
     tables = {name: _table(engine.place(name), store.storage_options) for name in TABLES}
-    return Health(len(store.queues()), tables, oldest)
+    return Health(len(store.queues()), tables, oldest, kept(engine, "visibility").log_retention)
 
 
 def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:

@@ -20,7 +20,7 @@ from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
 from ledger.store.delta.verbs.receipts import fill_receipts
-from ledger.store.delta.verbs.retaining import retain
+from ledger.store.delta.verbs.retaining import require_possible, retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
 from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
@@ -85,6 +85,8 @@ class Upkeep:
     def run(self, vacuum: bool = True) -> UpkeepReport:
         """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts."""
         settings, now = self._store.settings, self._clock()
+        if vacuum:
+            require_possible(self._engine, settings)
         before = now - settings.keep_deleted_receipts * MILLISECONDS
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
         tidying = Tidying(self._store, self._clock, before)
