@@ -45,7 +45,7 @@ def test_d1_dead_letters_stay_as_long_as_they_count_and_are_dropped_afterwards(
         ledger.delete_queue(queue.name)
     clock.advance(100_000)
     report = ledger.upkeep()
-    assert (report.segments_dropped, report.queues_removed) == (0, int(source_is_deleted))
+    assert (report.segments_dropped, report.queues_removed) == (0, 0)
     assert [dead.peek(message_id).body for message_id in ids] == ["a", "b"]
     claim = dead.receive(None)
     assert bodies(claim) == ["a", "b"] and {m.dead_letter_source for m in claim} == {"jobs"}
@@ -55,8 +55,8 @@ def test_d1_dead_letters_stay_as_long_as_they_count_and_are_dropped_afterwards(
     assert dead.restore(claim.receipt_id) == 2
     assert dead.receive(None).delete().messages == 2
     clock.advance(KEPT + 0.001)
-    ledger.upkeep()
-    ledger.upkeep()
+    removed = [ledger.upkeep().queues_removed for _ in range(3)]
+    assert sum(removed) == int(source_is_deleted)
     assert ledger.store.engine.files()[1].num_rows == 0
     with pytest.raises(MessageDoesNotExist):
         dead.peek(ids[0])

@@ -36,7 +36,7 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """What an upkeep did."""
+    """What an upkeep did. `queues_removed`: of how many deleted queues it dropped the last message."""
 
     receipts_filled: int
     queues_removed: int
@@ -121,7 +121,11 @@ class Upkeep:
                 filled += fill_receipts(self._engine, self._store.transactions)
             with self._store.transactions.turn(table):
                 self._engine.vacuum(table)
-        report = UpkeepReport(filled, sum(queue in lanes for queue in gone), dropped, joined, compacted)
+        removed = lanes.keys() & set(gone)
+        if removed:
+            # Dead letters of a deleted queue stay where they are as long as they count elsewhere.
+            removed -= _lanes(self._engine.files()[1]).keys()
+        report = UpkeepReport(filled, len(removed), dropped, joined, compacted)
         log.info("%s", report)
         return report
 
