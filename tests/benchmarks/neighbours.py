@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from ledger import Ledger
 from ledger.clock import system_clock
 from ledger.rules.message import Entry
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.where import Where
 
 LEASE = 600
 #: So many idle queues are sent to in one commit.

@@ -17,7 +17,7 @@ from ledger.rules import staging
 from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
 from ledger.store.delta.dataframes import staging as dataframe_staging
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
 

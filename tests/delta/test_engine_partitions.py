@@ -5,7 +5,8 @@ import pytest
 
 from ledger.rules.message import Entry
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows

@@ -14,8 +14,9 @@ from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.engines import commit_history, spark
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import LOG, LocalFiles, log_file, table_files
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes

@@ -12,8 +12,9 @@ from ledger import Ledger
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import Followed, ReplayOfDeltaRs, files_of
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.store.delta.engines.protocol import SEGMENT_FILES, Where
+from ledger.store.delta.engines.protocol import SEGMENT_FILES
 from ledger.store.delta.engines.table_files import LocalFiles, log_file, table_files
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
 

@@ -6,7 +6,8 @@ from pyarrow import compute as pc
 
 from ledger.errors import LedgerDamaged
 from ledger.rules.state import Record
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.state.lane_records import EDITS, Lanes
 

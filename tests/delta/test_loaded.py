@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.store.delta.engines.loaded_tables import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
-from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.table_files import table_files
+from ledger.store.delta.engines.where import Where
 from tests.delta.test_engines import QUEUE, Decision, rows
 
 

@@ -10,7 +10,7 @@ from deltalake.transaction import AddAction
 from ledger.clock import instant
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.protocol import MOST_ALTERNATIVES, MOST_NAMED, Where
+from ledger.store.delta.engines.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows

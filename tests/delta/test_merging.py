@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ledger import Ledger
 from ledger.errors import StorageFailed
 from ledger.store.delta.engines import merging, written_out
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.store.delta.engines.table_files import LocalFiles
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import VISIBILITY
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
 from tests.delta.test_failures import full_disk

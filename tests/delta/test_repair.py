@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.where import Where
 from tests.delta.conftest import ENGINES
 
 

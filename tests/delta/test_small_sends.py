@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 from ledger.errors import StorageFailed
 from ledger.rules.message import Entry
 from ledger.store.delta.engines import appending
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import LocalFiles
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.verbs import sending
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT

@@ -10,7 +10,8 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.delta_rs import DeltaRsEngine
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 

@@ -5,7 +5,7 @@ from pyarrow import compute as pc
 
 from ledger import Ledger
 from ledger.store.delta.engines import table_files
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.where import Where
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ from ledger.store.delta.engines.protocol import (
     Conflict,
     OutputLog,
     Snapshot,
-    Where,
     require_next,
     unreadable,
 )
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES

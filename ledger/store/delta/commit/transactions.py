@@ -19,7 +19,8 @@ from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
-from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables, Where
+from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 #: Covariant: a plan that returns None is one of those that return a text or None.

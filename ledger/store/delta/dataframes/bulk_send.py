@@ -18,9 +18,9 @@ from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, messag
 from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
-from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.spark_sessions import parallelism
 from ledger.store.delta.engines.spark_tables import arrow_frame
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:

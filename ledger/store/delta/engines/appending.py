@@ -15,8 +15,9 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
 from ledger.store.delta.engines.followed import Files, Partition
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import SMALL
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.engines.written_out import (
     FILE,
     Action,

@@ -33,13 +33,13 @@ from ledger.store.delta.engines.protocol import (
     Publishing,
     Snapshot,
     StagedFile,
-    Where,
     require_next,
     require_unset,
 )
 from ledger.store.delta.engines.pruning import filters, wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import TABLES

@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
 from ledger.store.delta.engines.table_files import CommitFiles, log_file
 from ledger.store.delta.engines.transactions_seen import TransactionsSeen
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import Table
 
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 #: What the MERGE's own conditions say when the table is not as the decision supposed.

@@ -26,9 +26,10 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
 from ledger.store.delta.engines.followed import Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
 from ledger.store.delta.engines.regrouping import Regrouped, regrouped
 from ledger.store.delta.engines.table_files import CommitFiles, FileRows, log_entry
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.engines.written_out import Action, Log, added, new_path, parquet, removed, said
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import FORMAT, Table

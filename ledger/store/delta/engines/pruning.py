@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
-from ledger.store.delta.engines.protocol import Where
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import INSTANT
 
 #: By column, the lowest and the highest value that is asked for; None: no such bound.

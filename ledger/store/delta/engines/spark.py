@@ -25,7 +25,6 @@ from ledger.store.delta.engines.protocol import (
     Conflict,
     OutputLog,
     Snapshot,
-    Where,
     require_next,
     require_unset,
     unreadable,
@@ -39,6 +38,7 @@ from ledger.store.delta.engines.spark_committing import (
 )
 from ledger.store.delta.engines.spark_replay import small_commits, statistics_of
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import TABLES

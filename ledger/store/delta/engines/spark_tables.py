@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.rules.location import FILE
-from ledger.store.delta.engines.protocol import literal
+from ledger.store.delta.engines.where import literal
 from ledger.store.delta.model.formats import layout_of_new
 from ledger.store.delta.model.tables import TABLES
 

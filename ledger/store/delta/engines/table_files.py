@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.rules.location import Location, recorded
-from ledger.store.delta.engines.protocol import Where
 from ledger.store.delta.engines.pruning import Wanted, dataset_of
+from ledger.store.delta.engines.where import Where
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.object_store import ObjectStore

@@ -17,7 +17,8 @@ from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
-from ledger.store.delta.engines.protocol import Snapshot, Tables, Where, tuple_of
+from ledger.store.delta.engines.protocol import Snapshot, Tables
+from ledger.store.delta.engines.where import Where, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.journal import Events

@@ -9,7 +9,8 @@ import pyarrow as pa
 from ledger.rules import move_task
 from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TASKS
 from ledger.store.delta.state.lane_records import instant_column
 

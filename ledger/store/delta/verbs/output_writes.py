@@ -19,7 +19,8 @@ from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
 from ledger.rules.visibility import Receipts, same_attempt
 from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.engines.protocol import ForeignTables, OutputPublishing, tuple_of
+from ledger.store.delta.engines.protocol import ForeignTables, OutputPublishing
+from ledger.store.delta.engines.where import tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.journal import Events

@@ -17,7 +17,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables, Where, tuple_of
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
+from ledger.store.delta.engines.where import Where, tuple_of
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES
 from ledger.store.delta.state.lane_records import Lanes, instant_column
 

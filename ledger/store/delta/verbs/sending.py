@@ -26,7 +26,8 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.engines.protocol import Conflict, Where
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before

@@ -21,7 +21,8 @@ from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
 from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, Lease, QueueRecord, StoredMessage, apply_action
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine, tuple_of
+from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.engines.where import tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups

@@ -19,7 +19,8 @@ from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Where
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.lane_records import EDITS, Lanes, head
