@@ -72,7 +72,6 @@ def test_without_a_body_column_whole_rows_are_sent_as_json(queue, spark):
 
 
 def test_control_characters_of_rows_that_are_sent_as_json_are_escaped_wherever_they_stand(queue, spark):
-    """So nobody has to look for them in what is sent."""
     every = "".join(map(chr, range(32)))
     row = {"text": every, "map": {every: 1}, f"name {every}": {"inner": [every]}}
     kind = f"text STRING, map MAP<STRING, INT>, `name {every}` STRUCT<inner: ARRAY<STRING>>"

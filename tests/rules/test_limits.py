@@ -121,3 +121,13 @@ def test_m1_what_is_looked_for_in_parts_is_what_is_looked_for_at_once():
     for one in map(chr, range(0x11000)):
         in_parts = controls.search(one) or one in text.NONE_AT_ALL or "\ud800" <= one <= "\udfff"
         assert bool(in_parts) == bool(whole.search(one)), hex(ord(one))
+
+
+def test_m1_a_text_that_is_plain_has_no_character_that_is_refused():
+    # Java ends a text with \z, Python with \Z.
+    plain = re.compile(text.PLAIN.replace(r"\z", r"\Z"))
+    for code in range(0x11000):
+        one = f"a{chr(code)}"
+        assert not (plain.search(one) and text.forbidden(one)), hex(code)
+        assert not plain.search(one) or code < 0xD800
+    assert plain.search("one line, Größe, 漢字") and not plain.search("two\nlines")
