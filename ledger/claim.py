@@ -27,7 +27,7 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
 from ledger.settling import Settling
-from ledger.store import RUNS, Action, Grant, QueueRecord, count_messages
+from ledger.store import RUNS, Action, Grant, QueueRecord, count_by_outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -252,7 +252,7 @@ class Claim(Settling):
         action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
         answer, elsewhere = self._applied(record, action)
-        by_outcome = {outcome: count_messages(_of(answer, outcome)) for outcome in Outcome}
+        by_outcome = count_by_outcome(answer)
         if by_outcome[Outcome.BEYOND_CEILING]:
             raise InvalidParameterValue(
                 "VisibilityTimeout",

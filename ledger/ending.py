@@ -101,6 +101,8 @@ class LiveEndings:
 
 def count_outside(runs: pa.Table, others: pa.Table) -> int:
     """How many messages of some runs are in none of `others`. The runs of `others` may overlap, those of `runs` not."""
+    if not runs.num_rows:
+        return 0
     names = pa.chunked_array([*runs["segment"].chunks, *others["segment"].chunks]).unique()
     first, last = _positions(runs, names)
     start, end = _positions(others, names)

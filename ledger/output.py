@@ -17,14 +17,12 @@ from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
 from ledger.rules.reasons import summary
 from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, Grant, OutputWrites, QueueRecord, count_messages
+from ledger.store import RUNS, Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 from ledger.store.delta.dataframes.output_target import not_written
 from ledger.store.delta.engines.protocol import reason
 
 if TYPE_CHECKING:
     from ledger.clock import Clock
-
-CHANGED = Outcome.CHANGED.value
 
 
 class Decision(NamedTuple):
@@ -111,7 +109,7 @@ def _written(
     # Nothing is written, or an earlier call has written it all.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
-    return sum(count_messages(answer.filter(pa.compute.equal(answer["outcome"], CHANGED))) for answer in answers)
+    return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
 
 
 def _write(

@@ -8,6 +8,7 @@ reads it at each decision, when it has waited for its turn and read what it deci
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
@@ -295,6 +296,16 @@ def apply_action(
 
 def count_messages(runs: pa.Table) -> int:
     """How many messages some runs hold."""
-    if not runs.num_rows:
-        return 0
-    return int((runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1).sum())
+    return int(_lengths(runs).sum())
+
+
+def count_by_outcome(answer: pa.Table) -> Counter[Outcome]:
+    """How many messages have each outcome. Of OUTCOME_RUNS."""
+    outcomes = answer["outcome"].combine_chunks().dictionary_encode()
+    counted = np.bincount(outcomes.indices, _lengths(answer), len(outcomes.dictionary))
+    return Counter({Outcome(name): int(count) for name, count in zip(outcomes.dictionary.to_pylist(), counted)})
+
+
+def _lengths(runs: pa.Table) -> np.ndarray:
+    lengths: np.ndarray = runs["last_seq"].to_numpy() - runs["first_seq"].to_numpy() + 1
+    return lengths

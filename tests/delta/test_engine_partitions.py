@@ -32,8 +32,8 @@ def test_partitions_of_several_queues_are_read_and_merged_in_one_go(one, other):
     assert sorted(one.messages(both, ["body"])["body"].to_pylist()) == ["q0", "r3"]
     snapshot = one.load("visibility", both)
     counted_up, new = (
-        Lanes(QUEUE.id, snapshot.rows).heads([1], NOW),
-        Lanes(elsewhere.id, VISIBILITY.empty_table()).heads([3], NOW),
+        Lanes(QUEUE.id, snapshot.rows).heads.edits([1], NOW),
+        Lanes(elsewhere.id, VISIBILITY.empty_table()).heads.edits([3], NOW),
     )
     edits = pa.concat_tables([counted_up, new])
     late = one.load("visibility", both)

@@ -63,7 +63,7 @@ def test_a_commit_that_touches_thousands_of_queues(engine_of, count):
     last = QueueRecord(f"r{count - 1}-00000000", "r", {"Lanes": "4"}, {}, 0, 0)
     where = many(count, lanes=(0, 1))
     snapshot = engine.load("visibility", where)
-    edits = Lanes(last.id, VISIBILITY.empty_table()).heads([1], NOW)
+    edits = Lanes(last.id, VISIBILITY.empty_table()).heads.edits([1], NOW)
     engine.merge(snapshot, "visibility", where, edits, {})
     assert engine.load("visibility", where).rows["queue"].to_pylist() == [last.id]
 

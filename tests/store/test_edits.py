@@ -8,7 +8,7 @@ from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import QUEUES, VISIBILITY
-from ledger.store.delta.state.lane_records import EDITS
+from ledger.store.delta.state.edit_rows import EDITS
 
 EVERYTHING = Where()
 

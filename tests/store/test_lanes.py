@@ -91,7 +91,7 @@ def test_every_lane_that_changes_has_its_head_counted_up_once_and_no_other(seed)
         others = {e["lane"] for e in edits.to_pylist() if e["segment"] != HEAD}
         assert sorted(h["lane"] for h in heads) == sorted(others)
         for head in heads:
-            before = lanes.revisions.get(head["lane"])
+            before = lanes.heads.revisions.get(head["lane"])
             assert head["revision"] == (before or 0) + 1 and head[EXPECTED_REVISION] == before
             assert head[OPERATION] == ("insert" if before is None else "update")
             assert round(head["received_at"].timestamp() * 1_000) == NOW
@@ -125,17 +125,17 @@ def test_the_latest_commit_of_the_lanes_is_known_and_that_of_no_commit_is_the_be
     assert lanes.latest == 0
     rows = VISIBILITY.empty_table()
     for lane, at in ((0, NOW), (1, NOW + 7), (2, NOW - 7)):
-        rows = applied(rows, Lanes("q", rows).heads([lane], at))
+        rows = applied(rows, Lanes("q", rows).heads.edits([lane], at))
     assert Lanes("q", rows).latest == NOW + 7
-    assert Lanes("q", rows).revisions == {0: 1, 1: 1, 2: 1}
+    assert Lanes("q", rows).heads.revisions == {0: 1, 1: 1, 2: 1}
     assert len(Lanes("q", rows).runs) == 0
 
 
 def test_heads_of_lanes_that_are_only_met_are_counted_up_too():
-    rows = applied(VISIBILITY.empty_table(), Lanes("q", VISIBILITY.empty_table()).heads([0], NOW))
-    lanes = Lanes("q", applied(rows, Lanes("q", rows).heads([0, 3], NOW + 1)))
-    assert lanes.revisions == {0: 2, 3: 1}
-    assert lanes.heads([], NOW).num_rows == 0
+    rows = applied(VISIBILITY.empty_table(), Lanes("q", VISIBILITY.empty_table()).heads.edits([0], NOW))
+    lanes = Lanes("q", applied(rows, Lanes("q", rows).heads.edits([0, 3], NOW + 1)))
+    assert lanes.heads.revisions == {0: 2, 3: 1}
+    assert lanes.heads.edits([], NOW).num_rows == 0
 
 
 def test_equal_records_share_a_code():
@@ -194,7 +194,7 @@ def test_what_new_runs_leave_out_is_deleted_and_its_lanes_are_counted_up():
     left = lanes.runs.where(slice(1))
     after = Lanes("q", applied(rows, lanes.replacing(left, NOW)))
     assert set(content(after)) == {(0, "s0", seq) for seq in range(10)}
-    assert after.revisions == {0: 1, 2: 2}, "nothing but what is deleted changes"
+    assert after.heads.revisions == {0: 1, 2: 2}, "nothing but what is deleted changes"
 
 
 def test_edits_are_of_their_queue():

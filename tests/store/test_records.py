@@ -37,9 +37,9 @@ def rows_of(records):
     return pa.table(columns, schema=schema)
 
 
-@pytest.fixture(params=[0, 200], autouse=True)
+@pytest.fixture(params=[0, 3, 200], autouse=True)
 def few(request, monkeypatch):
-    """Records are read one by one, or all at once."""
+    """Records are read one by one, those of few rows at once, or all at once."""
     monkeypatch.setattr(of_records, "FEW", request.param)
 
 
@@ -102,12 +102,13 @@ def table_of(pairs):
     )
 
 
-@pytest.mark.parametrize("few", [0, 1_000])
+@pytest.mark.parametrize(("few", "very_few"), [(0, 0), (1_000, -100), (1_000, 2), (1_000, 100)])
 @EXAMPLES
 @given(rows=ROWS, edits=ROWS)
-def test_few_rows_and_many_are_told_apart_and_found_alike(few, rows, edits):
+def test_few_rows_and_many_are_told_apart_and_found_alike(few, very_few, rows, edits):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distinct_rows, "FEW", few)
+        patch.setattr(distinct_rows, "VERY_FEW", very_few)
         told = distinct(table_of(rows), ["text", "n"])
         found = sorted(zip(*(one.tolist() for one in matches(table_of(rows), table_of(edits), ["text", "n"]))))
     assert sorted(map(repr, told)) == sorted(repr({"text": t, "n": n}) for t, n in set(rows))

@@ -88,7 +88,7 @@ class Appending:
         if sum(size for _, _, size in found) > MOST_JOINED:
             return None
         rows = [self._rows.of(partition, path) for partition, path, _ in found]
-        return pa.concat_tables([self._table.schema.empty_table(), *rows])
+        return pa.concat_tables([self._table.nothing, *rows])
 
     def join(self, where: Where) -> bool:
         """Makes one of the small files of the only partition that is named, its rows in the order of the first column

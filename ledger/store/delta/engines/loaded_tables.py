@@ -70,9 +70,9 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
-        catch_up(opened.table, self._files)
-        if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
+        if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
+        catch_up(opened.table, self._files)
         return opened._replace(listed_at=now)
 
     def _anew(self) -> Opened:

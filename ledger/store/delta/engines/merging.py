@@ -54,7 +54,7 @@ class SmallCommits:
         if known is None:
             return None
         rows = [self.rows.of(partition, path) for partition, path in known.named(where)]
-        return Snapshot(known.version, where, pa.concat_tables([self._table.schema.empty_table(), *rows]), known)
+        return Snapshot(known.version, where, pa.concat_tables([self._table.nothing, *rows]), known)
 
     def commit(self, snapshot: Snapshot, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
         """Commits edits that suppose the snapshot's rows as they are (see `require_expected`); returns the version
@@ -69,7 +69,8 @@ class SmallCommits:
         if not _names_no_more(where, touched):
             return None
         before = [snapshot.loaded.of(_values(one)) for one in touched]
-        after = [self._regrouped(one, files, edits) for one, files in zip(touched, before)]
+        mine = [edits] if len(touched) == 1 else [of_partitions(edits, [one]) for one in touched]
+        after = [self._regrouped(*one) for one in zip(touched, before, mine)]
         if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
             return None
         now, written = int(time.time() * MILLISECONDS), {}
@@ -99,7 +100,7 @@ class SmallCommits:
 
     def _regrouped(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Regrouped:
         rows = {path: self.rows.of(_values(partition), path) for path in files}
-        return regrouped(rows, of_partitions(edits, [partition]), self._table)
+        return regrouped(rows, edits, self._table)
 
 
 def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:

@@ -35,12 +35,13 @@ class Regrouped(NamedTuple):
 
 def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: Table) -> Regrouped:
     """What edits make of a partition's files, whose rows they suppose as they are (see `require_expected`)."""
-    rows = pa.concat_tables([table.schema.empty_table(), *files.values()])
+    rows = pa.concat_tables([table.nothing, *files.values()])
     sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
     file_of = np.repeat(np.arange(len(files)), sizes)
     left = np.ones(rows.num_rows, dtype=bool)
-    left[matches(rows, edits, [*table.partitions, *table.key])[0]] = False
-    coming = edits.filter(pc.not_equal(edits[OPERATION], "delete")).select(table.schema.names).cast(table.schema)
+    # All of it is of one partition.
+    left[matches(rows, edits, table.key)[0]] = False
+    coming = _coming(edits, table)
     arriving, staying = _settled(coming, table), _settled(rows, table) & left
     gone = sizes < ENOUGH
     gone[file_of[~left]] = True
@@ -60,9 +61,19 @@ def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: Table) -> R
     return Regrouped([path for path, is_gone in zip(files, gone) if is_gone], written)
 
 
+def _coming(edits: pa.Table, table: Table) -> pa.Table:
+    """The rows that are there behind the edits."""
+    stays = pc.not_equal(edits[OPERATION], "delete")
+    rows = edits.select(table.schema.names)
+    rows = rows if pc.all(stays).as_py() else rows.filter(stays)
+    # Arrow casts column by column, to what they are.
+    return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
+
+
 def _settled(rows: pa.Table, table: Table) -> np.ndarray:
     """Which rows are about messages that are deleted or moved. A head row, of which a purge has the time, is not."""
-    found = np.zeros(rows.num_rows, dtype=bool)
-    for name in table.ends:
-        found |= pc.and_(pc.is_valid(rows[name]), pc.not_equal(rows["segment"], HEAD)).to_numpy()
+    ended = [pc.is_valid(rows[name]).to_numpy() for name in table.ends if rows[name].null_count < rows.num_rows]
+    if not ended:
+        return np.zeros(rows.num_rows, dtype=bool)
+    found: np.ndarray = np.logical_or.reduce(ended) & pc.not_equal(rows["segment"], HEAD).to_numpy()
     return found

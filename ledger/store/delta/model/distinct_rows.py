@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 #: Up to so many rows are few: no query is planned for them.
 FEW = 1_000
+#: So many rows more than others are simply compared with them.
+VERY_FEW = 100
 _ROW, _EDIT = "row", "edit"
 
 
@@ -46,15 +48,18 @@ def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.nd
     if edits.num_rows > FEW:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
-    near = np.arange(rows.num_rows)
-    for key in keys:
-        # What has an edit's value in each column, one by one, is mostly the row itself.
-        values = rows[key] if len(near) == rows.num_rows else rows[key].take(pa.array(near))
-        near = near[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
+    near, some = np.arange(rows.num_rows), rows
+    if rows.num_rows > edits.num_rows + VERY_FEW:
+        for key in keys:
+            # What has an edit's value in each column, one by one, is mostly the row itself.
+            values = rows[key] if len(near) == rows.num_rows else rows[key].take(pa.array(near))
+            near = near[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
+        some = rows.select(list(keys)).take(pa.array(near))
     known: dict[tuple[Any, ...], list[int]] = {}
     for number, one in enumerate(_tuples(edits, keys)):
-        known.setdefault(one, []).append(number)
-    found = [known.get(one, []) for one in _tuples(rows.select(list(keys)).take(pa.array(near)), keys)]
+        if None not in one:
+            known.setdefault(one, []).append(number)
+    found = [known.get(one, []) for one in _tuples(some, keys)]
     return np.repeat(near, [len(some) for some in found]), np.array([*chain(*found)], dtype=np.int64)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -125,7 +127,14 @@ INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of instants as numbers. None of ours is before 1970."""
-    return pc.divide(instants.cast(pa.timestamp("us", instants.type.tz)).cast(pa.int64()), 1_000)
+    # A cast that changes nothing takes as long as one that does.
+    exact = instants if instants.type.unit == "us" else instants.cast(pa.timestamp("us", instants.type.tz))
+    return pc.divide(exact.cast(pa.int64()), 1_000)
+
+
+def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
+    """Numbers as a column of instants."""
+    return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
 
 
 #: What is kept of a new table's past; the settings of an upkeep may say otherwise.
@@ -152,6 +161,11 @@ class Table:
     statistics: tuple[str, ...] = ()
     #: What a row has a value in, in one of these, once it hardly ever changes any more.
     ends: tuple[str, ...] = ()
+
+    @cached_property
+    def nothing(self) -> pa.Table:
+        """No rows."""
+        return self.schema.empty_table()
 
     @property
     def latest(self) -> int:

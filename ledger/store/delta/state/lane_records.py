@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.store import RUNS
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.engines.protocol import OPERATION
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import Rows, difference, stored
-from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, milliseconds
+from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column
+from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
+from ledger.store.delta.state.head_rows import Heads
 from ledger.store.delta.state.records import Records
 
 #: The number of a segment that was not met.
 UNKNOWN = -1
-_WRITTEN = pa.array(["insert", "update"])
-EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
+_WRITTEN = pa.array(["update", "insert"])
 
 
 class Lanes:
@@ -31,21 +31,9 @@ class Lanes:
         self.lane_of: list[int] = []
         self._index: dict[str, int] = {}
         is_head = pc.equal(rows["segment"], HEAD)
-        heads = rows.filter(is_head)
-        by_revision = sorted(
-            zip(*(heads[name].to_pylist() for name in ("revision", "first_seq", "lane"))), key=_as_head
-        )
-        #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
-        #: cannot be committed to.
-        self.revisions = {lane: revision for revision, _, lane in by_revision}
-        self._head_at = {lane: first_seq for _, first_seq, lane in by_revision}
-        #: When the queue was last purged: it stands on the head row of lane 0, if that is loaded.
-        purges = heads.filter(pc.and_(pc.equal(heads["lane"], 0), pc.is_valid(heads["deleted_at"])))
-        self.purged_at = max(
-            (at for at in milliseconds(purges["deleted_at"]).to_pylist() if at is not None), default=None
-        )
+        self.heads = Heads(queue, rows.filter(is_head))
         #: The time of the last commit that is seen here.
-        self.latest = max(filter(None, milliseconds(heads["received_at"]).to_pylist()), default=0)
+        self.latest = self.heads.latest
         rows = rows.filter(pc.invert(is_head))
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
@@ -87,7 +75,12 @@ class Lanes:
 
     def to_arrow(self, runs: Runs) -> list[pa.Array]:
         """Runs as the four columns lane, segment, first_seq, last_seq."""
-        names = pa.array(self.segments, pa.string()).take(pa.array(runs.segment))
+        few = len(runs) < len(self.segments)
+        segment = runs.segment
+        if few:
+            names = pa.array([self.segments[number] for number in segment.tolist()], pa.string())
+        else:
+            names = pa.array(self.segments, pa.string()).take(pa.array(segment))
         seq = runs.first_seq
         return [pa.array(self.lanes(runs), pa.int32()), names, pa.array(seq), pa.array(seq + runs.lengths - 1)]
 
@@ -117,23 +110,10 @@ class Lanes:
         disturbs nobody there."""
         change = difference(self._stored, new, sets=self._has_bits)
         if not len(change.written) and not len(change.gone):
-            return EDITS.empty_table()
-        upserts, deletes = self._rows(change.written), self._rows(change.gone)
-        upserts = upserts.append_column(OPERATION, _WRITTEN.take(pa.array((~change.is_new).astype(np.int8))))
-        deletes = deletes.append_column(OPERATION, pa.repeat("delete", deletes.num_rows))
-        rows = pa.concat_tables([upserts, deletes])
-        changed = np.unique(rows["lane"]).tolist()
-        rows = rows.append_column(EXPECTED_REVISION, pa.nulls(rows.num_rows, pa.int64()))
-        return pa.concat_tables([self.heads(changed, now), rows])
-
-    def heads(self, lanes: Iterable[int], now: int) -> pa.Table:
-        """The edits that count up the head rows of some lanes, and note the time of their last commit."""
-        known = self.revisions.get
-        rows = [
-            head(self.queue, lane, self._head_at.get(lane, -1), known(lane), now, None if lane else self.purged_at)
-            for lane in lanes
-        ]
-        return pa.Table.from_pylist(rows, schema=EDITS)
+            return NO_EDITS
+        changed = np.unique(np.concatenate([self.lanes(change.written), self.lanes(change.gone)])).tolist()
+        rows = [self._written(change.written, change.is_new), self._gone(change.gone)]
+        return pa.concat_tables([self.heads.edits(changed, now), *rows])
 
     def _register_one(self, segment: str, lane: int) -> int:
         if segment not in self._index:
@@ -142,46 +122,23 @@ class Lanes:
             self.lane_of.append(lane)
         return self._index[segment]
 
-    def _rows(self, runs: Rows) -> pa.Table:
+    def _written(self, runs: Rows, is_new: np.ndarray) -> pa.Table:
         used, inverse = np.unique(runs.code, return_inverse=True)
         inverse = pa.array(inverse, pa.int64())
-        records = [self.record(code) for code in used.tolist()]
-        columns: dict[str, Any] = {"queue": pa.repeat(self.queue, len(runs))}
-        columns |= dict(zip(RUNS.names, self.to_arrow(runs)))
-        for field, name in enumerate(RECORD_COLUMNS):
-            values: list[Any] = [record[field] for record in records]
-            kind = VISIBILITY.field(name).type
-            column = instant_column(values) if name in INSTANT_COLUMNS else pa.array(values, kind)
-            nothing = column.null_count == len(column)
-            columns[name] = pa.nulls(len(runs), kind) if nothing else column.take(inverse)
-        columns |= {BITS: runs.bits(), "revision": pa.nulls(len(runs), pa.int64())}
-        return pa.table({name: columns[name] for name in VISIBILITY.names}, schema=VISIBILITY)
+        columns = self._places(runs, _WRITTEN.take(pa.array(is_new.astype(np.int8))))
+        for name, values in zip(RECORD_COLUMNS, zip(*map(self.record, used.tolist()))):
+            if any(value is not None for value in values):
+                is_instant = name in INSTANT_COLUMNS
+                column = instant_column(values) if is_instant else pa.array(values, VISIBILITY.field(name).type)
+                columns[name] = column.take(inverse)
+        if runs.size.any():
+            columns[BITS] = runs.bits()
+        return edit_rows(len(runs), columns)
 
+    def _gone(self, runs: Rows) -> pa.Table:
+        """A row that goes is known by where it begins."""
+        return edit_rows(len(runs), self._places(runs, pa.repeat("delete", len(runs)))) if len(runs) else NO_EDITS
 
-def _as_head(row: tuple[int, int, int]) -> tuple[int, int]:
-    """What counts of a lane's head rows comes last."""
-    revision, first_seq, _ = row
-    return revision, -first_seq
-
-
-def head(queue: str, lane: int, at: int, known: int | None, now: int, purged_at: int | None = None) -> dict[str, Any]:
-    """The edit that makes a lane's head row, at the ordinal `at` below 0, or counts it up from the revision `known`."""
-    return {
-        "queue": queue,
-        "lane": lane,
-        "segment": HEAD,
-        "first_seq": at,
-        "last_seq": at,
-        "received_at": now * 1_000,
-        "deleted_at": None if purged_at is None else purged_at * 1_000,
-        "revision": (known or 0) + 1,
-        EXPECTED_REVISION: known,
-        OPERATION: "insert" if known is None else "update",
-    }
-
-
-def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
-    """Milliseconds as a column of instants."""
-    return pa.array([None if m is None else m * 1_000 for m in milliseconds], pa.int64()).cast(
-        pa.timestamp("us", "UTC")
-    )
+    def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:
+        places = dict(zip(RUNS.names, self.to_arrow(runs)))
+        return {"queue": pa.repeat(self.queue, len(runs)), **places, OPERATION: operations}

@@ -12,8 +12,7 @@ from ledger.rules.message import Entry
 from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.message_fields import STORED
 from ledger.store import QueueRecord
-from ledger.store.delta.model.tables import MESSAGES
-from ledger.store.delta.state.lane_records import instant_column
+from ledger.store.delta.model.tables import MESSAGES, instant_column
 
 
 def message_rows(

@@ -1,7 +1,8 @@
-"""The distinct records of some rows of `visibility`, each a code: read as objects only where somebody asks for one.
+"""The distinct records of some rows of `visibility`, each a code: of many, read as objects only where somebody asks.
 
 A queue with many claims has many records, and most decisions are about few of them: what is asked about all of them is
-asked of columns.
+asked of columns. Few rows are read as objects at once: to tell them apart as columns takes as long for ten as for a
+thousand.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import pyarrow.compute as pc
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.model.distinct_rows import numbered
 from ledger.store.delta.model.run_algebra import ABSENT
-from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, milliseconds
+from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, milliseconds
 
+_NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 #: The number of what is not recorded. All that are recorded are greater.
 NONE = -1
-#: Up to so many stored records are read at once, which takes no longer than a few, one by one.
+#: Up to so many are few.
 FEW = 200
 
 
@@ -28,13 +30,20 @@ class Records:
     """Records by their codes, from 0 on: those of the rows, then those that are met later. Equal ones share a code."""
 
     def __init__(self, rows: pa.Table) -> None:
-        #: By row, its record's code.
-        self.codes, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
-        self._stored = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
-        self._read: list[Record | None] = [None] * len(some_row)
         self._codes: dict[Record, int] = {}
-        #: What was asked of a field of those that are stored, by its name and kind.
+        self._read: list[Record | None] = []
+        #: Those that are read when they are asked for: the first ones.
+        self._stored = _NOTHING
+        #: What was asked of a field of these, by its name and kind.
         self._columns: dict[tuple[str, type], np.ndarray] = {}
+        #: By row, its record's code.
+        self.codes: np.ndarray
+        if rows.num_rows <= FEW:
+            self.codes = np.array([self.code(record) for record in _records(rows)], dtype=np.int64)
+        else:
+            self.codes, some_row = numbered([rows[name] for name in RECORD_COLUMNS], rows.num_rows)
+            self._stored = rows.select(RECORD_COLUMNS).take(pa.array(some_row))
+            self._read = [None] * len(some_row)
 
     def record(self, code: int) -> Record:
         """The record behind a code; that of an untouched message for ABSENT."""
@@ -51,8 +60,9 @@ class Records:
         """The code of a record, new or known."""
         code = self._codes.get(record)
         if code is None:
-            # Of those that nobody has asked for yet, only one of the same receipt can be equal.
-            self._read_all(self._under(record.receipt_id))
+            if self._stored.num_rows:
+                # Of those that nobody has asked for yet, only one of the same receipt can be equal.
+                self._read_all(self._under(record.receipt_id))
             code = self._codes.setdefault(record, len(self._read))
             if code == len(self._read):
                 self._read.append(record)
@@ -83,8 +93,10 @@ class Records:
         """Whether a field of all records is recorded, as `value` if that is given, the untouched one's first."""
         if value is None:
             return self._column(name, bool, pc.is_valid, lambda field: field is not None)
-        stored = pc.fill_null(pc.equal(self._stored[name], value), False).to_numpy()
         later = np.array([getattr(one, name) == value for one in self._later()], dtype=bool)
+        if not self._stored.num_rows:
+            return np.concatenate([[False], later])
+        stored = pc.fill_null(pc.equal(self._stored[name], value), False).to_numpy()
         return np.concatenate([[False], stored, later])
 
     def _column(
@@ -111,14 +123,20 @@ class Records:
         missing = [code for code in codes if self._read[code] is None]
         if missing:
             if self._stored.num_rows <= FEW:
+                # All of them take no longer than a few, one by one.
                 missing = [code for code, one in enumerate(self._read) if one is None]
-            rows = self._stored.take(pa.array(missing))
-            columns = [_as_numbers(rows[name], name).to_pylist() for name in RECORD_COLUMNS]
-            for code, values in zip(missing, zip(*columns)):
-                record = Record(*values)
+            for code, record in zip(missing, _records(self._stored.take(pa.array(missing)))):
                 self._read[code] = record
                 self._codes[record] = code
         return [one for one in (self._read[code] for code in codes) if one is not None]
+
+
+def _records(rows: pa.Table) -> Iterable[Record]:
+    """What is recorded in each row."""
+    columns = ((name, rows[name]) for name in RECORD_COLUMNS)
+    nothing = [None] * rows.num_rows
+    values = (nothing if one.null_count == len(one) else _as_numbers(one, name).to_pylist() for name, one in columns)
+    return map(Record, *values)
 
 
 def _as_numbers(column: Any, name: str) -> Any:

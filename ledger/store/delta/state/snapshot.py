@@ -125,7 +125,7 @@ class Loaded:
         changed = set(edits["lane"].unique().to_pylist())
         meeting = {lane for decision in decisions for lane in decision.meeting}
         if changed or any(decision.always for decision in decisions):
-            edits = pa.concat_tables([self.lanes.heads(sorted(meeting - changed), self.now), edits])
+            edits = pa.concat_tables([self.lanes.heads.edits(sorted(meeting - changed), self.now), edits])
         where = Where(self.queue.id, tuple_of(changed | meeting))
         for queue, lanes in self.others.items():
             there = lanes.edits(Runs.empty(), self.now)

@@ -11,8 +11,7 @@ from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
 from ledger.store.delta.engines.where import Where
-from ledger.store.delta.model.tables import TASKS
-from ledger.store.delta.state.lane_records import instant_column
+from ledger.store.delta.model.tables import TASKS, instant_column
 
 EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 

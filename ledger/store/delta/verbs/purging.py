@@ -55,14 +55,14 @@ class Purger:
         def decide(losses: int) -> Plan[int]:
             loaded, events = self._opened.load(queue, clock), Events()
             lanes = loaded.lanes
-            intervals.require_purge(queue.name, lanes.purged_at, limits, interval, loaded.now)
+            intervals.require_purge(queue.name, lanes.heads.purged_at, limits, interval, loaded.now)
             _, _, pieces, state = loaded.classify(self._opened.listings)
             alive = pieces.where(~np.isin(state, GONE_STATES))
             code = lanes.per_code(alive.code, lambda r: lanes.code(visibility.purge(r, loaded.now)), np.int64)
             replacement = alive.coded(code).in_order()
             events.add("purged", UNTOUCHED, replacement)
             if noted:
-                lanes.purged_at = loaded.now
+                lanes.heads.purged_at = loaded.now
             return loaded.plan(replacement, events, lambda version: replacement.count, (0,), always=noted)
 
         return self._transactions.run("purge", "visibility", queue.id, decide)
@@ -72,7 +72,7 @@ class Purger:
 
         def decide(losses: int) -> Plan[None]:
             loaded = self._opened.load(queue, clock, (0,))
-            loaded.lanes.purged_at = loaded.now
+            loaded.lanes.heads.purged_at = loaded.now
             return loaded.plan(Runs.empty(), Events(), lambda version: None, (0,), always=True)
 
         self._transactions.run("purge", "visibility", queue.id, decide)

@@ -19,8 +19,8 @@ from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
 from ledger.store.delta.engines.where import Where, tuple_of
-from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES
-from ledger.store.delta.state.lane_records import Lanes, instant_column
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES, instant_column
+from ledger.store.delta.state.lane_records import Lanes
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 
@@ -127,9 +127,10 @@ class Queues:
             snapshot, now = self._tables.load("visibility", Where(queue.id)), clock()
             lanes = Lanes(queue.id, snapshot.rows)
             # A lane that was never used has no head row yet: then there is one to be met.
-            all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.revisions})
+            all_lanes = tuple_of({*range(int(queue.attributes["Lanes"])), *lanes.heads.revisions})
             at = max(now, lanes.latest)
-            return Plan(snapshot, Where(queue.id, all_lanes), lanes.heads(all_lanes, at), [], lambda version: None, at)
+            edits = lanes.heads.edits(all_lanes, at)
+            return Plan(snapshot, Where(queue.id, all_lanes), edits, [], lambda version: None, at)
 
         self.require(queue)
         self._transactions.run("delete_queue", "visibility", queue.id, close)

@@ -13,8 +13,7 @@ from ledger.clock import milliseconds_of
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Commit, Tables
 from ledger.store.delta.engines.where import Where
-from ledger.store.delta.model.tables import RECEIPTS
-from ledger.store.delta.state.lane_records import instant_column
+from ledger.store.delta.model.tables import RECEIPTS, instant_column
 
 
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:

@@ -19,11 +19,12 @@ from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
+from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import HEAD
-from ledger.store.delta.state.lane_records import EDITS, Lanes, head
+from ledger.store.delta.state.edit_rows import NO_EDITS
+from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import load
 from ledger.store.delta.state.statuses import arrived_at, existing_messages
@@ -63,11 +64,9 @@ class Tidying:
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes, at = Lanes(queue, snapshot.rows), pc.min(heads["first_seq"]).as_py()
             if heads.num_rows < 2:
-                return Plan(snapshot, where, EDITS.empty_table(), [], lambda version: at, lanes.latest)
+                return Plan(snapshot, where, NO_EDITS, [], lambda version: at, lanes.latest)
             now = max(self._clock(), lanes.latest)
-            new = head(queue, lane, at - 1, lanes.revisions[lane], now, None if lane else lanes.purged_at)
-            edits = pa.Table.from_pylist([{**new, EXPECTED_REVISION: None, OPERATION: "insert"}], EDITS)
-            return Plan(snapshot, where, edits, [], lambda version: at - 1, now)
+            return Plan(snapshot, where, lanes.heads.one_more(lane, now), [], lambda version: at - 1, now)
 
         kept = self._store.transactions.run("upkeep", "visibility", queue, decide)
         others = f"{where.sql()} AND segment = '' AND first_seq > {kept}"
@@ -83,8 +82,8 @@ class Tidying:
         def decide(losses: int) -> Plan[None]:
             snapshot, now = self._engine.load("visibility", Where(queue)), self._clock()
             known = Lanes(queue, snapshot.rows)
-            missing = tuple(lane for lane in lanes if lane not in known.revisions)
-            edits = known.heads(missing, max(now, known.latest))
+            missing = tuple(lane for lane in lanes if lane not in known.heads.revisions)
+            edits = known.heads.edits(missing, max(now, known.latest))
             return Plan(snapshot, Where(queue, missing), edits, [], lambda version: None, now)
 
         self._store.transactions.run("upkeep", "visibility", queue, decide)

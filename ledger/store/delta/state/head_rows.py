@@ -1,0 +1,75 @@
+"""The head rows of some lanes of a queue: each counts the commits to its lane.
+
+That is what a decision trips over that was made on an older state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.store.delta.model.tables import HEAD, instant_column, milliseconds
+from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
+
+
+class _Edit(NamedTuple):
+    operation: str
+    lane: int
+    #: The ordinal, below 0.
+    at: int
+    expected: int | None
+    revision: int
+
+
+class Heads:
+    """Head rows, and the edits that count them up."""
+
+    def __init__(self, queue: str, rows: pa.Table) -> None:
+        self._queue = queue
+        lanes, first, revision = (rows[name].to_pylist() for name in ("lane", "first_seq", "revision"))
+        received, deleted = (milliseconds(rows[name]).to_pylist() for name in ("received_at", "deleted_at"))
+        what_counts_last = sorted(zip(revision, (-at for at in first), lanes))
+        #: By lane. Of several head rows, which upkeep makes one of, that with the highest revision counts; equal ones
+        #: cannot be committed to.
+        self.revisions = {lane: revision for revision, _, lane in what_counts_last}
+        self._at = {lane: -below for _, below, lane in what_counts_last}
+        #: When the queue was last purged: it stands on the head row of lane 0, if that is there.
+        self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
+        #: The time of the last commit to one of the lanes.
+        self.latest = max(filter(None, received), default=0)
+
+    def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
+        """Those that count up the head rows of some lanes, and note the time of their last commit."""
+        return self._rows([self._counted_up(lane) for lane in lanes], now)
+
+    def one_more(self, lane: int, now: int) -> pa.Table:
+        """The edit that makes a head row beside those that the lane has, with a higher revision, and below them all."""
+        _, _, at, _, revision = self._counted_up(lane)
+        return self._rows([_Edit("insert", lane, at - 1, None, revision)], now)
+
+    def _counted_up(self, lane: int) -> _Edit:
+        known = self.revisions.get(lane)
+        return _Edit("insert" if known is None else "update", lane, self._at.get(lane, -1), known, (known or 0) + 1)
+
+    def _rows(self, edits: Sequence[_Edit], now: int) -> pa.Table:
+        if not edits:
+            return NO_EDITS
+        count, (operations, lanes, at, expected, revisions) = len(edits), zip(*edits)
+        at = pa.array(at, pa.int64())
+        columns = {
+            "queue": pa.repeat(self._queue, count),
+            "lane": pa.array(lanes, pa.int32()),
+            "segment": pa.repeat(HEAD, count),
+            "first_seq": at,
+            "last_seq": at,
+            "received_at": instant_column([now] * count),
+            "revision": pa.array(revisions, pa.int64()),
+            OPERATION: pa.array(operations),
+            EXPECTED_REVISION: pa.array(expected, pa.int64()),
+        }
+        if self.purged_at is not None and 0 in lanes:
+            columns["deleted_at"] = instant_column(None if lane else self.purged_at for lane in lanes)
+        return edit_rows(count, columns)
