@@ -20,6 +20,7 @@ from ledger.store.delta.model.run_algebra import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, milliseconds
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
+_POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}
 #: The number of what is not recorded. All that are recorded are greater.
 NONE = -1
 #: Up to so many are few.
@@ -34,8 +35,10 @@ class Records:
         self._read: list[Record | None] = []
         #: Those that are read when they are asked for: the first ones.
         self._stored = _NOTHING
-        #: What was asked of a field of these, by its name and kind.
-        self._columns: dict[tuple[str, type], np.ndarray] = {}
+        #: What was asked of a field of these.
+        self._columns: dict[tuple[str, object], np.ndarray] = {}
+        #: The fields of the others, and of how many records that was.
+        self._fields, self._fields_of = list[Sequence[Any]](), -1
         #: By row, its record's code.
         self.codes: np.ndarray
         if rows.num_rows <= FEW:
@@ -87,29 +90,34 @@ class Records:
     def numbers(self, name: str) -> np.ndarray:
         """A field of all records that is a number or an instant, the untouched one's first: NONE where there is none.
         To be looked up by `code - ABSENT`."""
-        return self._column(name, int, lambda stored: pc.fill_null(_as_numbers(stored, name), NONE), _number)
+        met = [NONE if field is None else field for field in self._met(name)]
+        return self._column((name, None), met, lambda: pc.fill_null(_as_numbers(self._stored[name], name), NONE))
 
     def is_there(self, name: str, value: str | None = None) -> np.ndarray:
         """Whether a field of all records is recorded, as `value` if that is given, the untouched one's first."""
         if value is None:
-            return self._column(name, bool, pc.is_valid, lambda field: field is not None)
-        later = np.array([getattr(one, name) == value for one in self._later()], dtype=bool)
+            met = [field is not None for field in self._met(name)]
+            return self._column((name, True), met, lambda: pc.is_valid(self._stored[name]))
+        met = [field == value for field in self._met(name)]
+        return self._column((name, value), met, lambda: pc.fill_null(pc.equal(self._stored[name], value), False))
+
+    def _column(self, asked: tuple[str, object], met: list[Any], of_stored: Callable[[], Any]) -> np.ndarray:
+        """What is `asked` of all: of those that were `met`, and before them of those that are stored."""
+        answers = np.array(met)
         if not self._stored.num_rows:
-            return np.concatenate([[False], later])
-        stored = pc.fill_null(pc.equal(self._stored[name], value), False).to_numpy()
-        return np.concatenate([[False], stored, later])
+            return answers
+        if asked not in self._columns:
+            self._columns[asked] = of_stored().to_numpy()
+        return np.concatenate([answers[:1], self._columns[asked], answers[1:]])
 
-    def _column(
-        self, name: str, kind: type, of_stored: Callable[[Any], Any], of_one: Callable[[Any], Any]
-    ) -> np.ndarray:
-        known = self._columns.get((name, kind))
-        if known is None:
-            known = self._columns[name, kind] = of_stored(self._stored[name]).to_numpy()
-        later = [of_one(getattr(one, name)) for one in self._later()]
-        return np.concatenate([[of_one(getattr(UNTOUCHED, name))], known, np.array(later, dtype=known.dtype)])
-
-    def _later(self) -> Iterable[Record]:
-        return (one for one in self._read[self._stored.num_rows :] if one is not None)
+    def _met(self, name: str) -> Sequence[Any]:
+        """A field of the untouched record, and of those that are not stored."""
+        if self._fields_of != len(self._read):
+            self._fields = list(
+                zip(UNTOUCHED, *(one for one in self._read[self._stored.num_rows :] if one is not None))
+            )
+            self._fields_of = len(self._read)
+        return self._fields[_POSITION[name]]
 
     def _under(self, receipt_id: str | None) -> list[int]:
         """The codes of what is stored under a receipt, or none, and was not read yet."""
@@ -142,7 +150,3 @@ def _records(rows: pa.Table) -> Iterable[Record]:
 def _as_numbers(column: Any, name: str) -> Any:
     """A column of instants in milliseconds; any other as it is."""
     return milliseconds(column) if name in INSTANT_COLUMNS else column
-
-
-def _number(field: int | None) -> int:
-    return NONE if field is None else field
