@@ -81,7 +81,8 @@ class Runs:
 
     def coded(self, code: np.ndarray | int) -> Runs:
         """The same with other codes: one for each, or one for all."""
-        return Runs(self.first, self.last, np.broadcast_to(code, self.first.shape))
+        each = code if isinstance(code, np.ndarray) else np.full(len(self), code)
+        return Runs(self.first, self.last, each)
 
     def in_order(self) -> Runs:
         """The same, given in any order, sorted by place, and neighbours of one code made one run."""
