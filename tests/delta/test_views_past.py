@@ -1,11 +1,13 @@
 """A view as of a version is as it was then: whatever was deleted, changed or tidied since, and whatever clocks said."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ledger import Ledger
+from ledger.clock import instant
 from ledger.settings import Settings
 
 
@@ -60,3 +62,27 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
     ]  # fmt: skip
     with pytest.raises(Exception, match=r"versions from \d+ to \d+.*deleted_file_retention"):
         ledger.view("in_flight", tidied + 100)
+
+
+def test_a_verb_that_landed_late_brings_nothing_of_what_others_did_meanwhile(open_ledger, root, clock):
+    """By when they decided: it is earlier than what landed before it."""
+    ledger = open_ledger()
+    late, busy = ledger.create_queue("late", {"Lanes": 1}), ledger.create_queue("busy", {"Lanes": 1})
+    late.send(["a"])
+    busy.send(["b", "c"])
+    clock.advance(10)
+    busy.receive(1, 60)
+    asked = clock() + 4_000
+    clock.advance(10)
+    busy.receive(1, 60)
+    behind = Ledger.open(root, engine="delta-rs", clock=lambda: asked - 1_000)
+    behind.queue("late").receive(1, 60)
+
+    def in_flight(at):
+        found = ledger.sql("SELECT queue, messages, age FROM in_flight", timestamp=at).to_pylist()
+        assert all(row["age"] >= 0 for row in found)
+        return sorted((row["queue"], row["messages"]) for row in found)
+
+    assert in_flight(instant(asked)) == [("busy", 1)]
+    assert in_flight(instant(clock())) == [("busy", 1), ("busy", 1), ("late", 1)]
+    assert in_flight(instant(asked) - timedelta(seconds=5)) == []

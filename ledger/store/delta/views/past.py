@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import NamedTuple
 
 from ledger.clock import instant, milliseconds_of
@@ -64,7 +65,8 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     if at > now:
         raise InvalidParameterValue("timestamp", shown(timestamp), f"Is later than now, {instant(now).isoformat()}")
     commits = tables.history("visibility", -1)
-    then = max((commit for commit in commits if _is_by(commit, at)), key=lambda one: one.version, default=None)
+    by_then = _by(commits, at)
+    then = by_then[-1] if by_then else None
     if then is None or not then.version:
         first = _beginning(tables)
         if then is None or at < first:
@@ -97,9 +99,10 @@ def _beginning(tables: Tables) -> int:
     return min(_at_of(commit) for name in VERSIONED for commit in tables.history(name, -1))
 
 
-def _is_by(commit: Commit, at: int) -> bool:
-    """Whether a commit is of an instant, or earlier. The first one made the table, and there was nothing before."""
-    return not commit.version or _at_of(commit) <= at
+def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
+    """The commits before the first that is of a later instant: who decided later landed later, and so did all behind
+    it, even what was decided before. The first one made the table, and there was nothing before."""
+    return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
@@ -116,5 +119,5 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     if at is None:
         by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
     else:
-        by_time = [commit.version for commit in history if _is_by(commit, at)]
+        by_time = [commit.version for commit in _by(history, at)]
     return max([*by_time, *(version for version in read if version is not None)], default=history[0].version)
