@@ -11,6 +11,12 @@ from ledger.rules.message import Entry, entry_of, fails_the_batch
 from ledger.store import Sent
 
 log = logging.getLogger("ledger.send")
+NOTHING_SENT = "Nothing was sent."
+
+
+def of_entry(number: int) -> str:
+    """What is said of the entry that a call of several is refused for."""
+    return f"It is entry {number}. {NOTHING_SENT}"
 
 
 class EntryList:
@@ -29,7 +35,7 @@ class EntryList:
         for number, one in enumerate(self._read):
             if isinstance(one, LedgerError) and (every or fails_the_batch(one)):
                 one.entry = number
-                raise one if len(self._read) == 1 else one.advised(f"It is entry {number}. Nothing was sent.")
+                raise one if len(self._read) == 1 else one.advised(of_entry(number))
 
     def outcomes(self, sent: Sequence[Sent], name: str) -> list[SendOutcome]:
         """One outcome per entry, in order, from the store's answers for `entries`. Says in the log what the queue of

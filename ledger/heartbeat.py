@@ -48,6 +48,10 @@ class Heartbeat:
         self.lost, self.at_ceiling, self.lost_messages, self.beats = False, False, 0, 0
         self.error: LedgerError | None = None
 
+    def __repr__(self) -> str:
+        how = "lost" if self.lost else "at its ceiling" if self.at_ceiling else f"every {self._every:g} s"
+        return f"Heartbeat(of {self._receipt_id}, {how}, {self.beats} beats)"
+
     def __enter__(self) -> Heartbeat:
         if self._receipt_id is not None:
             self._thread.start()

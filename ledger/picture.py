@@ -139,6 +139,7 @@ def levels(axes: Any, moments: Sequence[Moment], end: float, unit: str) -> None:
     axes.set_ylim(0, max(1, *(sum(moment[1:]) for moment in moments)))
     thousands: Callable[[float, Any], str] = lambda value, _: f"{value:,.0f}"  # noqa: E731 - it has a type so
     axes.yaxis.set_major_formatter(thousands)
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(unit)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(

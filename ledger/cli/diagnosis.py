@@ -94,11 +94,10 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[
     except ImportError as error:
         yield Finding("FAIL", "tables", f"cannot be looked at: {error}", "install the package with what it needs")
     except LedgerDoesNotExist as error:
-        # A root without a ledger can be tried out; a part of one is damage.
         advice = "is the root mistyped? `ledger queues create NAME` makes a ledger"
         if error.missing:
             advice = "bring the tables' folders back, as they were; a ledger that is opened anew makes empty ones"
-        yield Finding("FAIL" if error.missing else "WARN", "tables", error.found, advice)
+        yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
         yield Finding("FAIL", "tables", error.message, error.advice or "see above")
     else:

@@ -142,7 +142,9 @@ def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
         try:
             found = json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            yield Malformed(number, f"is not JSON: {error}")
+            # Of a line that is alone: its own number is 1.
+            why = f"{error.msg}: column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            yield Malformed(number, f"is not JSON: {why}")
             continue
         if isinstance(found, str):
             found = {body or "body": found}

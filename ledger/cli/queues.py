@@ -133,9 +133,9 @@ def _opened_or_made(root: str | None, settings: str | None) -> Ledger:
 
     try:
         return open_ledger(root, settings)
-    except LedgerDoesNotExist as error:
+    except LedgerDoesNotExist:
         made = open_ledger(root, settings, create=True)
-        click.echo(f"made a new ledger at {named_root(root)} ({error.found})", err=True)
+        click.echo(f"made a new ledger at {named_root(root)}", err=True)
         return made
 
 

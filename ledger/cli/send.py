@@ -63,9 +63,10 @@ def send(
     """Send the rows of INPUT to QUEUE as messages, all in one commit: a file of JSON lines, CSV, Parquet or text (text
     ones also as .gz), a Delta table, or `-` for stdin.
 
-    A row's message is its column `body`, or without one the whole row as JSON; the columns delay_seconds,
-    message_attributes (a JSON object), message_group_id, message_deduplication_id and aws_trace_header count, too. CSV
-    is text throughout. A line that cannot be read refuses the whole file, before anything is sent. A row that the queue
+    A row's message is its column `body` (or --body), beside which the columns delay_seconds, message_attributes (a JSON
+    object), message_group_id, message_deduplication_id and aws_trace_header count. Without a body it is the whole row
+    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. CSV is
+    text throughout. A line that cannot be read refuses the whole file, before anything is sent. A row that the queue
     refuses (too long, no group) is named with its line, the others are sent, and the exit code is 3. All rows pass
     through memory: for tens of millions, jobs/send.py has Spark do it.
 
@@ -100,7 +101,10 @@ def send(
     except LedgerError as error:
         if error.entry is None:
             raise
-        raise click.UsageError(f"Line {found.lines[error.entry]}: {shown(said(error))}") from None
+        from ledger.entries import NOTHING_SENT, of_entry
+
+        why = shown(said(error)).replace(of_entry(error.entry), NOTHING_SENT)
+        raise click.UsageError(f"Line {found.lines[error.entry]}: {why}") from None
     finally:
         progress.done()
     sent = [one for one in outcomes if one]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ledger.cli.extras import of_extra
 from ledger.cli.opening import open_ledger, with_root
+from ledger.errors import LedgerDoesNotExist
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
 
 
 @click.command(short_help="Serve a ledger over HTTP, as SQS.")
@@ -41,8 +47,15 @@ def serve(place: str | None, root: str | None, settings: str | None, create: boo
     with of_extra("endpoint"):
         from ledger.endpoint.command import Options, run
     known: dict[str, object] = options
+
+    def opened() -> Ledger:
+        try:
+            return open_ledger(place or root, settings, create=create)
+        except LedgerDoesNotExist as error:
+            raise error.advised("--create makes one here") from None
+
     run(
-        lambda: open_ledger(place or root, settings, create=create),
+        opened,
         Options(**known),  # type: ignore[arg-type]
         lambda line: click.echo(f"ledger: {line}", err=True),
     )

@@ -16,7 +16,7 @@ ON_QUEUES = ("work", "send")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
     """Run SCRIPT under spark-submit on this machine, set up for a ledger: a file, or one of the jobs by its name: work,
-    send, create_queue, show, upkeep. Returns the script's exit code.
+    send, create_queue, show, upkeep, serve. Returns the script's exit code.
 
     \b
     Example:
@@ -30,7 +30,10 @@ def submit(script: str, arguments: tuple[str, ...]) -> int:
     from ledger.runtime.shipped import job, shipped
 
     try:
-        found = job(script)
+        try:
+            found = job(script)
+        except RuntimeSetupError as error:
+            raise click.UsageError(str(error)) from None
         if found.resolve().parent == shipped("jobs").resolve() and found.stem in ON_QUEUES:
             _require_queue(arguments)
         command, environment = submit_command(found, *arguments), submit_environment()

@@ -57,7 +57,7 @@ def said(error: LedgerError) -> str:
     """What the command line says of an error."""
     if isinstance(error, LedgerDoesNotExist):
         made = "`ledger queues create NAME` makes one, with a queue"
-        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {made}"
+        return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or made}"
     if isinstance(error, SparkIsNeeded):
         return f"{error.message} (the command line has no Spark: run one of the jobs with `ledger submit`)"
     if isinstance(error, QueueDoesNotExist):

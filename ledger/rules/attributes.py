@@ -75,7 +75,10 @@ def complete(
     if unknown and unknown[0] in ONLY_FIFO:
         raise InvalidAttributeName(f"You can specify the {unknown[0]} only when FifoQueue is set to true.")
     if unknown:
-        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", f"Known ones: {', '.join(kinds)}.")
+        advice = f"Known ones: {', '.join(kinds)}."
+        if known and unknown[0] == "FifoQueue":
+            advice = "It is given when a queue is made, and cannot be changed."
+        raise InvalidAttributeName(f"Unknown Attribute {unknown[0]}.", advice)
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
     # A queue that is older than an attribute has its default.
     values = {**defaults, **(known or {})}

@@ -30,8 +30,8 @@ class TaskStatus(str, Enum):
 class MoveTask(NamedTuple):
     """A task that moves the messages of a dead-letter queue. Instants in milliseconds.
 
-    `destination` is a queue's name, None for where each message came from; `rate` in messages a second, None for all at
-    once; `moved` and `to_move` are approximate, as in SQS.
+    `source` is the id of that queue, `destination` a queue's name, None for where each message came from; `rate` in
+    messages a second, None for all at once; `moved` and `to_move` are approximate, as in SQS.
     """
 
     task: str

@@ -200,8 +200,8 @@ def _ledger(folder: Path) -> Finding:
     if folder.exists() and not folder.is_dir():
         what = "a file"
     return Finding(
-        "WARN",
+        "FAIL",
         "ledger",
         f"there is none at {folder} ({what})",
-        "is the root mistyped? `ledger queues create NAME` makes one",
+        "is the root mistyped, or not mounted? `ledger queues create NAME` makes one",
     )

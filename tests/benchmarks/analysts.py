@@ -25,6 +25,10 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+    from ledger.bootstrap import ensure_environment
+
+    ensure_environment(["benchmarks", "jvm"])
+
 from ledger import Ledger
 
 QUERIES = ("SELECT * FROM queue_depth", "SELECT * FROM in_flight ORDER BY seconds_left")

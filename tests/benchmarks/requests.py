@@ -17,6 +17,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+    from ledger.bootstrap import ensure_environment
+
+    ensure_environment(["tests"])
+
 from ledger import Ledger
 from tests.s3.server import S3Server, s3_server
 

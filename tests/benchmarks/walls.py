@@ -26,6 +26,10 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+    from ledger.bootstrap import ensure_environment
+
+    ensure_environment(["benchmarks", "jvm"])
+
 import machine
 import pyarrow as pa
 from command import RESULTS

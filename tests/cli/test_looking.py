@@ -163,9 +163,11 @@ def test_the_doctor_fails_for_a_ledger_that_lacks_a_table(tmp_path, root, queue,
     assert ran.documents[0]["healthy"] is False
 
 
-def test_the_doctor_tries_out_a_root_where_no_ledger_is_yet_and_warns_of_it(tmp_path):
+def test_the_doctor_tries_out_a_root_where_no_ledger_is_and_does_not_call_it_healthy(tmp_path):
+    """A monitor is told so of a root that is mistyped, or not mounted."""
     (tmp_path / "lake" / "others" / "_delta_log").mkdir(parents=True)
     for root in ("nothing", "lake"):
         ran = run("doctor", str(tmp_path / root), "--json")
-        warned = {one["subject"] for one in ran.documents[0]["findings"] if one["outcome"] == "WARN"}
-        assert ran.code == 0 and warned & {"ledger", "tables"}
+        outcomes = {one["subject"]: one["outcome"] for one in ran.documents[0]["findings"]}
+        assert ran.code == 1 and ran.documents[0]["healthy"] is False and outcomes["storage"] == "OK"
+        assert "FAIL" in (outcomes["ledger"], outcomes.get("tables"))

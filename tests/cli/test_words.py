@@ -45,6 +45,7 @@ PYTHON = re.compile(
         (("send", "work", "-m", "a", "--delay", "-1"), "--delay -1 is invalid"),
         (("send", "work", "-m", "a", "--attempt-id", ""), "--attempt-id"),
         (("queues", "create", "a b"), "QUEUE a b is invalid"),
+        (("queues", "set", "work", "-a", "FifoQueue=true"), "It is given when a queue is made, and cannot be changed."),
         (("queues", "list", "--settings", "nowhere.toml"), "--settings 'nowhere.toml' is invalid"),
     ],
 )
@@ -58,6 +59,26 @@ def test_a_missing_group_is_asked_for_by_its_option(cli, ledger):
     ledger.create_queue("events.fifo", {"FifoQueue": True})
     ran = cli("send", "events.fifo", "-m", "a")
     assert ran.code == 2 and "MessageGroupId. (--group)" in ran.err
+
+
+def test_a_row_is_named_by_one_number(ledger, root, tmp_path):
+    """By its line: the entry of a call, and the only line of what is read at once, were numbers beside it."""
+    ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    given = '{"body": "a", "message_group_id": "g"}\n{"body": "b"}\n'
+    ran = run("send", "events.fifo", "-", "--format", "json", given=given, root=root)
+    assert ran.code == 2 and "Line 2: " in ran.err and "Nothing was sent." in ran.err and "entry" not in ran.err
+    ran = run("send", "events.fifo", "-", "--format", "json", given='"a"\n{"body"; 1}\n', root=root)
+    assert "line 2 is not JSON: Expecting ':' delimiter: column 8\n" in ran.err
+
+
+def test_a_server_for_a_ledger_that_is_not_there_names_its_own_option(tmp_path):
+    ran = run("serve", str(tmp_path / "nothing"), "--without-signatures", "--port", "0")
+    assert ran.code == 1 and "--create makes one here" in ran.err
+
+
+def test_a_job_that_nobody_knows_is_a_wrong_argument():
+    ran = run("submit", "wrok")
+    assert ran.code == 2 and "none of the jobs: create_queue" in ran.err
 
 
 def test_a_server_without_keys_says_which_option_gives_them(tmp_path):
