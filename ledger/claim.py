@@ -189,7 +189,8 @@ class Claim(Settling):
         - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
           (a reason, say) the message failed. Such rows are not written, nor is the column. One evaluation decides;
         - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
-        The reasons in such a column are in the view `receipts`, in one text, and in `dead_letters`.
+        The reasons in such a column are in the view `receipts`, in one text for all, and in `dead_letters`;
+        `Queue.work` writes a row for each failed message, with its own reason.
         Rows that carry ids have to be about just the others: neither a row about a failed message nor a message that
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
