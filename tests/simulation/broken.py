@@ -104,7 +104,7 @@ def lane_met_twice(stack: contextlib.ExitStack) -> None:
     def broken(self: Any, decisions: Any, answer: Any) -> Any:
         plan = right(self, decisions, answer)
         if plan.edits.num_rows and 0 not in self.lanes.revisions and any(0 in one.meeting for one in decisions):
-            return replace(plan, edits=pa.concat_tables([self.lanes.heads([0], self.now), plan.edits]))
+            return replace(plan, edits=pa.concat_tables([self.lanes.heads.edits([0], self.now), plan.edits]))
         return plan
 
     _patch(stack, snapshot.Loaded, "commit_of", broken)

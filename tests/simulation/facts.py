@@ -59,6 +59,8 @@ class Facts:
     records: dict[str, dict[Key, Recorded]] = field(default_factory=lambda: defaultdict(dict))
     #: By queue id and lane: how many head rows there are.
     heads: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: By queue id, the time of its last commit: to who decides later it is never earlier, whatever his clock says.
+    latest: dict[str, int] = field(default_factory=dict)
     #: Queues that were ever there.
     known: set[str] = field(default_factory=set)
 
@@ -186,6 +188,7 @@ def recorded_in(
         for segment, first, last, bits, *values in _tuples(file, names):
             if segment == "":
                 facts.heads[queue, lane] = heads = facts.heads.get((queue, lane), 0) + step
+                facts.latest[queue] = max(facts.latest.get(queue, 0), Record(*values).received_at)
                 if heads > 1:
                     problems.append(f"lane {lane} of {queue} has {heads} head rows")
                 continue

@@ -49,8 +49,8 @@ class OutputJudge:
                 own = record.receipt_id == about.get("receipt") or (
                     call is not None and call.verb == "receive" and record.attempt_id == about["attempt"] is not None
                 )
-                if not own and record.visible_at > change.actor.clock and queue in facts.queues:
-                    left = record.visible_at - change.actor.clock
+                left = record.visible_at - max(change.actor.clock, facts.latest.get(queue, 0))
+                if not own and left > 0 and queue in facts.queues:
                     return [f"the write of {key[0][:8]}/{key[1]} is fenced off {left} ms before its lease ends"]
         return []
 

@@ -50,6 +50,11 @@ def test_a_change_of_a_queue_that_was_deleted_since_is_none_of_the_queue_made_an
     assert play(generate("soak/8062")).problems == []
 
 
+def test_what_was_released_may_be_fenced_off_by_a_clock_that_went_back():
+    """The judge took the clock's word, where the store takes the queue's last commit for the time."""
+    assert play(generate("soak/13974")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 2_000, 250))
 def test_no_schedule_breaks_a_promise(first):
