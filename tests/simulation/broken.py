@@ -103,7 +103,7 @@ def lane_met_twice(stack: contextlib.ExitStack) -> None:
 
     def broken(self: Any, decisions: Any, answer: Any) -> Any:
         plan = right(self, decisions, answer)
-        if plan.edits.num_rows and 0 not in self.lanes.revisions and any(0 in one.meeting for one in decisions):
+        if plan.edits.num_rows and 0 not in self.lanes.heads.revisions and any(0 in one.meeting for one in decisions):
             return replace(plan, edits=pa.concat_tables([self.lanes.heads.edits([0], self.now), plan.edits]))
         return plan
 
