@@ -1,11 +1,12 @@
 """What claims cost while analysts loop over the views, against claims without them, in turns in one run.
 
-    python tests/benchmarks/analysts.py [--analysts 3] [--rounds 20] [--claims 20] [--nice 10] [--anywhere]
+    python tests/benchmarks/analysts.py [--analysts 3] [--rounds 30] [--claims 20] [--nice 10] [--anywhere]
 
 Through delta-rs. Each analyst is a process of its own that asks for queue_depth and in_flight, over and over, while its
-rounds last. Reading takes no lock: what slows claims down is the machine alone. So analysts are niced, and on the last
-core, while the claims are on the others; `--anywhere` lets the system place all of them. A round is so many claims,
-each received and acknowledged; every other round has the analysts. The aim is a ratio of at most 1.1.
+rounds last. Reading takes no lock: what slows claims down is the machine alone. To tell how much that is, in other
+rounds the same processes count, and read nothing. They are niced, and on the last core, while the claims are on the
+others; `--anywhere` lets the system place all of them. A round is so many claims, each received and acknowledged. The
+aim is a ratio of at most 1.1.
 """
 
 from __future__ import annotations
@@ -35,41 +36,45 @@ QUERIES = ("SELECT * FROM queue_depth", "SELECT * FROM in_flight ORDER BY second
 #: Claims that others hold meanwhile, queues beside the one, and how many messages a claim takes.
 HELD, QUEUES, AT_ONCE = 50, 5, 100
 AIM = 1.1
+#: What the analysts do, and what it is called.
+ALONE, COUNTING, ASKING, ENDS = range(4)
+KINDS = {ALONE: "alone", COUNTING: "beside {} that count", ASKING: "beside {} analysts"}
 
 
-def analyst(root: str, nice: int, cores: set[int], asks: Any, asked: Any, ends: Any) -> None:
-    """Loops over the views while `asks` is set; counts the answers in `asked`."""
+def analyst(root: str, nice: int, cores: set[int], doing: Any, asked: Any) -> None:
+    """Loops over the views, or counts, while `doing` says so; counts the answers in `asked`."""
     os.nice(nice)
     os.sched_setaffinity(0, cores)
     ledger = Ledger.open(root, read_only=True)
-    while not ends.is_set():
-        if not asks.wait(0.1):
-            continue
-        for query in QUERIES:
-            ledger.sql(query)
-            with asked.get_lock():
-                asked.value += 1
+    while doing.value != ENDS:
+        if doing.value == ALONE:
+            time.sleep(0.05)
+        elif doing.value == COUNTING:
+            sum(range(10_000))
+        else:
+            for query in QUERIES:
+                ledger.sql(query)
+                with asked.get_lock():
+                    asked.value += 1
 
 
 @contextmanager
 def analysts(root: str, count: int, nice: int, cores: set[int]) -> Iterator[tuple[Any, Any]]:
-    """So many of them, who have asked once; the event that has them go on, and how much they asked."""
+    """So many of them, who have asked once; the value that says what they do, and how much they asked."""
     # A forked child cannot use what its parent's delta-rs has.
     spawn = multiprocessing.get_context("spawn")
-    asks, asked, ends = spawn.Event(), spawn.Value("q", 0), spawn.Event()
-    crowd = [spawn.Process(target=analyst, args=(root, nice, cores, asks, asked, ends)) for _ in range(count)]
+    doing, asked = spawn.Value("q", ASKING), spawn.Value("q", 0)
+    crowd = [spawn.Process(target=analyst, args=(root, nice, cores, doing, asked)) for _ in range(count)]
     for one in crowd:
         one.start()
     try:
-        asks.set()
         while asked.value < len(QUERIES) * count and all(one.is_alive() for one in crowd):
             time.sleep(0.1)
         if not all(one.is_alive() for one in crowd):
             raise SystemExit("an analyst ended")
-        asks.clear()
-        yield asks, asked
+        yield doing, asked
     finally:
-        ends.set()
+        doing.value = ENDS
         for one in crowd:
             one.join()
 
@@ -100,7 +105,7 @@ def round_of(ledger: Ledger, claims: int) -> list[float]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     arguments.add_argument("--analysts", type=int, default=3)
-    arguments.add_argument("--rounds", type=int, default=20, help="half of them with the analysts")
+    arguments.add_argument("--rounds", type=int, default=30, help="a third of them with the analysts")
     arguments.add_argument("--claims", type=int, default=20, help="claims of a round")
     arguments.add_argument("--nice", type=int, default=10, help="how nice analysts are; 0: as everybody")
     arguments.add_argument("--anywhere", action="store_true", help="let the system place everybody")
@@ -112,25 +117,24 @@ def main() -> None:
         # Threads that are started from now on stay there, too.
         os.sched_setaffinity(0, mine)
         ledger = prepared(root, (given.rounds + 1) * given.claims)
-        with analysts(root, given.analysts, given.nice, theirs) as (asks, asked):
+        with analysts(root, given.analysts, given.nice, theirs) as (doing, asked):
             # The first is for what is loaded once.
+            doing.value = ALONE
             round_of(ledger, given.claims)
-            took: dict[bool, list[float]] = {False: [], True: []}
+            took: dict[int, list[float]] = {kind: [] for kind in KINDS}
             before = asked.value
             for number in range(given.rounds):
-                beside = bool(number % 2)
-                if beside:
-                    asks.set()
-                    time.sleep(0.5)
-                took[beside] += round_of(ledger, given.claims)
-                asks.clear()
+                kind = doing.value = number % len(KINDS)
                 time.sleep(0.5)
+                took[kind] += round_of(ledger, given.claims)
+            doing.value = ALONE
             answers = asked.value - before
-    alone, with_them = (statistics.median(took[beside]) for beside in (False, True))
-    print(f"a claim of {AT_ONCE}, received and acknowledged, {len(took[False])} times each, medians:")
-    print(f"  alone                {alone * 1_000:7.1f} ms")
-    print(f"  beside {given.analysts} analysts    {with_them * 1_000:7.1f} ms   ({answers} answers meanwhile)")
-    print(f"  ratio                {with_them / alone:7.2f}      (aim: {AIM}; load average {os.getloadavg()[0]:.1f})")
+    alone = statistics.median(took[ALONE])
+    print(f"a claim of {AT_ONCE}, received and acknowledged, {len(took[ALONE])} times each, medians:")
+    for kind, name in KINDS.items():
+        median = statistics.median(took[kind])
+        print(f"  {name.format(given.analysts):24} {median * 1_000:7.1f} ms   ratio {median / alone:5.2f}")
+    print(f"  (aim: {AIM}; {answers} answers meanwhile; load average {os.getloadavg()[0]:.1f})")
 
 
 if __name__ == "__main__":

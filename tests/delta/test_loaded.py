@@ -80,6 +80,22 @@ def test_a_table_that_followed_many_commits_is_opened_anew(loaded, opened, engin
         assert (len(opened), table.version()) == (2, MOST_FOLLOWED + 1)
 
 
+def test_it_is_opened_anew_though_upkeep_has_removed_what_tells_how_far_behind_it_is(
+    loaded, opened, now, location, engine_of
+):
+    engine = engine_of("delta-rs")
+    with loaded.using() as table:
+        version = table.version()
+    for number in range(MOST_FOLLOWED + 2):
+        engine.append("messages", rows(number, ["a"]), {}, None)
+    DeltaTable(location).create_checkpoint()
+    for removed in range(version + MOST_FOLLOWED + 2):
+        Path(location, "_delta_log", f"{removed:020d}.json").unlink(missing_ok=True)
+    now[0] += LISTED_AFTER + 1
+    with loaded.using() as table:
+        assert (len(opened), table.version()) == (2, version + MOST_FOLLOWED + 2)
+
+
 def test_a_snapshot_of_one_thread_commits_though_others_read_later_versions(engine_of):
     """Of different lanes: what happened in between is no conflict, and the commit sees that it is not."""
     engine = engine_of("delta-rs")

@@ -42,6 +42,18 @@ def repaired(ledger):
     return row
 
 
+@pytest.mark.parametrize("at", [-2, -3])
+def test_a_head_row_that_is_lower_and_does_not_count_is_repaired_too(open_ledger, queue, clock, at):
+    """The new one has to lie below all, and is the one that is kept."""
+    ledger = open_ledger()
+    claim, revision, latest = damaged(ledger, queue, first_seq=at, last_seq=at, revision=0)
+    clock.advance(1)
+    ledger.upkeep(vacuum=False)
+    row = repaired(ledger)
+    assert row["first_seq"] == at - 1 and row["revision"] == revision + 1 and row["received_at"] > latest
+    assert claim.extend(60).messages == 2
+
+
 @pytest.mark.parametrize("upkeep_on", ENGINES)
 def test_a_lane_whose_head_row_is_there_twice_is_repaired(open_ledger, queue, clock, upkeep_on):
     ledger = open_ledger()

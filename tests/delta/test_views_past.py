@@ -5,9 +5,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.clock import instant
+from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
 
 
@@ -86,3 +88,31 @@ def test_a_verb_that_landed_late_brings_nothing_of_what_others_did_meanwhile(ope
     assert in_flight(instant(asked)) == [("busy", 1)]
     assert in_flight(instant(clock())) == [("busy", 1), ("busy", 1), ("late", 1)]
     assert in_flight(instant(asked) - timedelta(seconds=5)) == []
+
+
+def test_an_instant_of_which_a_log_tells_no_more_is_refused_with_the_bound(open_ledger, root, clock):
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    marks = []
+    for number in range(6):
+        clock.advance(1)
+        queue.send([str(number)])
+        queue.receive(1, 60)
+        marks.append(instant(clock()))
+
+    def cut(table):
+        version = ledger.store.engine.version(table) - 1
+        DeltaTable(f"{root}/{table}", version=version).create_checkpoint()
+        for entry in range(version):
+            Path(root, table, "_delta_log", f"{entry:020d}.json").unlink()
+
+    asked = "SELECT count(*) AS messages FROM messages"
+    assert ledger.sql(asked, timestamp=marks[1]).to_pylist() == [{"messages": 2}]
+    cut("messages")
+    ledger = open_ledger()
+    with pytest.raises(InvalidParameterValue, match="The log of the table messages begins at version"):
+        ledger.sql(asked, timestamp=marks[1])
+    assert ledger.sql(asked, timestamp=marks[5]).to_pylist() == [{"messages": 6}]
+    cut("visibility")
+    with pytest.raises(InvalidParameterValue, match=marks[4].strftime("Must be .*%H:%M:%S.* or later")):
+        open_ledger().sql(asked, timestamp=marks[1])

@@ -70,9 +70,12 @@ class LoadedTables:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
+        # Where that version is there, it need not be followed first; it may have been removed with old ones.
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
+        if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
+            return self._anew()
         return opened._replace(listed_at=now)
 
     def _anew(self) -> Opened:

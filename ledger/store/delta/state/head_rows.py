@@ -36,6 +36,7 @@ class Heads:
         #: cannot be committed to.
         self.revisions = {lane: revision for revision, _, lane in what_counts_last}
         self._at = {lane: -below for _, below, lane in what_counts_last}
+        self._lowest = {lane: min(at for at, of in zip(first, lanes) if of == lane) for lane in self.revisions}
         #: When the queue was last purged: it stands on the head row of lane 0, if that is there.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
         #: The time of the last commit to one of the lanes.
@@ -47,8 +48,7 @@ class Heads:
 
     def one_more(self, lane: int, now: int) -> pa.Table:
         """The edit that makes a head row beside those that the lane has, with a higher revision, and below them all."""
-        _, _, at, _, revision = self._counted_up(lane)
-        return self._rows([_Edit("insert", lane, at - 1, None, revision)], now)
+        return self._rows([_Edit("insert", lane, self._lowest[lane] - 1, None, self.revisions[lane] + 1)], now)
 
     def _counted_up(self, lane: int) -> _Edit:
         known = self.revisions.get(lane)

@@ -62,11 +62,13 @@ class Tidying:
         def decide(losses: int) -> Plan[int]:
             snapshot = self._engine.load("visibility", where)
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
-            lanes, at = Lanes(queue, snapshot.rows), pc.min(heads["first_seq"]).as_py()
-            if heads.num_rows < 2:
-                return Plan(snapshot, where, NO_EDITS, [], lambda version: at, lanes.latest)
+            lanes = Lanes(queue, snapshot.rows)
             now = max(self._clock(), lanes.latest)
-            return Plan(snapshot, where, lanes.heads.one_more(lane, now), [], lambda version: at - 1, now)
+            # Where another upkeep was first, the one that it made is left.
+            edits, kept = NO_EDITS, heads
+            if heads.num_rows > 1:
+                edits = kept = lanes.heads.one_more(lane, now)
+            return Plan(snapshot, where, edits, [], lambda version: pc.min(kept["first_seq"]).as_py(), now)
 
         kept = self._store.transactions.run("upkeep", "visibility", queue, decide)
         others = f"{where.sql()} AND segment = '' AND first_seq > {kept}"

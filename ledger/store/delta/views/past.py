@@ -68,7 +68,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
     by_then = _by(commits, at)
     then = by_then[-1] if by_then else None
     if then is None or not then.version:
-        first = _beginning(tables)
+        first = _at_of(commits[0]) if then is None and commits else _beginning(tables)
         if then is None or at < first:
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
             raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
@@ -120,4 +120,9 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
         by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
     else:
         by_time = [commit.version for commit in _by(history, at)]
-    return max([*by_time, *(version for version in read if version is not None)], default=history[0].version)
+    found = max([*by_time, *(version for version in read if version is not None)], default=history[0].version)
+    if found < history[0].version:
+        asked = ("version", then.version) if at is None else ("timestamp", instant(at).isoformat())
+        bound = f"The log of the table {name} begins at version {history[0].version}, and it was at {found} then"
+        raise InvalidParameterValue(*asked, bound, KEPT)
+    return found
