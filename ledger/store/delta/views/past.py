@@ -122,7 +122,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
         by_time = [commit.version for commit in _by(history, at)]
     found = max([*by_time, *(version for version in read if version is not None)], default=history[0].version)
     if found < history[0].version:
-        asked = ("version", then.version) if at is None else ("timestamp", instant(at).isoformat())
         bound = f"The log of the table {name} begins at version {history[0].version}, and it was at {found} then"
-        raise InvalidParameterValue(*asked, bound, KEPT)
+        if at is None:
+            raise InvalidParameterValue("version", then.version, bound, KEPT)
+        raise InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
     return found
