@@ -48,6 +48,22 @@ def test_what_is_another_send_has_another_content():
     )
 
 
+def test_a_content_is_the_same_number_in_every_version():
+    """The log keeps it: a retry by another version of the ledger must come to the same one."""
+    kind = {"kind": Attribute("Binary", None, b"x")}
+    assert content({"body": "a", "message_attributes": kind, "message_group_id": "g"}) == 3305912690423790702
+    assert attempts.content_of_rows("jobs-1", 2, -5) == 1348729437297533610
+
+
+def test_f3_another_send_under_the_id_of_one_that_was_committed_is_refused():
+    one = attempts.Attempt("daily", "jobs-1", 8)
+    one.require_same(8)
+    with pytest.raises(InvalidParameterValue, match="Another send was committed under it") as raised:
+        one.require_same(10)
+    assert (raised.value.field, raised.value.value) == ("attempt_id", "daily")
+    assert "Nothing was sent" in raised.value.fix and attempts.RECIPE in raised.value.fix
+
+
 @pytest.mark.parametrize("longest", [128, 120])
 def test_a_text_of_any_length_is_shortened_to_an_id_of_its_own(longest):
     short, long, other = "x" * longest, "x" * 200, "x" * 199 + "y"
@@ -61,8 +77,11 @@ def test_a_claim_larger_than_what_is_asked_for_is_no_retry(held, maximum, fits):
     if fits:
         attempts.require_asked("job", held, maximum)
     else:
-        with pytest.raises(InvalidParameterValue, match=r"claim of 3 messages, and 2 are asked for.*ti\.map_index"):
+        with pytest.raises(
+            InvalidParameterValue, match=r"claim of 3 messages, and 2 are asked for.*ti\.map_index"
+        ) as raised:
             attempts.require_asked("job", held, maximum)
+        assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", "job")
 
 
 def test_the_jobs_help_has_the_recipe_that_the_errors_have():
@@ -74,6 +93,7 @@ def test_f3_two_receives_of_one_call_have_different_attempt_ids():
     with pytest.raises(InvalidParameterValue, match="Two receives of one call have it") as raised:
         attempts.require_different(["a", None, "b", "a"])
     assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", "a")
+    assert raised.value.fix == "Give every receive an id of its own."
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,9 @@ def test_all_of_a_batch_has_at_most_a_mebibyte_with_names_types_and_values_of_at
     require_length([{"MessageBody": "é" * ((1_048_576 - counted) // 2)}, rest])
     with pytest.raises(BatchRequestTooLong, match=r"than 1048576 bytes\. You have sent 1048578 bytes\."):
         require_length([{"MessageBody": "é" * ((1_048_576 - counted) // 2 + 1)}, rest])
+
+
+def test_what_has_no_length_counts_nothing_in_a_batch_and_is_refused_entry_by_entry():
+    whole = {"MessageBody": "b" * 1_048_576}
+    odd = {"MessageBody": 7, "MessageAttributes": {"": {"StringValue": 7, "BinaryValue": None}}}
+    require_length([whole, odd, {"MessageBody": None}, {}, {"MessageAttributes": {"": 7}}, {"MessageAttributes": 7}])

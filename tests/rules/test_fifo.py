@@ -148,3 +148,7 @@ def test_f1_a_send_is_a_duplicate_for_five_minutes():
     assert not fifo.is_duplicate(0, MINUTES_5) and not fifo.is_duplicate(7, MINUTES_5 + 7)
     sent = 1_700_000_000_000
     assert fifo.is_duplicate(sent, sent + MINUTES_5 - 1) and not fifo.is_duplicate(sent, sent + MINUTES_5)
+
+
+def test_m3_what_a_purge_forgets_are_the_numbers_of_the_sends_before_it():
+    assert fifo.sequence_number(7, 2**32 - 1) < fifo.first_remembered(7) == fifo.sequence_number(8, 0)

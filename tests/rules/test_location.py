@@ -95,7 +95,7 @@ def test_what_spark_answers_looks_like_a_uri_and_has_no_escapes():
     assert of_spark("file:/X/x").text == "/X/x"
     with pytest.raises(InvalidParameterValue) as refused:
         of_spark("file:/a`b")
-    assert refused.value.field == "location"
+    assert (refused.value.field, refused.value.value) == ("location", "file:/a`b")
     assert of_spark("dbfs:/mnt/x").text == "dbfs:/mnt/x" and of_spark("/a").text == "/a"
 
 

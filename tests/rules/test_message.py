@@ -145,3 +145,43 @@ def test_recorded_a_message_that_is_too_long_is_worded_otherwise_in_a_batch():
         assert raised.value.message == said and str(raised.value).startswith(said)
     with pytest.raises(MissingParameter):
         entry_of("", QUEUE, {}, in_batch=True)
+
+
+def test_the_columns_of_a_table_have_names_that_mean_one_thing():
+    message.require_columns(["body", "delay_seconds", "message_group_id", "aws_trace_header", "Colour", "colour"])
+    message.require_columns(["BODY", "text"], body="BODY")
+    message.require_columns([])
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "bound", "fix"),
+    [
+        (["a", "b", "a"], "a", "The table has two columns of this name", "Rename one."),
+        (["Delay_Seconds"], "Delay_Seconds", "the column delay_seconds, which means something", "delay_seconds, or"),
+        (["text", "BODY"], "BODY", "the column body, which means something", "Rename it: body, or a word"),
+        (["MessageBody"], "MessageBody", "A table has it in the column body", "Nothing was sent."),
+        (["DelaySeconds"], "DelaySeconds", "A table has it in the column delay_seconds", "Nothing was sent."),
+        (["trace_header"], "trace_header", "A table has it in the column aws_trace_header", "Nothing was sent."),
+    ],
+)
+def test_a_column_that_would_mean_nothing_where_its_name_means_something_is_refused(names, column, bound, fix):
+    """Bodies, delays or groups would be left out in silence."""
+    with pytest.raises(InvalidParameterValue) as raised:
+        message.require_columns(names, body="text")
+    assert (raised.value.field, raised.value.value) == ("column", column)
+    assert bound in raised.value.bound and fix in raised.value.fix
+
+
+def refused(*given, **more):
+    with pytest.raises((MissingParameter, InvalidParameterValue)) as raised:
+        entry(*given, **more)
+    return raised.value
+
+
+def test_m2_recorded_an_entry_without_its_group_or_deduplication_id_fails_the_whole_batch_and_no_other_does():
+    assert message.fails_the_batch(refused("x", FIFO, message_deduplication_id="d"))
+    assert message.fails_the_batch(refused("x", FIFO, message_group_id="g"))
+    assert not message.fails_the_batch(refused("", FIFO, **IDS)), "its body is missing"
+    assert not message.fails_the_batch(refused("x", FIFO, delay_seconds=1, **IDS))
+    assert not message.fails_the_batch(refused("x", QUEUE, message_deduplication_id="d"))
+    assert not message.fails_the_batch(ValueError("another one"))

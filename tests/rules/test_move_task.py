@@ -86,12 +86,15 @@ def test_d2_what_is_no_handle_is_refused():
     one = task()
     handle = move_task.handle_of(one, "arn:aws:sqs:here:1:dead")
     assert move_task.task_id(handle) == move_task.task_id(one.task) == one.task
+    assert move_task.source_of(handle) == "arn:aws:sqs:here:1:dead"
     nothing = base64.b64encode(b'{"taskId": "x", "sourceArn": "y"}').decode()
     without = base64.b64encode(f'{{"taskId": "{one.task}"}}'.encode()).decode()
     listed = base64.b64encode(b"[1]").decode()
     for wrong in (handle[:-4], handle + "!", nothing, without, listed, "x" * 32, "", None, 7):
-        with pytest.raises(InvalidParameterValue, match="TaskHandle"):
-            move_task.task_id(wrong)
+        for read in (move_task.task_id, move_task.source_of):
+            with pytest.raises(InvalidParameterValue, match="TaskHandle") as raised:
+                read(wrong)
+            assert (raised.value.field, raised.value.value) == ("TaskHandle", wrong)
 
 
 def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():

@@ -30,6 +30,9 @@ def test_a_transaction_id_of_delta_is_of_one_write():
 def test_what_is_begun_is_in_doubt_until_it_is_written_undone_deleted_or_moved():
     assert output_doubts.begin(HELD, "s3://out", "w@t") == BEGUN
     assert in_doubt(BEGUN) and not in_doubt(HELD)
+    assert output_doubts.begun(BEGUN) == ("s3://out", "w@t") and output_doubts.begun(HELD) is None
+    assert output_doubts.begun(output_doubts.undo(BEGUN, "w@t")) is None
+    assert output_doubts.begun(BEGUN._replace(writing_to=None)) is None
     assert not in_doubt(output_doubts.finish(BEGUN, "w@t", NOW))
     assert not in_doubt(output_doubts.undo(BEGUN, "w@t"))
     assert not in_doubt(BEGUN._replace(deleted_at=NOW))

@@ -261,3 +261,11 @@ def test_m4_a_dead_letter_in_its_own_queue_begins_anew():
     assert own == Record(origin_queue="q-0", visible_at=90_000)
     assert redrive.dead_letter(HELD, "q-0", 90_000, fifo=True, target="q-0") == own._replace(enqueued_at=90_000)
     assert visibility.standing(own, HELD.receipt_id, 90_001) is visibility.Standing.SUPERSEDED
+
+
+def test_d2_recorded_what_goes_back_comes_from_a_dead_letter_queue():
+    error = redrive.no_dead_letter_queue("jobs")
+    assert (error.field, error.value) == ("SourceArn", "jobs")
+    assert error.message == "Source queue must be configured as a Dead Letter Queue." == f"{error.bound}."
+    assert error.fix == "Name it in another queue's RedrivePolicy."
+    assert redrive.no_dead_letter_queue("jobs", "Another.").fix == "Another."

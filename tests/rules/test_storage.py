@@ -1,8 +1,42 @@
 """What is said to a storage."""
 
+import pytest
+
 from ledger.rules import storage
 
 
 def test_options_that_are_no_text_are_taken_as_what_delta_rs_calls_them():
     given = {"aws_allow_http": True, "aws_skip_signature": False, "max_retries": 3, "aws_region": "eu-central-1"}
     assert list(storage.as_text(given).values()) == ["true", "false", "3", "eu-central-1"]
+
+
+def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
+    bound, fix = storage.unknown("ftp")
+    assert bound == "ftp: is no storage that is known here"
+    assert "abfs, abfss, az, adl, gs, hdfs, viewfs, wasb, wasbs, dbfs, s3, s3a; " in fix
+    assert storage.unknown("s3n") == (
+        "s3n: has gone from Hadoop, and no other engine ever knew it",
+        "Write s3a://..., which is the same place.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "option"),
+    [
+        *((scheme, "aws_access_key_id") for scheme in storage.S3),
+        *((scheme, "azure_storage_account_name") for scheme in storage.AZURE),
+        *((scheme, "google_service_account") for scheme in storage.GCS),
+    ],
+)
+def test_where_a_store_is_not_reached_its_own_options_are_to_be_looked_at(scheme, option):
+    said = storage.reaching(scheme)
+    others = {"aws_access_key_id", "azure_storage_account_name", "google_service_account"} - {option}
+    assert option in said and not any(other in said for other in others)
+
+
+def test_a_default_gives_way_to_the_same_option_in_any_spelling():
+    for name in ("retry_timeout", "aws_retry_timeout", "AZURE_STORAGE_RETRY_TIMEOUT", "google_Retry_Timeout"):
+        assert storage.with_defaults({name: "1s"}, storage.DEFAULT_OPTIONS) == {name: "1s"}
+    others = {"aws_region": "x", "my_retry_timeout": "1s", "retry_timeout_aws_": "1s"}
+    assert storage.with_defaults(others, storage.DEFAULT_OPTIONS) == {**others, "retry_timeout": "30s"}
+    assert storage.bare("azure_storage_account_name") == "account_name" and storage.bare("azure_key") == "key"

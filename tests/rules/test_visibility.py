@@ -285,6 +285,14 @@ def test_f3_the_same_attempt_has_its_messages_while_they_are_in_flight():
     assert not visibility.same_attempt(record._replace(deleted_at=NOW), "job-7", NOW + SECOND)
 
 
+def test_f3_an_attempt_that_holds_two_claims_gets_its_last_one_again():
+    """Late changes that are accepted may bring the earlier one back."""
+    first, last = received(30, at=NOW, receipt="r2"), received(30, at=NOW + SECOND, receipt="r1")
+    assert visibility.last_receipt([first, last]) == visibility.last_receipt([last, first]) == "r1"
+    assert visibility.last_receipt(iter([UNTOUCHED, first])) == "r2"
+    assert visibility.last_receipt([]) is None
+
+
 def test_f3_a_retried_attempt_restarts_the_timeout_and_the_ceiling_under_the_same_receipt():
     before = received(30, attempt="job-7")
     again = visibility.restart(before, 60, NOW + 10 * SECOND)
