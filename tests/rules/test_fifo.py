@@ -75,6 +75,8 @@ def test_f2_every_combination_of_states_is_as_the_rule_says_in_words():
         ([("a1", Status.DELETED, 1, 4), ("a2", V, 1), ("b1", V, 3)], "b1 a2"),
         ([("a1", Status.EXPIRED, 1, 4), ("a2", V, 1), ("b1", V, 3)], "b1 a2"),
         ([("a1", Status.MOVED, 1, 4), ("a2", V, 1), ("b1", V, 3)], "b1 a2"),
+        # The last one to end, whichever message of the group it was of.
+        ([("a1", Status.DELETED, 1, 6), ("a2", V, 1, 4), ("b1", V, 5)], "b1 a2"),
         # A hold that has not ended says nothing yet.
         ([("a1", V, 1), ("a2", F, 1, 11), ("b1", V, 3)], "a1 b1"),
         ([("a1", V, 1), ("a2", V, 1, 10), ("b1", V, 3)], "b1 a1 a2"),

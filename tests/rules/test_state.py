@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ledger.rules.state import GONE, UNTOUCHED, Record, Retention, Status, expires_at, status
+from ledger.rules.state import GONE, UNTOUCHED, Record, Retention, Status, deadline, expires_at, status
 
 NOW = 1_000_000
 HELD = Record(receipt_id="r", receive_count=1, received_at=0, visible_at=NOW + 1)
@@ -33,6 +33,10 @@ def test_a_deadline_that_equals_now_has_passed():
     record = Record(receipt_id="r", visible_at=NOW)
     assert status(record, 0, NOW - 1) is Status.IN_FLIGHT
     assert status(record, 0, NOW) is Status.VISIBLE
+
+
+def test_what_was_never_held_has_a_deadline_before_any_time():
+    assert deadline(UNTOUCHED) < 0 and deadline(HELD) == NOW + 1 and deadline(Record(visible_at=0)) == 0
 
 
 def test_a_locked_message_is_not_in_flight_because_nobody_received_it():
