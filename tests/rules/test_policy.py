@@ -88,15 +88,17 @@ def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
 
 @pytest.mark.parametrize("label", ["", "x" * 81, "a b", "a.b", "é", "a\n", None])
 def test_a_label_has_1_to_80_letters_digits_hyphens_and_underscores(label):
-    with pytest.raises(InvalidParameterValue, match=r"Label.*1 to 80"):
+    with pytest.raises(InvalidParameterValue, match=r"Label.*1 to 80") as raised:
         policy.with_permission(None, ARN, label, ["2" * 12], ["SendMessage"])
+    assert (raised.value.field, raised.value.value) == ("Label", label)
     assert policy.with_permission(None, ARN, "a-B_0" * 16, ["2" * 12], ["SendMessage"])
 
 
 @pytest.mark.parametrize("account", ["1", "2" * 13, "arn:aws:iam::222222222222:root", "\u0662" * 12])
 def test_an_accounts_id_has_12_digits(account):
-    with pytest.raises(InvalidParameterValue, match=r"AWSAccountIds.*12 digits"):
+    with pytest.raises(InvalidParameterValue, match=r"AWSAccountIds.*12 digits") as raised:
         policy.with_permission(None, ARN, "label", ["2" * 12, account], ["SendMessage"])
+    assert (raised.value.field, raised.value.value) == ("AWSAccountIds", account)
 
 
 @pytest.mark.parametrize("action", policy.OWNER_ACTIONS)
@@ -111,8 +113,10 @@ def test_m4_what_is_the_owners_alone_is_not_granted(action):
 
 @pytest.mark.parametrize("action", ["SendMessageBatch", "sendmessage", "Everything"])
 def test_m4_what_is_no_action_is_not_granted_either(action):
-    with pytest.raises(InvalidParameterValue, match="Please refer to the appropriate WSDL for a list of valid actions"):
+    with pytest.raises(InvalidParameterValue) as raised:
         policy.with_permission(None, ARN, "label", ["2" * 12], [action])
+    assert raised.value.bound == "Please refer to the appropriate WSDL for a list of valid actions"
+    assert raised.value.fix == f"Give {', '.join(policy.ACTIONS)}."
 
 
 def test_m4_seven_actions_are_the_most():
@@ -148,9 +152,25 @@ def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(
         complete({"Policy": text})
 
 
-@pytest.mark.parametrize("statement", [[], GRANT, [GRANT, {**GRANT, "Principal": {"AWS": ["1", "2"], "Service": "x"}}]])
-def test_a_policy_whose_statements_are_whole_is_taken(statement):
-    assert complete({"Policy": json.dumps({"Statement": statement})})["Policy"]
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"Statement": []},
+        {"Statement": GRANT},
+        {"Statement": {**GRANT, "Effect": "Deny"}},
+        {"Statement": [GRANT, {**GRANT, "Principal": {"AWS": ["1", "2"], "Service": "x"}}]},
+    ],
+)
+def test_a_policy_whose_statements_are_whole_is_taken(given):
+    text = json.dumps(given)
+    assert complete({"Policy": text})["Policy"] == text
+
+
+def test_a_policy_that_no_utf_8_can_say_is_refused_by_its_name():
+    with pytest.raises(InvalidParameterValue, match="half a character") as raised:
+        complete({"Policy": '{"Id": "\ud800"}'})
+    assert raised.value.field == "Policy"
 
 
 @pytest.mark.parametrize("name", ["Policy", "RedrivePolicy", "RedriveAllowPolicy"])

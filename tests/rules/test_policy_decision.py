@@ -25,6 +25,8 @@ def may(text, account=OTHER, arn=USER, action="SendMessage"):
 def test_the_owner_needs_no_policy_and_others_do():
     assert may(None, OWNER) and not may(None) and not may(policy())
     assert may(policy(statement()))
+    assert may(json.dumps({"Statement": statement()})), "one statement needs no list"
+    assert not may("{}") and may("{}", OWNER)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,8 @@ def test_not_action_and_not_principal_are_about_all_others():
 
 def test_a_batch_is_granted_with_the_action_that_it_is_many_of():
     assert may(policy(statement()), action="SendMessageBatch") and not may(policy(statement()), action="DeleteMessage")
+    batches = policy(statement(Action="sqs:SendMessageBatch"))
+    assert may(batches, action="SendMessageBatch") and not may(batches), "and it may be named itself"
 
 
 @pytest.mark.parametrize("action", ["DeleteQueue", "SetQueueAttributes", "AddPermission", "CreateQueue", "ListQueues"])
