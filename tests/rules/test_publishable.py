@@ -1,6 +1,7 @@
 """To which tables files may be published, and what a new table is made with."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ def demands(reader=1, writer=2, features=None, columns=None, partitions=(), **pr
         demands(writer=7, features=("checkConstraints", "generatedColumns", "appendOnly")),
         demands(columns=[column("a", **{"delta.generationExpression": "b + 1"})], writer=4),
         demands(**{"columnMapping.mode": "none", "enableRowTracking": "false"}),
+        demands(columns=[{"name": "a", "type": "string", "nullable": True}]),
     ],
 )
 def test_what_spark_applies_while_it_writes_does_not_keep_files_from_being_published(known):
@@ -55,6 +57,13 @@ def test_what_depends_on_the_tables_own_state_or_is_not_known_keeps_files_from_b
     assert said in not_applied(other)
 
 
+def test_a_feature_of_readers_alone_that_is_not_known_keeps_files_from_being_published():
+    known = demands(reader=3, writer=7, features=())
+    assert not_applied(known) == []
+    other = replace(known, protocol={**known.protocol, "readerFeatures": ["deletionVectors"]})
+    assert not_applied(other) == ["the feature deletionVectors"]
+
+
 def test_files_keep_to_the_demands_that_they_were_written_by_and_to_no_others():
     known = demands(writer=7, features=("b", "a"))
     assert known.same(demands(writer=7, features=("a", "b")))
@@ -73,9 +82,11 @@ def test_a_new_table_has_the_rows_columns_and_every_value_may_be_missing():
     pairs = {"type": "map", "keyType": "string", "valueType": "decimal(4,2)", "valueContainsNull": False}
     fields = [{**column("a"), "nullable": False}, column("b", array), column("c", pairs)]
     made = demands_of_new(json.dumps({"type": "struct", "fields": fields}))
-    a, b, c = json.loads(made.schema)["fields"]
-    assert a["nullable"] and b["type"]["containsNull"] and c["type"]["valueContainsNull"]
-    assert b["type"]["elementType"]["fields"][0]["nullable"]
+    inner = {"type": "struct", "fields": [column("x", "long")]}
+    array = {"type": "array", "elementType": inner, "containsNull": True}
+    pairs = {"type": "map", "keyType": "string", "valueType": "decimal(4,2)", "valueContainsNull": True}
+    fields = [column("a"), column("b", array), column("c", pairs)]
+    assert json.loads(made.schema) == {"type": "struct", "fields": fields}
     assert not_applied(made) == [] and made.partitions == () and made.properties == {}
 
 
@@ -98,9 +109,11 @@ def test_the_first_commit_of_a_table_has_its_demands_and_asks_for_no_compaction_
     first = demands(partitions=("a",), **{"autoOptimize.autoCompact": "true", "appendOnly": "true"})
     said = first.actions("an id", 7)
     assert said["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
-    said = said["metaData"]
-    assert (said["id"], said["partitionColumns"], said["configuration"]) == (
-        "an id",
-        ["a"],
-        {"delta.appendOnly": "true"},
-    )
+    assert said["metaData"] == {
+        "id": "an id",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": first.schema,
+        "partitionColumns": ["a"],
+        "configuration": {"delta.appendOnly": "true"},
+        "createdTime": 7,
+    }
