@@ -83,8 +83,12 @@ def test_an_attribute_is_a_value_or_says_its_type_as_in_sqs(given, read):
     ],
 )  # fmt: skip
 def test_an_attribute_with_a_value_that_would_be_lost_is_refused(more):
-    with pytest.raises(InvalidParameterValue, match=f"'name' must contain one value, of type '{more['DataType']}'"):
-        message_attributes({"name": {"StringValue": "7", **more}})
+    given = {"StringValue": "7", **more}
+    with pytest.raises(
+        InvalidParameterValue, match=f"'name' must contain one value, of type '{more['DataType']}'"
+    ) as raised:
+        message_attributes({"name": given})
+    assert (raised.value.field, raised.value.value) == ("MessageAttributes.name", given)
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.d", "0", "x" * 256, "awsome", "amazonia.x", "a.aws.b"])
@@ -128,6 +132,22 @@ NO_NAMES = [
 def test_another_name_is_refused(name):
     with pytest.raises(InvalidParameterValue, match=r"1 to 256 letters"):
         message_attributes({name: "x"})
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_recorded_of_a_name_of_other_characters_the_service_says_which_it_may_have(name):
+    with pytest.raises(InvalidParameterValue) as raised:
+        message_attributes({name: "x"})
+    error = raised.value
+    if set(" \n€!").intersection(name):
+        assert error.message == (
+            "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
+            "hyphens and underscores. "
+        )
+        assert error.fix == error.bound
+    else:
+        assert error.message.startswith(f"Value {name} for parameter MessageAttributes is invalid. Reason: A name")
+        assert error.fix == ""
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,11 @@ def test_d2_every_task_has_a_handle_of_its_own_by_which_it_can_be_cancelled():
 def test_d2_recorded_a_task_waits_for_no_task_that_has_ended(status):
     others = [task(status=TaskStatus.COMPLETED.value), task(status=status.value)]
     if status is TaskStatus.RUNNING:
-        with pytest.raises(InvalidParameterValue, match="already a task running"):
+        with pytest.raises(InvalidParameterValue) as raised:
             move_task.new_task("dead-0", None, None, 1, NOW, others)
+        assert raised.value.message == (
+            "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
+        )
     else:
         assert move_task.new_task("dead-0", None, None, 1, NOW, others).is_running
 
@@ -78,8 +81,9 @@ def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_ha
     running, done = task(), task(status=TaskStatus.COMPLETED.value)
     assert move_task.to_cancel([done, running], running.task) is running
     for handle in (done.task, "0" * 32):
-        with pytest.raises(ResourceNotFound, match="No running message move task"):
+        with pytest.raises(ResourceNotFound, match="No running message move task") as raised:
             move_task.to_cancel([done, running], handle)
+        assert raised.value.message == "Task does not exist."
 
 
 def test_d2_what_is_no_handle_is_refused():
@@ -87,6 +91,8 @@ def test_d2_what_is_no_handle_is_refused():
     handle = move_task.handle_of(one, "arn:aws:sqs:here:1:dead")
     assert move_task.task_id(handle) == move_task.task_id(one.task) == one.task
     assert move_task.source_of(handle) == "arn:aws:sqs:here:1:dead"
+    said = f'{{"taskId":"{one.task}","sourceArn":"arn:aws:sqs:here:1:dead"}}'
+    assert base64.b64decode(handle).decode() == said, "as the service writes it"
     nothing = base64.b64encode(b'{"taskId": "x", "sourceArn": "y"}').decode()
     without = base64.b64encode(f'{{"taskId": "{one.task}"}}'.encode()).decode()
     listed = base64.b64encode(b"[1]").decode()
@@ -95,6 +101,7 @@ def test_d2_what_is_no_handle_is_refused():
             with pytest.raises(InvalidParameterValue, match="TaskHandle") as raised:
                 read(wrong)
             assert (raised.value.field, raised.value.value) == ("TaskHandle", wrong)
+            assert raised.value.message == "Value for parameter TaskHandle is invalid."
 
 
 def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():

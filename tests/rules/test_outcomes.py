@@ -125,3 +125,22 @@ def test_v7_the_error_beyond_the_ceiling_names_field_bound_and_fix():
     found = error(Verb.CHANGE, Outcome.BEYOND_CEILING, "handle", 60, 43_200)
     assert (found.field, found.value) == ("VisibilityTimeout", 60)
     assert "43200 seconds" in found.bound and found.fix
+
+
+def test_v13_recorded_the_error_of_a_change_of_what_was_deleted_names_the_handle():
+    found = error(Verb.CHANGE, Outcome.ALREADY_DELETED, "the-handle", 60, 43_200)
+    assert (found.field, found.value) == ("ReceiptHandle", "the-handle")
+    assert found.bound == "Message does not exist or is not available for visibility timeout change"
+    assert "It was deleted" in found.fix
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_the_error_of_a_message_that_is_named_by_two_actions_names_the_handle(verb):
+    found = error(verb, Outcome.CONTRADICTED, "the-handle", 60, 43_200)
+    assert (found.field, found.value) == ("ReceiptHandle", "the-handle")
+    assert found.bound == "It is named by two different actions of one call" and "Nothing was changed" in found.fix
+
+
+def test_s4_the_sentence_of_a_message_that_is_not_in_flight_is_the_services():
+    found = error(Verb.CHANGE, Outcome.NOT_IN_FLIGHT, "the-handle", 60, 43_200)
+    assert found.message == "The specified message isn't in flight." and "the-handle" in found.advice

@@ -7,7 +7,7 @@ import pytest
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules import attributes, redrive, visibility
-from ledger.rules.arns import DEFAULT, Account
+from ledger.rules.arns import DEFAULT, Account, not_ours
 from ledger.rules.redrive import RedriveAllowPolicy, RedrivePolicy
 from ledger.rules.state import Record
 
@@ -74,6 +74,11 @@ def test_m4_a_queue_of_another_account_or_region_is_no_target_but_the_ledgers_fo
     assert attributes.complete({"DelaySeconds": 1}, stored)["RedrivePolicy"] == text, "what is stored goes on"
     with pytest.raises(InvalidParameterValue, match="RedriveAllowPolicy"):
         attributes.complete(allowing("byQueue", arn))
+
+
+@pytest.mark.parametrize("given", [None, 7, "", "dead", "arn:aws:sns:eu-west-1:111122223333:dead", [ARN]])
+def test_m4_what_is_no_queues_arn_names_no_queue_of_another_account(given):
+    assert not_ours(given, DEFAULT) is None
 
 
 def test_m4_an_account_of_ones_own_is_the_measure():
