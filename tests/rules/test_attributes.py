@@ -5,6 +5,7 @@ import pytest
 from ledger.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from ledger.rules import attributes
 from ledger.rules.attribute_kinds import OURS
+from ledger.rules.visibility import Receipts
 
 DEFAULTS = attributes.complete({})
 
@@ -148,6 +149,57 @@ def test_one_kind_of_encryption_at_a_time(known):
     assert raised.value.message == (
         "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
     )
+    assert raised.value.advice == "Set KmsMasterKeyId to the empty text, or SqsManagedSseEnabled to false."
+
+
+@pytest.mark.parametrize("given", [{"a\ud800": ""}, {"a": "\ud800"}])
+def test_a_tag_is_text_that_can_be_stored(given):
+    with pytest.raises(InvalidParameterValue, match="half a character") as raised:
+        attributes.tags(given)
+    assert raised.value.field == "Tags"
+    assert attributes.tags({"é": "ö"}) == {"é": "ö"}
+
+
+RECORDED = attributes.complete({"Receipts": "recorded"})
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "receipts", "late", "taken"),
+    [
+        ({}, None, "fenced", "reject", Receipts.FENCED),
+        ({"LateChange": "accept"}, None, "fenced", "accept", Receipts.LATE),
+        ({"Receipts": "fenced", "LateChange": "accept"}, None, "fenced", "accept", Receipts.LATE),
+        ({"Receipts": "recorded"}, None, "recorded", "accept", Receipts.RECORDED),
+        ({"Receipts": "recorded", "LateChange": "accept"}, None, "recorded", "accept", Receipts.RECORDED),
+        ({"DelaySeconds": 1}, RECORDED, "recorded", "accept", Receipts.RECORDED),
+        ({"Receipts": "fenced"}, RECORDED, "fenced", "reject", Receipts.FENCED),
+    ],
+)
+def test_v8_v9_what_receipts_a_queue_takes_says_whether_it_takes_late_changes(given, known, receipts, late, taken):
+    found = attributes.complete(given, known)
+    assert (found["Receipts"], found["LateChange"]) == (receipts, late)
+    assert attributes.receipts_of(found) is taken
+
+
+@pytest.mark.parametrize(
+    ("given", "known"), [({"Receipts": "recorded", "LateChange": "reject"}, None), ({"LateChange": "reject"}, RECORDED)]
+)
+def test_v9_with_recorded_receipts_late_changes_are_accepted(given, known):
+    with pytest.raises(InvalidAttributeValue, match="With Receipts=recorded late changes are accepted") as raised:
+        attributes.complete(given, known)
+    assert (raised.value.field, raised.value.value, raised.value.fix) == (
+        "LateChange",
+        "reject",
+        "Set Receipts=fenced.",
+    )
+
+
+def test_a_key_has_at_most_2048_characters_that_can_be_stored():
+    assert attributes.complete({"KmsMasterKeyId": "k" * 2_048})["KmsMasterKeyId"] == "k" * 2_048
+    for key, why in (("k" * 2_049, "Must have at most 2048 characters"), ("\ud800", "half a character")):
+        with pytest.raises(InvalidParameterValue, match=why) as raised:
+            attributes.complete({"KmsMasterKeyId": key})
+        assert (raised.value.field, raised.value.value) == ("KmsMasterKeyId", key)
 
 
 def test_a_queue_that_is_older_than_an_attribute_has_its_default():
