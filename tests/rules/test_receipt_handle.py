@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.errors import ReceiptHandleIsInvalid
+from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.rules import message_id as ids
 from ledger.rules.message_id import SEQ_BOUND
-from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, new_receipt_id
+from ledger.rules.receipt_handle import ReceiptHandle, decode, encode, is_receipt, new_receipt_id
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=80)
 HANDLES = st.builds(
@@ -62,8 +62,9 @@ def test_the_error_shows_the_handle_that_is_none():
 
 @pytest.mark.parametrize("queue", ["other-0123abcd", "q-0123abce", "q", ""])
 def test_a_handle_of_another_queue_is_invalid_and_says_so(queue):
-    with pytest.raises(ReceiptHandleIsInvalid, match=rf"of another queue \(q-0123abcd\), not of {queue}\.$"):
+    with pytest.raises(ReceiptHandleIsInvalid, match=rf"of another queue \(q-0123abcd\), not of {queue}\.$") as raised:
         decode(encode(HANDLE), queue)
+    assert encode(HANDLE) in raised.value.message
 
 
 def test_a_handle_with_an_ordinal_that_no_segment_has_is_invalid_even_with_a_right_checksum():
@@ -88,3 +89,12 @@ def test_v14_every_receive_gives_a_new_receipt():
     receipts = {new_receipt_id() for _ in range(1_000)}
     assert len(receipts) == 1_000
     assert all(decode(encode(HANDLE._replace(receipt_id=one)), HANDLE.queue).receipt_id == one for one in receipts)
+
+
+def test_an_empty_claim_has_no_receipt_and_what_is_no_text_is_none():
+    assert is_receipt(new_receipt_id()) and not is_receipt(None) and not is_receipt("")
+    for wrong in (7, b"ab", True):
+        with pytest.raises(InvalidParameterValue, match="Must be a string") as raised:
+            is_receipt(wrong)
+        assert (raised.value.field, raised.value.value) == ("receipt_id", wrong)
+        assert raised.value.fix == "Give a claim's receipt_id."
