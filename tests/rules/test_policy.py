@@ -148,8 +148,10 @@ GRANT = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*"}
 )
 def test_a_policy_with_a_statement_that_would_neither_allow_nor_deny_is_refused(statement):
     text = json.dumps({"Statement": statement})
-    with pytest.raises(InvalidAttributeValue, match="Effect"):
+    with pytest.raises(InvalidAttributeValue, match="Effect") as raised:
         complete({"Policy": text})
+    assert (raised.value.field, raised.value.value) == ("Policy", text)
+    assert raised.value.fix == "What is not understood would neither allow nor deny."
 
 
 @pytest.mark.parametrize(
