@@ -70,10 +70,14 @@ def test_m4_a_queue_of_another_account_or_region_is_no_target_but_the_ledgers_fo
         attributes.complete(given)
     text = given["RedrivePolicy"]
     assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
+    assert raised.value.fix == f"This ledger's queues have ARNs like {DEFAULT.arn('name')}."
     stored = {**attributes.complete({}), **given}
     assert attributes.complete({"DelaySeconds": 1}, stored)["RedrivePolicy"] == text, "what is stored goes on"
-    with pytest.raises(InvalidParameterValue, match="RedriveAllowPolicy"):
-        attributes.complete(allowing("byQueue", arn))
+    given = allowing("byQueue", "dead", arn)
+    with pytest.raises(InvalidParameterValue, match="can't create the redrive allow policy") as raised:
+        attributes.complete(given)
+    assert (raised.value.field, raised.value.value) == ("RedriveAllowPolicy", given["RedriveAllowPolicy"])
+    assert DEFAULT.arn("name") in raised.value.fix
 
 
 @pytest.mark.parametrize("given", [None, 7, "", "dead", "arn:aws:sns:eu-west-1:111122223333:dead", [ARN]])
@@ -102,7 +106,7 @@ def test_d1_a_policy_names_the_target_and_how_often_a_message_may_be_received(co
 def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
     with pytest.raises(InvalidParameterValue) as raised:
         redrive.policy_of(policy("dead", count))
-    assert raised.value.field == "RedrivePolicy"
+    assert (raised.value.field, raised.value.value) == ("RedrivePolicy", policy("dead", count)["RedrivePolicy"])
     said = f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive"
     assert raised.value.bound == said
 
@@ -115,8 +119,10 @@ def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
     ],
 )
 def test_a_policy_with_a_name_twice_is_refused(name, text):
-    with pytest.raises(InvalidParameterValue, match=f"{name}.*a name twice"):
+    with pytest.raises(InvalidParameterValue, match=f"{name}.*a name twice") as raised:
         attributes.complete({name: text})
+    assert (raised.value.field, raised.value.value) == (name, text)
+    assert raised.value.fix == "Give each name one value."
     assert attributes.complete({"DelaySeconds": 1}, {**attributes.complete({}), name: text})[name] == text, (
         "one that is stored is read"
     )
@@ -140,6 +146,7 @@ def test_m4_an_error_in_a_policy_is_invalid_parameter_value_in_the_services_word
         attributes.complete({"RedrivePolicy": text})
     assert raised.value.code == "InvalidParameterValue"
     assert raised.value.message == f"Value {text} for parameter RedrivePolicy is invalid. Reason: {why}."
+    assert raised.value.fix == ("Give a queue's ARN, or its name." if why.endswith("for deadLetterTargetArn") else "")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +176,24 @@ def test_d1_an_allow_policy_is_read_whole():
     json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [f"q{n}" for n in range(11)]}),
 ])  # fmt: skip
 def test_d1_an_allow_policy_that_is_none_is_refused(text):
-    with pytest.raises(InvalidParameterValue, match=r"RedriveAllowPolicy.*1 to 10 sourceQueueArns"):
+    with pytest.raises(InvalidParameterValue, match=r"RedriveAllowPolicy.*1 to 10 sourceQueueArns") as raised:
         redrive.allow_policy_of({"RedriveAllowPolicy": text})
+    assert (raised.value.field, raised.value.value) == ("RedriveAllowPolicy", text)
+
+
+@pytest.mark.parametrize(("permission", "sources", "why"), [
+    ("byQueue", [],
+     ". When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values"),
+    ("denyAll", ["a"], ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"),
+    ("allowAll", [7], ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"),
+    ("some", ["a"], ""), ("some", [], ""), ("byQueue", ["a", 7], ""), ("denyAll", "a",
+     ". To specify one or more source queue ARNs, you must set redrivePermission to byQueue"),
+])  # fmt: skip
+def test_d1_the_error_of_an_allow_policy_says_what_goes_with_what(permission, sources, why):
+    text = json.dumps({"redrivePermission": permission, "sourceQueueArns": sources})
+    with pytest.raises(InvalidParameterValue) as raised:
+        redrive.allow_policy_of({"RedriveAllowPolicy": text})
+    assert raised.value.bound == f"Amazon SQS can't create the redrive allow policy{why}"
 
 
 def queue(name, **given):
