@@ -103,8 +103,9 @@ def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
 
 @pytest.mark.parametrize(("name", "value"), [("Lanes", 9), ("Limits", "SQS")])
 def test_what_stored_messages_depend_on_cannot_change(name, value):
-    with pytest.raises(InvalidAttributeValue, match="fixed when the queue is created"):
+    with pytest.raises(InvalidAttributeValue, match="fixed when the queue is created") as raised:
         attributes.complete({name: value}, DEFAULTS)
+    assert raised.value.message == f"Invalid value for the parameter {name}.", "the bound is ours, and so is advice"
     assert attributes.complete({name: DEFAULTS[name]}, DEFAULTS) == DEFAULTS
 
 

@@ -94,12 +94,18 @@ def test_recorded_the_type_of_a_queue_cannot_change():
     with pytest.raises(InvalidAttributeValue) as raised:
         complete({"FifoQueue": "false"}, FIFO)
     assert (raised.value.field, raised.value.bound) == ("FifoQueue", "Modifying queue type is not supported")
+    assert raised.value.message == (
+        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
+    )
     assert complete({"FifoQueue": "true"}, FIFO) == FIFO
 
 
 def test_high_throughput_needs_deduplication_by_group():
-    with pytest.raises(InvalidAttributeValue, match=r"FifoThroughputLimit.*DeduplicationScope to be messageGroup"):
+    with pytest.raises(
+        InvalidAttributeValue, match=r"FifoThroughputLimit.*DeduplicationScope to be messageGroup"
+    ) as raised:
         complete({"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"})
+    assert (raised.value.field, raised.value.value) == ("FifoThroughputLimit", "perMessageGroupId")
     high = complete({"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}, FIFO)
     with pytest.raises(InvalidAttributeValue, match="FifoThroughputLimit"):
         complete({"DeduplicationScope": "queue"}, high)

@@ -23,6 +23,15 @@ def test_v1_another_visibility_timeout_is_refused_with_field_bound_and_fix(value
     assert raised.value.bound == "Must be between 0 and 43200, if provided"
 
 
+def test_what_is_no_whole_number_is_refused_with_the_fix_of_its_field_or_one_for_all():
+    with pytest.raises(InvalidParameterValue) as raised:
+        limits.visibility_timeout("30", SQS)
+    assert raised.value.fix.startswith("Give seconds;")
+    with pytest.raises(InvalidParameterValue) as raised:
+        limits.maximum_messages("1", SQS)
+    assert raised.value.fix == "Give a whole number."
+
+
 def test_v1_a_queue_may_raise_the_bound():
     raised = Limits(maximum_visibility_timeout=86_400)
     assert limits.visibility_timeout(86_400, raised) == 86_400

@@ -55,6 +55,7 @@ def test_f1_recorded_a_fifo_queue_demands_a_deduplication_id_or_takes_it_from_th
     assert raised.value.bound == (
         "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
     )
+    assert raised.value.message == raised.value.bound
     by_content = entry("é", BY_CONTENT, message_group_id="g", message_attributes={"a": "b"})
     assert by_content.message_deduplication_id == hashlib.sha256("é".encode()).hexdigest()
     assert entry("x", BY_CONTENT, **IDS).message_deduplication_id == "d", "one that is given counts"
@@ -121,6 +122,14 @@ def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
         entry_of({"MessageBody": "x", "Body": "y"}, QUEUE, {})
     with pytest.raises(InvalidParameterValue, match=r"AWSTraceHeader.*string"):
         entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
+
+
+def test_m1_a_trace_header_has_the_characters_that_a_body_may_have():
+    assert entry("x", QUEUE, aws_trace_header="Root=1;\t").aws_trace_header == "Root=1;\t"
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry("x", QUEUE, aws_trace_header="Root\x00")
+    assert (raised.value.field, raised.value.value) == ("AWSTraceHeader", "Root\x00")
+    assert raised.value.message.startswith("Invalid binary character '#x0' was found in the AWSTraceHeader, the set")
 
 
 def test_f1_only_a_standard_queue_takes_an_attempt_id():

@@ -106,7 +106,9 @@ def test_m1_a_name_may_have_letters_beyond_ascii(name):
 def test_m1_a_value_has_the_characters_that_a_body_may_have(value, kind):
     with pytest.raises(InvalidParameterValue) as raised:
         message_attributes({"name": {"DataType": kind, "StringValue": value}})
-    assert raised.value.field == "MessageAttributes.name" and "message attribute 'name' value" in raised.value.message
+    assert (raised.value.field, raised.value.value) == ("MessageAttributes.name", value)
+    assert "message attribute 'name' value" in raised.value.message
+    assert raised.value.bound.startswith("It holds #x") and raised.value.fix == "Send it as Binary."
     assert message_attributes({"name": {"DataType": "Binary", "BinaryValue": b"\x00"}})
 
 
