@@ -40,3 +40,4 @@ def test_a_default_gives_way_to_the_same_option_in_any_spelling():
     others = {"aws_region": "x", "my_retry_timeout": "1s", "retry_timeout_aws_": "1s"}
     assert storage.with_defaults(others, storage.DEFAULT_OPTIONS) == {**others, "retry_timeout": "30s"}
     assert storage.bare("azure_storage_account_name") == "account_name" and storage.bare("azure_key") == "key"
+    assert storage.bare("My_Option") == "my_option"
