@@ -2,12 +2,58 @@
 
 import pytest
 
+from ledger.errors import InvalidParameterValue
 from ledger.rules import storage
 
 
 def test_options_that_are_no_text_are_taken_as_what_delta_rs_calls_them():
-    given = {"aws_allow_http": True, "aws_skip_signature": False, "max_retries": 3, "aws_region": "eu-central-1"}
-    assert list(storage.as_text(given).values()) == ["true", "false", "3", "eu-central-1"]
+    given = {"aws_allow_http": True, "aws_skip_signature": False, "max_retries": 3, "aws_region": "EU-1"}
+    assert list(storage.as_text(given).values()) == ["true", "false", "3", "EU-1"]
+
+
+@pytest.mark.parametrize("given", [7, "aws_region=x", ["aws_region"]])
+def test_options_are_values_by_names(given):
+    with pytest.raises(InvalidParameterValue, match="Must be values by names") as raised:
+        storage.as_text(given)
+    assert (raised.value.field, raised.value.value) == ("storage_options", type(given).__name__)
+    assert raised.value.fix == "Give a dictionary."
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"aws_secret_access_key": b"secret"}, "aws_secret_access_key: bytes"),
+        ({7: "x"}, "7: str"),
+        ({"a": None}, "a: NoneType"),
+    ],
+)
+def test_an_option_that_has_no_text_of_its_own_is_refused_and_its_value_not_shown(given, shown):
+    with pytest.raises(InvalidParameterValue, match="Names and values must be text") as raised:
+        storage.as_text(given)
+    assert (raised.value.field, raised.value.value) == ("storage_options", shown)
+    assert raised.value.fix == "Write the option as text, or leave it out."
+
+
+def test_a_place_in_s3_is_called_by_each_engine_as_it_knows_it():
+    assert storage.for_delta_rs("s3a://b/x") == storage.for_delta_rs("s3://b/x") == "s3://b/x"
+    assert storage.for_spark("s3a://b/x") == storage.for_spark("s3://b/x") == "s3a://b/x"
+    for other in ("/s3a:/x", "gs://b/s3:", "/s3:/x"):
+        assert storage.for_delta_rs(other) == storage.for_spark(other) == other
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("fs.s3a.access.key", "delta-rs's is aws_access_key_id."),
+        ("spark.hadoop.fs.s3a.endpoint.region", "delta-rs's is aws_region."),
+        ("FS.S3A.Secret.Key", "delta-rs's is aws_secret_access_key."),
+        ("fs.s3a.threads.max", "Give it to Spark's session."),
+        ("Spark.Executor.Memory", "Give it to Spark's session."),
+    ],
+)
+def test_an_option_of_hadoops_is_told_with_what_delta_rs_calls_it(name, fix):
+    assert storage.of_hadoop({"aws_region": "x", name: "y"}) == (name, fix)
+    assert storage.of_hadoop({"aws_region": "x", "my_fs.x": "y"}) is None
 
 
 def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
