@@ -4,7 +4,18 @@ import itertools
 
 import pytest
 
-from ledger.rules.state import GONE, UNTOUCHED, Record, Retention, Status, deadline, expires_at, status
+from ledger.rules.state import (
+    GONE,
+    UNTOUCHED,
+    Record,
+    Retention,
+    Status,
+    deadline,
+    expires_at,
+    hold,
+    latest_hold,
+    status,
+)
 
 NOW = 1_000_000
 HELD = Record(receipt_id="r", receive_count=1, received_at=0, visible_at=NOW + 1)
@@ -37,6 +48,21 @@ def test_a_deadline_that_equals_now_has_passed():
 
 def test_what_was_never_held_has_a_deadline_before_any_time():
     assert deadline(UNTOUCHED) < 0 and deadline(HELD) == NOW + 1 and deadline(Record(visible_at=0)) == 0
+
+
+def test_the_last_hold_of_a_message_is_that_of_its_receipt():
+    assert hold(HELD) == ("r", 0, NOW + 1)
+    assert hold(HELD._replace(released_at=NOW, visible_at=NOW)) == ("r", 0, NOW), "whether it goes on or not"
+    for missing in ("receipt_id", "received_at", "visible_at"):
+        assert hold(HELD._replace(**{missing: None})) is None
+    assert hold(UNTOUCHED) is None and hold(Record(visible_at=NOW)) is None, "a lock is no hold by a receipt"
+
+
+def test_of_the_holds_of_some_messages_the_one_that_ends_last_counts():
+    first, last = HELD._replace(receipt_id="s"), HELD._replace(received_at=-1, visible_at=NOW + 2)
+    for records in ([first, last, UNTOUCHED], [UNTOUCHED, last, first]):
+        assert latest_hold(iter(records)) == hold(last)
+    assert latest_hold([UNTOUCHED, Record(visible_at=NOW)]) is None is latest_hold([])
 
 
 def test_a_locked_message_is_not_in_flight_because_nobody_received_it():
