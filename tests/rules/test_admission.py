@@ -23,6 +23,7 @@ def test_q2_at_the_quota_a_standard_queue_is_over_its_limit(in_flight):
     with pytest.raises(OverLimit, match=f"{in_flight} messages are in flight.*limit is 5.*UNBOUNDED") as raised:
         admit(1, in_flight, FIVE, fifo=False)
     assert raised.value.code == "OverLimit"
+    assert raised.value.message == "The maximum number of in flight messages is reached."
 
 
 @pytest.mark.parametrize("in_flight", [5, 6])

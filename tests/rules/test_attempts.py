@@ -107,3 +107,22 @@ def test_the_claims_of_an_attempt_have_its_id_and_a_number(attempt_id, number):
 
 def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
     assert attempts.claim_number("daily/1", "daily/1/2") == 2 and attempts.claim_number("daily", "daily/1/2") is None
+
+
+@pytest.mark.parametrize("given", [None, "a", "x" * 128, "größe"])
+def test_an_attempt_id_has_1_to_128_characters(given):
+    assert attempts.attempt_id(given, "attempt_id") == given
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, 7, b"a", ["a"], True])
+def test_another_attempt_id_is_refused_with_a_recipe_for_one(given):
+    with pytest.raises(InvalidParameterValue, match="Must be a string of 1 to 128 characters") as raised:
+        attempts.attempt_id(given, "ReceiveRequestAttemptId")
+    assert (raised.value.field, raised.value.value) == ("ReceiveRequestAttemptId", given)
+    assert attempts.RECIPE in raised.value.fix and "hashlib.sha256" in raised.value.fix
+
+
+def test_an_attempt_id_is_text_that_can_be_stored():
+    with pytest.raises(InvalidParameterValue, match="half a character") as raised:
+        attempts.attempt_id("a\ud800", "attempt_id")
+    assert (raised.value.field, raised.value.value) == ("attempt_id", "a\ud800")

@@ -93,12 +93,14 @@ def test_q4_an_sqs_queue_keeps_the_services_bounds():
 def test_q4_the_limits_of_a_queue_follow_from_its_attributes():
     sqs = attributes.limits_of(attributes.complete({"Limits": "SQS"}))
     assert (sqs.maximum_messages_per_receive, sqs.maximum_wait, sqs.maximum_visibility_timeout) == (10, 20, 43_200)
+    assert sqs.has_intervals
     ours = attributes.limits_of(attributes.complete({"MaximumVisibilityTimeout": 100_000}))
     assert (ours.maximum_messages_per_receive, ours.maximum_wait, ours.maximum_visibility_timeout) == (
         None,
         None,
         100_000,
     )
+    assert not ours.has_intervals
 
 
 @pytest.mark.parametrize(("name", "value"), [("Lanes", 9), ("Limits", "SQS")])
@@ -207,6 +209,12 @@ def test_a_queue_that_is_older_than_an_attribute_has_its_default():
     old = {name: value for name, value in DEFAULTS.items() if name not in ("SqsManagedSseEnabled", "Receipts")}
     assert attributes.answered(old)["SqsManagedSseEnabled"] == "true"
     assert attributes.complete({"DelaySeconds": 1}, old) == {**DEFAULTS, "DelaySeconds": "1"}
+
+
+def test_a_fifo_queue_answers_its_own_attributes_and_a_standard_queue_has_none():
+    fifo = attributes.complete({"FifoQueue": "true"})
+    assert attributes.answered({**DEFAULTS, "FifoQueue": "true"}) == attributes.answered(fifo)
+    assert not set(attributes.answered(DEFAULTS)) & {"FifoQueue", "DeduplicationScope", "FifoThroughputLimit"}
 
 
 def test_ours_and_sqss_attributes_are_told_apart():

@@ -120,6 +120,12 @@ def test_an_entry_without_a_body_or_with_an_unknown_name_is_refused():
         entry_of({"DelaySeconds": 1}, QUEUE, {})
     with pytest.raises(InvalidParameterValue, match=r"'Body'.*MessageBody, DelaySeconds, MessageAttributes"):
         entry_of({"MessageBody": "x", "Body": "y"}, QUEUE, {})
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry_of({"body": "x"}, QUEUE, {})
+    assert raised.value.bound.endswith("; write MessageBody for body"), "a name that tables have is told from others"
+    with pytest.raises(InvalidParameterValue) as raised:
+        entry_of({"Body": "x"}, QUEUE, {})
+    assert "write" not in raised.value.bound
     with pytest.raises(InvalidParameterValue, match=r"AWSTraceHeader.*string"):
         entry_of({"MessageBody": "x", "AWSTraceHeader": 7}, QUEUE, {})
 
@@ -194,3 +200,32 @@ def test_m2_recorded_an_entry_without_its_group_or_deduplication_id_fails_the_wh
     assert not message.fails_the_batch(refused("x", FIFO, delay_seconds=1, **IDS))
     assert not message.fails_the_batch(refused("x", QUEUE, message_deduplication_id="d"))
     assert not message.fails_the_batch(ValueError("another one"))
+
+
+NOTHING = dict.fromkeys(("delay_seconds", "message_attributes", "message_group_id", "message_deduplication_id"))
+
+
+def test_what_is_said_of_all_entries_of_a_list_is_checked_once():
+    message.require_common(QUEUE, **NOTHING)
+    message.require_common(FIFO, **NOTHING)
+    message.require_common(QUEUE, **{**NOTHING, "delay_seconds": 900, "message_group_id": "g"})
+    message.require_common(FIFO, **{**NOTHING, **IDS, "message_attributes": {"a": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("queue", "said", "field", "value"),
+    [
+        (QUEUE, {"delay_seconds": 901}, "DelaySeconds", 901),
+        (FIFO, {"delay_seconds": 1}, "DelaySeconds", 1),
+        (QUEUE, {"message_attributes": 7}, "MessageAttributes", 7),
+        (QUEUE, {"message_group_id": "a b"}, "MessageGroupId", "a b"),
+        (FIFO, {"message_deduplication_id": "a b"}, "MessageDeduplicationId", "a b"),
+        (QUEUE, {"message_deduplication_id": "d"}, "MessageDeduplicationId", "d"),
+    ],
+)
+def test_what_is_said_of_all_entries_and_can_hold_for_none_fails_the_call(queue, said, field, value):
+    with pytest.raises(InvalidParameterValue) as raised:
+        message.require_common(queue, **{**NOTHING, **said})
+    assert (raised.value.field, raised.value.value) == (field, value)
+    if value == "d":
+        assert raised.value.bound == NOT_VALID

@@ -8,6 +8,7 @@ from ledger.rules.message_attributes import (
     md5_of_attributes,
     md5_of_body,
     message_attributes,
+    sender_id,
     size_of,
 )
 
@@ -222,3 +223,16 @@ def test_attributes_come_by_name(given):
 def test_names_types_and_values_count_in_bytes():
     assert size_of(message_attributes({"ab": "é", "c": b"xyz"})) == len("abString") + 2 + len("cBinary") + 3
     assert size_of({}) == 0
+
+
+@pytest.mark.parametrize("given", [None, "1", "AIDAEXAMPLE:role/session", "!" * 128, "~"])
+def test_a_sender_is_named_by_up_to_128_letters_digits_and_punctuation_or_not_at_all(given):
+    assert sender_id(given) == given
+
+
+@pytest.mark.parametrize("given", ["", "a b", "é", "a\n", "x" * 129, 7, b"a"])
+def test_another_sender_is_refused(given):
+    with pytest.raises(InvalidParameterValue, match="Must be 1 to 128 letters, digits and punctuation") as raised:
+        sender_id(given)
+    assert (raised.value.field, raised.value.value) == ("SenderId", given)
+    assert raised.value.fix == "Name an account or a user."
