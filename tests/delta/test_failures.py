@@ -5,13 +5,16 @@ import resource
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import StorageFailed
+from ledger.errors import LedgerError, StorageFailed
 from ledger.store.delta.commit.storage_clock import probe
 from ledger.store.delta.engines import followed, loaded_tables, merging
 from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.views.statements import VIEWS
 from tests.delta.test_engines import Decision
 
 
@@ -59,6 +62,66 @@ def test_on_a_full_disk_a_receive_says_that_nothing_was_granted(queue, root):
     assert (failed.value.place, failed.value.verb, failed.value.unknown) == (f"{root}/visibility", "receive", False)
     assert queue.counts().visible == 3
     assert queue.receive(None).count == 3
+
+
+#: What a user calls, of a claim that holds a message, its queue, and the ledger.
+CALLS = {
+    "send": lambda ledger, queue, claim: queue.send("d"),
+    "send under an attempt": lambda ledger, queue, claim: queue.send("d", attempt_id="once"),
+    "receive": lambda ledger, queue, claim: queue.receive(),
+    "receive_many": lambda ledger, queue, claim: queue.receive_many([(1,), (1,)]),
+    "extend": lambda ledger, queue, claim: claim.extend(70),
+    "release": lambda ledger, queue, claim: claim.release(),
+    "delete": lambda ledger, queue, claim: claim.delete(),
+    "write": lambda ledger, queue, claim: claim.write(
+        pa.table({"n": [1]}), str(Path(ledger.store.engine.place("messages")).parents[1] / "out")
+    ),
+    "check": lambda ledger, queue, claim: claim.check(),
+    "messages": lambda ledger, queue, claim: queue.claim(claim.receipt_id).messages(),
+    "restore": lambda ledger, queue, claim: queue.restore(claim.receipt_id),
+    "redrive": lambda ledger, queue, claim: queue.redrive(destination="other"),
+    "purge": lambda ledger, queue, claim: queue.purge(),
+    "counts": lambda ledger, queue, claim: queue.counts(),
+    "set_attributes": lambda ledger, queue, claim: queue.set_attributes({"DelaySeconds": 1}),
+    "create_queue": lambda ledger, queue, claim: ledger.create_queue("new"),
+    "delete_queue": lambda ledger, queue, claim: ledger.delete_queue("other"),
+    "fill_receipts": lambda ledger, queue, claim: ledger.fill_receipts(),
+    "upkeep": lambda ledger, queue, claim: ledger.upkeep(),
+    "health": lambda ledger, queue, claim: ledger.health(),
+    **{
+        f"sql of {view}": lambda ledger, queue, claim, view=view: ledger.sql(f"SELECT * FROM {view}")
+        for view in (*VIEWS, "comments")
+    },
+}
+
+
+def bare(*arguments):
+    """Of CALLS, what ends in an error that is none of ours."""
+    found = {}
+    for name, call in CALLS.items():
+        try:
+            call(*arguments)
+        except LedgerError:
+            continue
+        except Exception as error:
+            found[name] = error
+    return found
+
+
+def test_on_a_full_disk_whatever_is_called_does_it_or_names_the_storage(open_ledger, queue):
+    """A query of receipts ended in a bare OSError: what it reads is written to a file first."""
+    ledger, claim = open_ledger(), queue.receive(1, 60)
+    ledger.create_queue("other")
+    with full_disk():
+        assert bare(ledger, queue, claim) == {}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_with_a_damaged_log_whatever_is_called_does_it_or_names_the_storage(open_ledger, queue, log_of, table):
+    ledger, claim = open_ledger(), queue.receive(1, 60)
+    ledger.create_queue("other")
+    damage(log_of(table))
+    assert bare(ledger, queue, claim) == {}
 
 
 def test_what_committed_is_no_failure_though_its_checkpoint_cannot_be_written(queue, root, log_of):

@@ -66,7 +66,9 @@ class Queries:
             at = self._present(depth)
         else:
             at = moment(self._engine, self._clock(), version, timestamp)
-        with tempfile.TemporaryDirectory(prefix="ledger-sql-") as folder:
+        with failures.naming(tempfile.gettempdir()):
+            temporary = tempfile.TemporaryDirectory(prefix="ledger-sql-")
+        with temporary as folder:
             session = _Session(Path(folder))
             for view in sorted(named.intersection(VIEWS)):
                 if view == "queue_depth" and depth is not None:
@@ -144,8 +146,9 @@ class _Session:
     def show(self, name: str, rows: pa.Table) -> None:
         """Rows under a name."""
         file = self._folder / f"{name}.parquet"
-        pq.write_table(rows, file)
-        self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
+        with failures.naming(str(self._folder), DeltaError):
+            pq.write_table(rows, file)
+            self.builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{file}'")
 
     def require_query(self, text: str) -> None:
         """Raises DeltaError for what is a statement of another kind, however it is dressed: the words that it begins
