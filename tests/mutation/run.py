@@ -66,7 +66,10 @@ GROUPS = {
             "store/__init__.py",
             "store/delta/model/run_algebra.py",
             "store/delta/engines/edits.py",
-            *(f"store/delta/state/{name}.py" for name in ("choosing", "statuses", "lane_records")),
+            *(
+                f"store/delta/state/{name}.py"
+                for name in ("choosing", "statuses", "lane_records", "head_rows", "records")
+            ),
         ),
         ("tests/store",),
         "fork",
@@ -76,8 +79,22 @@ GROUPS = {
         tuple(
             f"store/delta/{name}.py"
             for name in (
-                *("state/snapshot", "state/fifo_groups", "state/receivable"),
+                *(
+                    "state/snapshot",
+                    "state/fifo_groups",
+                    "state/fifo_members",
+                    "state/receivable",
+                    "commit/transactions",
+                ),
                 *("verbs/moving", "verbs/output_writes", "verbs/receiving", "verbs/granting", "verbs/purging"),
+                *(
+                    "verbs/sending",
+                    "verbs/sharing",
+                    "verbs/queues",
+                    "verbs/output_tables",
+                    "verbs/upkeep",
+                    "verbs/tidying",
+                ),
             )
         ),
         ("tests/store", "tests/delta", "tests/conformance", "tests/interleavings", "tests/output"),
