@@ -36,7 +36,7 @@ class Heads:
         #: cannot be committed to.
         self.revisions = {lane: revision for revision, _, lane in what_counts_last}
         self._at = {lane: -below for _, below, lane in what_counts_last}
-        self._lowest = {lane: min(at for at, of in zip(first, lanes) if of == lane) for lane in self.revisions}
+        self._all = list(zip(lanes, first))
         #: When the queue was last purged: it stands on the head row of lane 0, if that is there.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
         #: The time of the last commit to one of the lanes.
@@ -48,7 +48,8 @@ class Heads:
 
     def one_more(self, lane: int, now: int) -> pa.Table:
         """The edit that makes a head row beside those that the lane has, with a higher revision, and below them all."""
-        return self._rows([_Edit("insert", lane, self._lowest[lane] - 1, None, self.revisions[lane] + 1)], now)
+        lowest = min(at for one, at in self._all if one == lane)
+        return self._rows([_Edit("insert", lane, lowest - 1, None, self.revisions[lane] + 1)], now)
 
     def _counted_up(self, lane: int) -> _Edit:
         known = self.revisions.get(lane)

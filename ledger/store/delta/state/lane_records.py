@@ -75,9 +75,9 @@ class Lanes:
 
     def to_arrow(self, runs: Runs) -> list[pa.Array]:
         """Runs as the four columns lane, segment, first_seq, last_seq."""
-        few = len(runs) < len(self.segments)
         segment = runs.segment
-        if few:
+        if len(runs) < len(self.segments):
+            # For a few of them not all are made an array.
             names = pa.array([self.segments[number] for number in segment.tolist()], pa.string())
         else:
             names = pa.array(self.segments, pa.string()).take(pa.array(segment))
