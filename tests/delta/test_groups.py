@@ -116,10 +116,13 @@ def test_a_dead_letter_queue_knows_the_groups_of_what_came_to_it_since_it_was_re
         claim.release()
 
 
-def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others_know(open_ledger, clock):
-    """Threads share what was read. One whose listing is from before "passed over" was sent comes last."""
+@pytest.mark.parametrize(("then", "known"), [("newer", 2), ("newest", 3)])
+def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others_know(open_ledger, clock, then, known):
+    """Threads share what was read. One whose listing is from before "passed over" was sent is the second; the third
+    comes with the first one's listing, or with that after "last", whose segment the older listing has."""
     ledger = open_ledger()
     queue = ledger.create_queue("jobs.fifo", {**FIFO, "Lanes": 1})
+    one, other = (open_ledger().queue("jobs.fifo") for _ in range(2))
     store, record = ledger.store, queue.access.record()
     groups = Groups(store.engine, store.queues)
 
@@ -128,12 +131,12 @@ def test_one_that_decides_on_an_older_listing_takes_nothing_from_what_the_others
         seen = loaded.classify(types.SimpleNamespace(newest=lambda: listing))
         return len(groups.receivable(loaded, seen).first)
 
-    listings = []
-    for body in ("first", "passed over", "last"):
-        open_ledger().queue("jobs.fifo").send(body, message_group_id="g")
-        listings.append(store.listings.newest())
-    older, newer, newest = listings
-    assert [receivable(listing) for listing in (newer, older, newest)] == [2, 1, 3]
+    listings = {}
+    for listing, sender, body in (("older", one, "first"), ("newer", other, "passed over"), ("newest", one, "last")):
+        sender.send(body, message_group_id="g")
+        listings[listing] = store.listings.newest()
+    assert len(listings["newest"].segments()) == 2, '"first" and "last" share one'
+    assert [receivable(listings[name]) for name in ("newer", "older", then)] == [2, 1, known]
 
 
 @pytest.mark.parametrize("seed", range(3))
