@@ -38,6 +38,31 @@ def test_messages_of_a_segment_meet_in_one_lane_whichever_way_they_came(open_led
     assert not third.receive(None)
 
 
+def test_two_ways_into_a_queue_at_once_bring_the_messages_of_a_segment_into_one_lane(open_ledger):
+    """One redrive is decided, and before it commits another brings a neighbour of its message by the other way."""
+    ledger, other = open_ledger(), open_ledger()
+    wide, _, third = (ledger.create_queue(n, {"Lanes": k}) for n, k in (("wide", 7), ("narrow", 3), ("third", 5)))
+    ids = [wide.send(["straight", "around"]) for _ in range(7)]
+    assert wide.redrive([around for _, around in ids], destination="narrow") == 7
+    for number, (straight, around) in enumerate(ids):
+        calls = [(ledger, "wide", straight), (other, "narrow", around)]
+        (one, source, moved), (beside, from_there, neighbour) = calls if number % 2 else calls[::-1]
+        left = [beside.queue(from_there)]
+
+        def meanwhile(step, left=left, neighbour=neighbour):
+            if step == "chosen" and left:
+                assert left.pop().redrive([neighbour], destination="third") == 1
+
+        one.store.transactions.on_step = meanwhile
+        assert one.queue(source).redrive([moved], destination="third") == 1 and not left
+        one.store.transactions.on_step = lambda step: None
+    lanes = lanes_by_segment(ledger, third)
+    assert len(lanes) == 7 and all(len(found) == 1 for found in lanes.values())
+    received = [message.message_id for _ in range(14) for message in third.receive(1, 60)]
+    assert sorted(received) == sorted(one for pair in ids for one in pair), "each to one holder"
+    assert not third.receive(None)
+
+
 def test_messages_that_come_home_lie_in_the_lane_that_they_were_sent_to(open_ledger):
     ledger = open_ledger()
     home = ledger.create_queue("home", {"Lanes": 7})
