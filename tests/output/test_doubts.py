@@ -2,14 +2,16 @@
 are left alone, and all else goes on."""
 
 import logging
+import re
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
-from ledger.store import Request
+from ledger.store import RUNS, Request
 from ledger.store.delta.commit.file_locks import table_lock
 from tests.output.conftest import rows_of
 from tests.output.silent_tables import gone, there_again
@@ -45,6 +47,36 @@ def test_a_table_that_cannot_be_asked_is_not_one_that_was_never_written_to(place
     assert taken.count == (0 if step == "written" else 2)
     taken.write(rows_of(taken), place.table)
     assert set(place.written().values()) == {1} and len(place.written()) == 2 and place.queue.counts().deleted == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("hdfs://n/x", "only Spark can tell on hdfs:"),
+        ("foo://b/x", "only Spark can tell on foo:"),
+        ("./out", "relative to a folder"),
+    ],
+)
+def test_a_place_that_only_others_can_ask_is_not_one_never_written_to(place, tmp_path, monkeypatch, table, why):
+    """A session with Spark began the write, or one in another folder: here, a table of that name is another one."""
+    monkeypatch.chdir(tmp_path)
+    DeltaTable.create("./out", DeltaTable(f"{place.root}/messages").schema())
+    place.queue.send(["a", "b"])
+    claim, store = place.queue.receive(None), place.ledger.store
+    runs = claim.grant.runs.select(RUNS.names)
+    assert store.outputs.begin(store.queue("work"), claim.receipt_id, runs, table, "", place.clock)
+    place.clock.advance(31)
+    queue = place.another().queue("work")
+    (other,) = place.queue.send("other")
+    before = queue.counts()
+    assert [m.message_id for m in queue.receive(None, visibility_timeout=0)] == [other]
+    assert queue.counts() == before and before.stored == 3
+    queue.receive(None).delete()
+    for reader in (queue, place.another().queue("work")):
+        with pytest.raises(OutputUnreadable, match=f"{re.escape(table)} cannot say .*{why}"):
+            reader.receive(None)
+    assert queue.counts() == replace(before, visible=before.visible - 1, deleted=1)
+    assert DeltaTable("./out").version() == 0, "nothing was fenced off there"
 
 
 def test_other_messages_are_received_beside_a_table_that_cannot_be_asked(place, at_step, silent):
