@@ -1,12 +1,14 @@
 """Retries: bounded, counted, and never fooled by an answer that got lost."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from ledger import Ledger
 from ledger.errors import ContentionOutlastedRetries
 from ledger.settings import Settings
+from ledger.store.delta.commit import retrying
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.delta_rs import DeltaRsEngine
@@ -54,11 +56,20 @@ def interrupt(ledger, step, act):
     ledger.store.transactions.on_step = lambda name: act() if name == step else None
 
 
-def test_a_verb_that_always_loses_says_how_often_it_tried(queue, open_ledger):
-    other = open_ledger(maximum_attempts=3)
-    interrupt(other, "chosen", lambda: queue.receive(1, visibility_timeout=0))
-    with pytest.raises(ContentionOutlastedRetries, match=r"receive lost to other writers 3 times in [0-9.]+ s") as lost:
+def test_a_verb_that_always_loses_says_how_often_and_for_how_long_it_tried(queue, open_ledger, monkeypatch):
+    """The pauses between the tries are counted, and so is what the last one took."""
+    other, passed = open_ledger(maximum_attempts=3), []
+    monkeypatch.setattr(retrying, "pause", lambda *bounds: passed.append(20.0))
+    monkeypatch.setattr(retrying, "time", SimpleNamespace(monotonic=lambda: 1_000 + sum(passed)))
+
+    def lose():
+        passed.append(7.0)
+        queue.receive(1, visibility_timeout=0)
+
+    interrupt(other, "chosen", lose)
+    with pytest.raises(ContentionOutlastedRetries, match=r"receive lost to other writers 3 times in 61\.0 s") as lost:
         other.queue("jobs").receive()
+    assert passed == [7, 20, 7, 20, 7], "the others lost nothing, and did not wait"
     assert (lost.value.verb, lost.value.attempts, lost.value.code) == ("receive", 3, "RequestThrottled")
     assert queue.counts().in_flight == 0, "the loser changed nothing"
 
