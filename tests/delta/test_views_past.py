@@ -66,6 +66,27 @@ def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
         ledger.view("in_flight", tidied + 100)
 
 
+def test_the_depth_of_a_queue_that_was_deleted_since_is_there_in_its_past(open_ledger, clock):
+    """What it had then, whatever a namesake has that was made since; the other queue's as well."""
+    ledger = open_ledger()
+    queue, stays = (ledger.create_queue(name, {"Lanes": 1}) for name in ("jobs", "stays"))
+    queue.send(["a", "b", "c"])
+    stays.send(["x"])
+    clock.advance(5)
+    claim, seen = queue.receive(1, 60), instant(clock())
+    clock.advance(1)
+    claim.delete()
+    ledger.delete_queue("jobs")
+    ledger.create_queue("jobs", {"Lanes": 2}).send(["new"])
+    clock.advance(1)
+    asked = "SELECT queue, visible, in_flight, deleted, oldest_age FROM queue_depth ORDER BY queue"
+    then = [("jobs", 2, 1, 0, 5.0), ("stays", 1, 0, 0, 5.0)]
+    for at in ({"version": claim.version}, {"timestamp": seen}):
+        assert [tuple(row.values()) for row in ledger.sql(asked, **at).to_pylist()] == then
+    now = [("jobs", 1, 0, 0, 1.0), ("stays", 1, 0, 0, 7.0)]
+    assert [tuple(row.values()) for row in ledger.sql(asked).to_pylist()] == now
+
+
 def test_a_verb_that_landed_late_brings_nothing_of_what_others_did_meanwhile(open_ledger, root, clock):
     """By when they decided: it is earlier than what landed before it."""
     ledger = open_ledger()
