@@ -1,10 +1,14 @@
 """Everything at once: threads and processes, queues that feed one another, moves, outputs, stalls, kills and upkeep."""
 
+import itertools
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
+from ledger import Ledger
+from tests.races import world as races
 from tests.races.world import World
 
 #: How long the long one takes, in seconds; the environment may say otherwise.
@@ -33,3 +37,14 @@ def world(race_template, tmp_path):
 def test_all_promises_hold_with_stalls_and_kills_and_upkeep(world, habits, seconds):
     world.run(seconds, habits)
     assert world.judge() == []
+
+
+def test_a_drain_that_a_queue_gives_none_of_what_it_has_is_found_out(world, monkeypatch):
+    """Somebody holds a message whose lease outlasts the drain's patience: it is neither received nor gone."""
+    ledger = Ledger.open(str(world.root), engine="delta-rs")
+    assert ledger.queue("third").receive(1, 3_600).count == 1
+    # Ten seconds pass between any two looks at the clock.
+    monkeypatch.setattr(races, "time", SimpleNamespace(monotonic=itertools.count(0, 10).__next__))
+    found = [problem for problem in world.judge() if "and gives none" in problem]
+    assert len(found) == 1 and found[0].startswith("third still has Counts(visible=0,") and "in_flight=1" in found[0]
+    assert all(queue.counts().stored == 0 for queue in ledger.list_queues()), "all else was received"
