@@ -44,6 +44,41 @@ def came_back(bad):
     return "came back by receive"
 
 
+def deleted_by_its_holder(bad):
+    mine = bad.call("delete", error="LeaseLost", receipt="c" * 32)
+    changed(bad, "delete", held, mine, receipt_id="c" * 32, deleted_at=instant(bad.now))
+
+
+def restored_by_another(bad):
+    deleted_by_its_holder(bad)
+    other = bad.call("restore", error="LeaseLost", receipt="d" * 32)
+    changed(bad, "restore", lambda row: row["deleted_at"], other, deleted_at=None)
+    return "deleted under receipt cccccc, and restored through receipt dddddd"
+
+
+def changed_after_deletion(bad):
+    deleted_by_its_holder(bad)
+    changed(bad, "receive", lambda row: row["deleted_at"], receive_count=9)
+    return "changed by receive after it was deleted"
+
+
+def namesakes(bad):
+    bad.commit("queues", lambda rows: [*rows, {**rows[0], "queue": "left-00000000"}], {"verb": "create_queue"})
+    return "there are two queues"
+
+
+def retagged(bad):
+    queue = bad.queue("left")
+    call = bad.call("settings", "left", id=queue, attributes={"DelaySeconds": "5"})
+
+    def change(rows):
+        next(row for row in rows if row["queue"] == queue)["tags"] = [("team", "another")]
+        return rows
+
+    bad.commit("queues", change, {"verb": "set_attributes"}, call)
+    return f"the tags of {queue} changed"
+
+
 def stale_worked(bad):
     stale = bad.call("release", receipt="d" * 32)
     changed(bad, "release", held, stale, visible_at=instant(bad.now), released_at=instant(bad.now))
@@ -149,6 +184,10 @@ FEEDING += [
     wrong_count,
     wrong_clock,
     bare_error,
+    restored_by_another,
+    changed_after_deletion,
+    namesakes,
+    retagged,
 ]
 
 
@@ -247,6 +286,14 @@ def test_output_twice_is_caught():
     bad.output(OUTPUTS[0], "f" * 32, 1, [identifier])
     bad.output(OUTPUTS[1], "a" * 32, 1, [identifier])
     assert any("is in 2 times" in problem for problem in bad.violations())
+
+
+def test_a_write_that_is_decided_twice_is_caught():
+    bad = Bad("outputs")
+    identifier = writing(bad)
+    bad.output(OUTPUTS[0], "f" * 32, 1, [identifier])
+    bad.output(OUTPUTS[0], "f" * 32, 2, [])
+    assert any("write ffffff is decided twice" in problem for problem in bad.violations())
 
 
 def test_an_acknowledgement_without_its_output_is_caught():
