@@ -1,5 +1,7 @@
 """Output tables of Spark's: what is computed once, names of the catalog, what tables refuse, and fences."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -18,6 +20,38 @@ def place(tmp_path, spark):
 
 def rows_of(claim):
     return claim.dataframe.select("message_id", F.length("body").alias("length"), F.lit(claim.receipt_id).alias("by"))
+
+
+#: Other rows each time that anybody looks; rand() draws the same ones again.
+BY_CHANCE = "CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.7"
+
+
+@pytest.fixture(params=["delta-rs", "Spark"])
+def committer(request, place, spark):
+    """Who commits to the output table: Spark does where its columns have names of their own in the files."""
+    if request.param == "Spark":
+        spark.sql(
+            f"CREATE TABLE delta.`{place.table}` (message_id STRING, length INT, by STRING) USING delta "
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+        )
+    return request.param
+
+
+@pytest.fixture
+def written(place, spark):
+    """The ids in the output table, in order."""
+    return lambda: sorted(row.message_id for row in spark.read.format("delta").load(place.table).collect())
+
+
+@pytest.fixture
+def stored(spark):
+    """What Spark keeps, but for the state that Delta keeps of the tables that it met."""
+
+    def stored():
+        there = spark.sparkContext._jsc.getPersistentRDDs()
+        return {number for number in there if not str(there[number].name()).startswith("Delta Table State")}
+
+    return stored
 
 
 @pytest.fixture
@@ -83,43 +117,64 @@ def test_what_the_table_refuses_is_said_and_the_claim_stays_as_it_was(place, spa
     assert place.queue.counts().stored == 0
 
 
-def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached(place, spark, tmp_path):
+def test_rounds_through_one_folder_write_their_own_rows_and_leave_nothing_cached(
+    place, spark, tmp_path, committer, written, stored
+):
     """The first round's rows were served from Spark's cache to all that came after, and acknowledged for them."""
-    staging = str(tmp_path / "staging")
-
-    def stored():
-        there = spark.sparkContext._jsc.getPersistentRDDs()
-        # Delta keeps the state of the tables that it met.
-        return {number for number in there if not str(there[number].name()).startswith("Delta Table State")}
-
+    staging, ids = tmp_path / "staging", []
+    staging.mkdir()
     kept = spark.range(3).cache()
     kept.count()
     before = stored()
     for number in range(3):
-        place.queue.send([f"{number}"])
+        ids += place.queue.send([f"{number}"])
         claim = place.queue.receive()
-        rows_of(claim).write.mode("overwrite").parquet(staging)
-        claim.write(spark.read.parquet(staging), place.table, messages="message_id")
-        assert spark.read.parquet(staging).first().message_id == claim.messages()[0].message_id
-    assert len(place.written()) == 3 and set(place.written().values()) == {1} and place.queue.counts().deleted == 3
+        # Not by Spark: it would forget by itself what it keeps of a folder that it writes.
+        pq.write_table(pa.table({"message_id": ids[-1:], "by": [claim.receipt_id]}), staging / "rows.parquet")
+        rows = spark.read.schema("message_id STRING, by STRING").parquet(str(staging))
+        claim.write(rows, place.table, messages="message_id")
+        assert rows.first().message_id == ids[-1]
+    assert written() == sorted(ids) and place.queue.counts().deleted == 3
     assert stored() == before and kept.storageLevel.useMemory
     kept.unpersist()
 
 
-def test_one_evaluation_decides_what_is_written_and_what_is_acknowledged(place):
-    """A work that comes to other results each time: handles that were computed apart acknowledged what had no row."""
-    place.queue.send([f"{n}" for n in range(60)])
+def test_a_frame_that_its_user_cached_and_wrote_stays_cached(place, committer, written, stored):
+    place.queue.send(["a", "b"])
     claim = place.queue.receive(None)
-    mostly = claim.dataframe.where("CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.7")
-    done = mostly.select("message_id", F.lit("x").alias("result"))
+    rows = rows_of(claim).cache()
+    rows.count()
+    before = stored()
+    claim.write(rows, place.table)
+    assert len(written()) == 2 and rows.storageLevel.useMemory and stored() == before
+    rows.unpersist()
+
+
+def test_one_evaluation_decides_what_is_written_and_what_is_acknowledged(place, committer, written):
+    """A work that comes to other results each time: handles that were computed apart acknowledged what had no row."""
+    ids = place.queue.send([f"{n}" for n in range(60)])
+    claim = place.queue.receive(None)
+    mostly = claim.dataframe.where(BY_CHANCE)
+    done = mostly.select("message_id", F.lit("x").alias("by"))
     with pytest.raises(InvalidParameterValue, match=r"have no row|not in messages"):
         claim.write(done, place.table, messages=mostly)
-    assert not place.written() and place.queue.counts().in_flight == 60
+    assert (committer == "delta-rs" or not written()) and place.queue.counts().in_flight == 60
     count = claim.write(done, place.table, messages="message_id").messages
-    held = {message.message_id for message in place.queue.claim(claim.receipt_id)}
-    assert 0 < count == len(place.written()) < 60 and held.isdisjoint(place.written()) and len(held) == 60 - count
+    held = [message.message_id for message in place.queue.claim(claim.receipt_id)]
+    assert 0 < count == len(written()) < 60 and sorted(written() + held) == sorted(ids)
     rest = place.queue.claim(claim.receipt_id)
     assert rest.write(rest.dataframe.select("receipt_handle"), f"{place.table}-2", messages="receipt_handle").messages
+
+
+def test_one_evaluation_decides_what_is_written_and_what_failed(place, committer, written):
+    ids = place.queue.send([f"{n}" for n in range(60)])
+    claim = place.queue.receive(None)
+    reason = F.expr(f"CASE WHEN {BY_CHANCE} THEN NULL ELSE 'no good' END")
+    settled = claim.write(rows_of(claim).withColumn("reason", reason), place.table, failed="reason")
+    counts = place.queue.counts()
+    assert settled.messages == counts.deleted == len(written()) > 0 and settled.failed == counts.visible > 0
+    back = [message.message_id for message in place.queue.receive(None)]
+    assert sorted(written() + back) == sorted(ids), "each has a row, or is given back"
 
 
 @pytest.mark.parametrize("fencer", ["delta-rs", "spark"])
