@@ -72,6 +72,23 @@ def test_one_frame_without_reasons_is_done_with_the_whole_claim_and_rows_may_say
     assert queue.counts().deleted == 10
 
 
+def test_reasons_that_come_out_differently_each_time_are_of_one_evaluation(place, queue):
+    """What is written, acknowledged, given back and told in the table of failures is computed once."""
+
+    def by_chance(messages):
+        drawn = F.expr("CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.5")
+        return messages.select("message_id", F.when(drawn, "no luck").alias("reason"))
+
+    ids = queue.send([f"{n}" for n in range(10, 40)])
+    failures = f"{place.table}_failed"
+    worked = queue.work(by_chance, place.table, failures=failures, reason="reason", until="once")
+    failed = DeltaTable(failures).to_pyarrow_table()["message_id"].to_pylist()
+    back = [message.message_id for message in queue.receive(None)]
+    assert worked.messages == queue.counts().deleted == sum(place.written().values()) > 0
+    assert worked.failed == len(back) > 0 and sorted(back) == sorted(failed)
+    assert place.written().keys().isdisjoint(back) and set(ids) <= {*place.written(), *back}
+
+
 def test_a_function_that_fails_gives_its_claim_back(place, queue):
     with pytest.raises(OutputNotWritten, match="my mistake"):
         queue.work(
