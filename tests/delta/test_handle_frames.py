@@ -232,14 +232,28 @@ def test_handles_on_both_sides_of_the_border_between_bitmaps_each_find_their_mes
     assert sorted(set(range(BORDER + 100)) - {int(message.body) for message in left}) == deleted
 
 
-def test_the_outcomes_of_a_frame_that_changes_are_of_the_handles_that_were_acted_on(queue):
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda queue, drawn: queue.delete(drawn),
+        lambda queue, drawn: queue.change_visibility(drawn, 0),
+        lambda queue, drawn: queue.settle(delete=drawn.where("body < '5'"), release=drawn.where("body >= '5'")),
+    ],
+    ids=["delete", "change_visibility", "settle"],
+)
+def test_the_outcomes_of_a_frame_that_changes_are_of_the_handles_that_were_acted_on(queue, act):
     """One evaluation decides what is acted on and what is told: drawn by chance, or joined with what is in flight."""
     queue.send([str(n) for n in range(200)])
     claim = queue.receive(None)
-    told = queue.delete(claim.dataframe.where("rand() < 0.5"))
-    assert set(outcomes(told).values()) == {("delete", "deleted", None)}
-    assert len(outcomes(told)) == queue.counts().deleted > 0
-    assert outcomes(told) == outcomes(told), "asked for again, the same"
+    # Other rows each time that anybody looks; rand() draws the same ones again.
+    told = act(queue, claim.dataframe.where("CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.5"))
+    found = outcomes(told)
+    assert set(found.values()) <= {("delete", "deleted", None), ("release", "changed", None)}
+    held = {message.receipt_handle for message in queue.claim(claim.receipt_id)}
+    assert set(found) == {message.receipt_handle for message in claim} - held != set()
+    did = [action for action, _, _ in found.values()]
+    assert (queue.counts().deleted, queue.counts().visible) == (did.count("delete"), did.count("release"))
+    assert outcomes(told) == found, "asked for again, the same"
 
 
 def test_handles_in_a_frame_joined_with_what_is_in_flight_are_all_told_about(queue, ledger):
