@@ -65,8 +65,9 @@ def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -
                 yield f"answered the id of {message.body!r} for {text!r}"
     elif call.verb == "receive" and call.answer:
         receipt = call.answer.receipt_id
+        # What a retry finds written is acknowledged in the same commit, under the same receipt.
         given = sum(
-            after is not None and after.record.receipt_id == receipt
+            after is not None and after.record.receipt_id == receipt and after.record.deleted_at is None
             for change, differing in commits
             for _, after in differing.values()
             if change.version == call.answer.version

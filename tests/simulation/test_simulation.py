@@ -55,6 +55,11 @@ def test_what_was_released_may_be_fenced_off_by_a_clock_that_went_back():
     assert play(generate("soak/13974")).problems == []
 
 
+def test_a_retry_is_not_given_what_its_earlier_run_wrote():
+    """The judge counted what the receive acknowledges, as its rows are in, among what it grants again."""
+    assert play(generate("soak/66673")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 2_000, 250))
 def test_no_schedule_breaks_a_promise(first):
