@@ -9,6 +9,7 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.commit.turns import Turns
+from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.spark import SparkEngine
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
@@ -64,14 +65,15 @@ def ledger(root, spark, clock):
 
 
 @pytest.mark.parametrize("by", ["a commit that is written out", "Spark's writer"])
-def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_the_same(ledger, open_ledger, by):
+def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_the_same(
+    ledger, open_ledger, monkeypatch, by
+):
     """Spark's writer saves nothing under a transaction that is there, and no error says so."""
     queue = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "Lanes": 2})
     other = open_ledger("delta-rs").queue("jobs.fifo")
     send = lambda to, body: to.send(body, message_group_id="g", message_deduplication_id=body)  # noqa: E731
     if by == "Spark's writer":
-        for appending in ledger.store.engine._appending.values():
-            appending.append = lambda *arguments: None
+        monkeypatch.setattr(Appending, "append", lambda *arguments: None)
     ledger.store.engine.interrupts = (lambda: send(other, "first"),)
     sent = send(queue, "second")
     received = other.receive(None).messages()
