@@ -76,11 +76,17 @@ def test_f2_lists_and_frames_are_one_order_in_every_group(make_queue, spark):
     assert {row.message_id: tuple(row)[1:] for row in rows} == expected
 
 
-@pytest.mark.parametrize("few", [bulk_send.FEW, 1], ids=["read by the driver", "read by Spark"])
-def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(make_queue, spark, clock, monkeypatch, few):
+@pytest.mark.parametrize(
+    ("few", "scope"),
+    [(bulk_send.FEW, "queue"), (1, "queue"), (1, "messageGroup")],
+    ids=["read by the driver", "read by Spark", "of each group, read by Spark"],
+)
+def test_f1_repeats_within_a_frame_and_of_earlier_sends_are_sent_once(
+    make_queue, spark, clock, monkeypatch, few, scope
+):
     monkeypatch.setattr(bulk_send, "FEW", few)
-    queue = make_queue()
-    queue.send(["1", "2"], message_group_id="1")
+    queue = make_queue(DeduplicationScope=scope)
+    queue.send([{"MessageBody": body, "MessageGroupId": body} for body in ("1", "2")])
     assert queue.send(frame_of(spark, [0, 1, 2, 3, 3, 4, 0])).count == 3
     assert sorted(message.body for message in queue.receive(None)) == ["0", "1", "2", "3", "4"]
     assert queue.send(frame_of(spark, range(5))).count == 0
@@ -97,6 +103,28 @@ def test_f1_the_scope_of_deduplication_may_be_the_group(make_queue, spark):
     frame = spark.sql("SELECT 'x' AS body, g AS message_group_id FROM VALUES ('a'), ('b'), ('a') AS t(g)")
     assert queue.send(frame).count == 2
     assert by_group(queue.receive(None)) == {"a": ["x"], "b": ["x"]}
+
+
+class Shuffled:
+    """How many rows Spark has shuffled so far."""
+
+    def __init__(self, spark):
+        self._context, gateway = spark.sparkContext._jsc.sc(), spark.sparkContext._gateway
+        self._all = None, False, False, gateway.new_array(gateway.jvm.double, 0), gateway.jvm.java.util.ArrayList()
+
+    def rows(self):
+        self._context.listenerBus().waitUntilEmpty()
+        stages = self._context.statusStore().stageList(*self._all)
+        return sum(stages.apply(n).shuffleWriteRecords() for n in range(stages.size()))
+
+
+@pytest.mark.parametrize(("scope", "times"), [("messageGroup", 1), ("queue", 2)])
+def test_rows_are_shuffled_once_where_duplicates_are_of_one_group(make_queue, spark, scope, times):
+    queue, shuffled = make_queue(DeduplicationScope=scope), Shuffled(spark)
+    rows = spark.range(0, 1_000, 1, 2).selectExpr("'' || id AS body", "'' || id % 7 AS message_group_id")
+    before = shuffled.rows()
+    assert queue.send(rows).count == 1_000
+    assert shuffled.rows() - before in range(1_000 * times, 1_000 * times + 100), "Delta's own jobs shuffle a few"
 
 
 def test_a_frame_has_no_delay_of_its_own_for_a_fifo_queue(make_queue, spark):

@@ -66,9 +66,9 @@ class BulkSender:
         rows = frame.select(
             *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
         )
-        if is_fifo(queue.attributes):
-            return self._send_in_order(queue, rows, clock)
         absent = absent_columns(queue, frame.columns, self._store.sender_id)
+        if is_fifo(queue.attributes):
+            return self._send_in_order(queue, rows, clock, absent)
         if attempt_id is not None:
             return self._send_once(queue, rows, clock, attempt_id, absent)
         key, tries = ids.new_send_key(), self._store.transactions.attempts("send")
@@ -114,16 +114,23 @@ class BulkSender:
         rows = with_columns(placed, at, self._store.sender_id)
         return Placed(rows, queue, key, at, int(key[:6], 16), absent=absent)
 
-    def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock) -> Sent:
+    def _send_in_order(self, queue: QueueRecord, rows: DataFrame, clock: Clock, absent: frozenset[str]) -> Sent:
         """As `Sender` does for a few: duplicates are left out, and a send that did not see the one before it does not
-        commit. Bodies are shuffled twice: to their deduplication ids, and to their groups' lanes."""
+        commit. Bodies are shuffled to their groups' lanes; before that to their deduplication ids, where those count
+        beyond the group."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         lanes, settings, engine = int(queue.attributes["Lanes"]), self._store.settings, self._store.engine
-        scope = F.col("message_group_id") if queue.attributes["DeduplicationScope"] == "messageGroup" else F.lit("")
-        keyed = rows.select("*", scope.alias("scope"), F.monotonically_increasing_id().alias("place"))
-        same = Window.partitionBy("scope", "message_deduplication_id").orderBy("place")
+        # A lane is a segment, and has its ordinal.
+        lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
+        keyed = rows.select("*", lane.alias("ordinal"), F.monotonically_increasing_id().alias("place"))
+        identity, together = ["message_deduplication_id"], []
+        if queue.attributes["DeduplicationScope"] == "messageGroup":
+            # A group is in one lane: what lies together for that does so for this.
+            identity, together = ["message_group_id", *identity], ["ordinal"]
+            keyed = keyed.repartition(*together)
+        same = Window.partitionBy(*together, *identity).orderBy("place")
         in_lane = Window.partitionBy("ordinal").orderBy("place")
         first = keyed.withColumn("copy", F.row_number().over(same)).where("copy = 1")
         attempts = self._store.transactions.attempts("send")
@@ -136,15 +143,11 @@ class BulkSender:
                 at = instants.not_before(clock(), listing.last_sent(queue.id), settings.maximum_clock_skew)
                 known, fresh = self._remembered(queue, listing, at), first
                 if known is not None:
-                    known = known.select(scope.alias("scope"), "message_deduplication_id")
-                    fresh = first.join(known, ["scope", "message_deduplication_id"], "left_anti")
-                # A lane is a segment, and has its ordinal.
-                lane = (F.crc32(F.col("message_group_id").cast("binary")) % F.lit(lanes)).cast("bigint")
-                placed = fresh.withColumn("ordinal", lane).withColumn(
-                    "seq", F.row_number().over(in_lane).cast("bigint") - 1
-                )
+                    fresh = first.join(known.select(*identity), identity, "left_anti")
+                placed = fresh.withColumn("seq", F.row_number().over(in_lane).cast("bigint") - 1)
                 number = _sequence_number(count + 1, F.col("seq") * F.lit(lanes) + F.col("ordinal"), lanes)
-                ready = Placed(with_columns(placed, at, self._store.sender_id, number), queue, key, at, in_order=True)
+                stored = with_columns(placed, at, self._store.sender_id, number)
+                ready = Placed(stored, queue, key, at, in_order=True, absent=absent)
                 if self._writer.write(ready, (fifo.sends(queue.id), count + 1), losses, clock):
                     return self._sent(queue, key)
         raise attempts.outlasted()

@@ -69,11 +69,11 @@ class Placed:
 
 def absent_columns(queue: QueueRecord, given: Collection[str], sender: str | None) -> frozenset[str]:
     """The columns of IN_FILES that are null in every row of a DataFrame that is sent, which has the columns given."""
-    if is_fifo(queue.attributes):
-        return frozenset()
+    in_order = {"message_group_id", "message_deduplication_id", "sequence_number"}
+    never = in_order if is_fifo(queue.attributes) else set()
     # What is given is written even where it must be null: what Spark need not write it does not look at either.
-    unsaid = {field.column for field in STORED if field.is_given and field.name not in (*given, "body")}
-    return frozenset({"sequence_number"} | (unsaid - ({"message_attributes"} if sender is not None else set())))
+    unsaid = {"sequence_number"} | {field.column for field in STORED if field.is_given and field.name not in given}
+    return frozenset(unsaid - never - {"body"} - ({"message_attributes"} if sender is not None else set()))
 
 
 def rows_of_a_file(settings: Settings) -> int:
