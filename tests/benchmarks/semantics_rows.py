@@ -59,21 +59,21 @@ class Scale:
         }
 
 
+COMMIT = "a commit to a Delta table takes its time, whatever its size"
 #: Why the ledger may take longer, by operation; the report says it where it does.
 WHY = {
     "send": "a send is a Spark job that shuffles the bodies twice (by deduplication id, by lane) and one Delta commit",
     "send repeats": "the duplicates are found by reading and shuffling the ids of the last five minutes; an index is "
     "asked only for those of the send",
-    "receive small": "a transaction through Spark costs about a second, whatever its size",
-    "receive large": "a transaction through Spark costs about a second, whatever its size",
-    "receive 8 lanes": "a transaction through Spark costs about a second, whatever its size",
-    "receive half held": "what is free lies scattered, so every message is a row of its own in the MERGE",
+    "receive small": COMMIT,
+    "receive large": COMMIT,
+    "receive 8 lanes": COMMIT,
+    "receive half held": COMMIT,
     "receive after send": "the groups of the whole backlog are read again once `messages` has a new version",
-    "bury": "a transaction through Spark costs about a second, whatever its size",
-    "redrive": "a transaction through Spark costs about a second, whatever its size",
+    "bury": COMMIT,
+    "redrive": COMMIT,
     "redrive half": "the predicate is a Spark scan of all bodies",
-    "redrive every other": "what moves lies scattered, so every message becomes a run of its own: three rows in the "
-    "MERGE for every message moved, beside the scan of all bodies",
+    "redrive every other": "the predicate is a Spark scan of all bodies, of which every other one is told apart",
 }
 
 

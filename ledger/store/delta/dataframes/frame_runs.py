@@ -72,11 +72,11 @@ def in_blocks(spark: SparkSession, runs: pa.Table, *others: str) -> DataFrame:
 
 def runs_table(parts: Sequence[tuple[int, str, np.ndarray, np.ndarray]]) -> pa.Table:
     """(lane, segment, first ordinals, last ordinals) as RUNS."""
-    lengths = [len(first) for _, _, first, _ in parts]
+    part = pa.array(np.repeat(np.arange(len(parts)), [len(first) for _, _, first, _ in parts]))
     return pa.table(
         [
-            pa.array(np.repeat([lane for lane, *_ in parts], lengths), pa.int32()),
-            pa.array(np.repeat(np.array([name for _, name, *_ in parts], dtype=object), lengths), pa.string()),
+            pa.array([lane for lane, *_ in parts], pa.int32()).take(part),
+            pa.array([name for _, name, *_ in parts], pa.string()).take(part),
             pa.array(np.concatenate([first for *_, first, _ in parts])),
             pa.array(np.concatenate([last for *_, last in parts])),
         ],

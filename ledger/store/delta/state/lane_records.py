@@ -49,10 +49,7 @@ class Lanes:
     def register(self, segments: Any, lanes: Any) -> np.ndarray:
         """The numbers of segments; those not met before get the next ones, in their `lanes`. Arrow columns or arrays of
         equal length."""
-        encoded = pc.dictionary_encode(segments)
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        which = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        names = encoded.dictionary.to_pylist()
+        names, which = _each_once(segments)
         some_lane = np.zeros(len(names), dtype=np.int64)
         some_lane[which] = np.asarray(lanes)
         numbers = [self._register_one(name, int(lane)) for name, lane in zip(names, some_lane)]
@@ -61,7 +58,9 @@ class Lanes:
 
     def look_up(self, segments: Any) -> np.ndarray:
         """The numbers of segments, UNKNOWN of those not met before. An Arrow column."""
-        return np.array([self._index.get(name, UNKNOWN) for name in segments.to_pylist()], dtype=np.int64)
+        names, which = _each_once(segments)
+        number_of_each: np.ndarray = np.array([self._index.get(name, UNKNOWN) for name in names], dtype=np.int64)[which]
+        return number_of_each
 
     def cut(self, rows: pa.Table) -> Pieces:
         """The messages of `rows` (RUNS), cut to what is taken to be recorded about them. Registers their segments."""
@@ -142,3 +141,10 @@ class Lanes:
     def _places(self, runs: Runs, operations: pa.Array) -> dict[str, pa.Array]:
         places = dict(zip(RUNS.names, self.to_arrow(runs)))
         return {"queue": pa.repeat(self.queue, len(runs)), **places, OPERATION: operations}
+
+
+def _each_once(segments: Any) -> tuple[list[str], np.ndarray]:
+    """The names in an Arrow column, and which of them each row has."""
+    encoded = pc.dictionary_encode(segments)
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
