@@ -1,4 +1,4 @@
-"""Sending a DataFrame: every task writes segments of its own, nothing is shuffled, one commit."""
+"""Sending a DataFrame: every task writes segments of its own, one commit. Only what must be in order is shuffled."""
 
 from __future__ import annotations
 
