@@ -6,7 +6,6 @@ import json
 import random
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,12 @@ def open_ledger(config: dict[str, Any], dice: random.Random) -> Ledger:
 
 
 def main(config: dict[str, Any]) -> None:
-    """Wanders until it is time."""
+    """Wanders until the world says that it is over."""
     limits.MAXIMUM_IN_FLIGHT = limits.MAXIMUM_IN_FLIGHT_FIFO = config["quota"]
     process, incarnation, folder = config["name"], config["incarnation"], Path(config["folder"])
     dice = random.Random(f"{process}.{incarnation}")
     ledgers = [open_ledger(config, dice) for _ in range(1 if config["shared"] else config["threads"])]
-    ready = threading.Barrier(config["threads"])
+    ready, end = threading.Barrier(config["threads"]), Path(config["end"])
 
     def wander(thread: int) -> None:
         ledger = ledgers[thread % len(ledgers)]
@@ -50,7 +49,7 @@ def main(config: dict[str, Any]) -> None:
             worker.recover(folder / f"{process}.{incarnation - 1}-{thread}.log")
             step = worker.wander_on
         ready.wait()
-        while time.time() < config["until"]:
+        while not end.exists():
             step()
 
     threads = [threading.Thread(target=wander, args=(number,)) for number in range(config["threads"])]

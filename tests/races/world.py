@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,18 @@ BRITTLE = [name for name in QUEUES if name.startswith("fleeting")]
 FIRST = 20
 #: How long a process is stopped at most, in seconds, which outlasts a lease; and how often the world is looked after.
 LONGEST_STOP, PAUSE = 2.0 * TIMEOUT, 0.1
-#: How long an interpreter may take to start, and at the end a worker that was stopped.
+#: Who is killed later than so long before the end is not replaced; how long a stopped worker may take to end.
 STARTING, ENDING = 2.0, 180.0
+#: How long processes may take to be at work, and a race goes on while it has done less than its floors, in seconds.
+PATIENCE = 120.0
+#: What a race is to have done, and the verbs that do it.
+DEEDS = {
+    "sent": ("send",),
+    "received": ("receive",),
+    "settled": ("delete", "release", "extend"),
+    "written": ("write",),
+    "moved": ("redrive",),
+}
 
 
 class World:
@@ -52,6 +64,8 @@ class World:
 
     def __init__(self, root: Path, folder: Path, outputs: Path, seed: int) -> None:
         self.root, self.folder, self.outputs, self.dice = root, folder, outputs, random.Random(seed)
+        #: How many processes were found killed, and how often the world stopped one.
+        self.killed = self.stopped = 0
         ledger = Ledger.open(str(root), engine="delta-rs", settings=SETTINGS)
         for name, (lanes, dead) in QUEUES.items():
             attributes: dict[str, Any] = {"Lanes": lanes}
@@ -76,10 +90,13 @@ class World:
         stops: float = 0.3,
         dying: float = 0.001,
         stalling: float = 0.004,
+        floors: Mapping[str, int] | None = None,
     ) -> None:
-        """Lets everybody loose. `kills` and `stops`: how many a second, at any moment; `dying` and `stalling`: at how
-        large a share of the steps of verbs a process does that to itself."""
-        until = time.time() + STARTING + seconds
+        """Lets everybody loose, for so long from when they all are at work. `kills` and `stops`: how many a second, at
+        any moment, and one of each in any case; `dying` and `stalling`: at how large a share of the steps of verbs a
+        process does that to itself. `floors`: see `missing`; until they are reached the race goes on, though not for
+        ever."""
+        end = self.folder / "end"
         config = {
             "root": str(self.root),
             "folder": str(self.folder),
@@ -88,42 +105,87 @@ class World:
             "habits": habits,
             "quota": QUOTA,
             "timeout": TIMEOUT,
-            "until": until,
+            "end": str(end),
             "threads": threads,
             "dying": dying,
             "stalling": stalling,
             "longest": LONGEST_STOP,
         }
-        running = {}
-        for number in range(processes):
-            # Some share a ledger, some go without file locks, as on storage that has none.
-            own = {"role": "wander", "shared": number % 3 != 1, "locks": number % 3 != 2}
-            running[f"process-{number}"] = self._start({**config, **own}, f"process-{number}", 0)
-        keeper = {"role": "keeper", "shared": False, "locks": True, "threads": 2}
-        running["keeper"] = self._start({**config, **keeper}, "keeper", 0)
-        stopped: dict[str, float] = {}
-        while time.time() < until:
-            time.sleep(PAUSE)
-            name = self.dice.choice(sorted(running))
-            one, process, incarnation = running[name]
-            luck = self.dice.random()
-            if process.poll() is not None:
-                assert process.returncode in (0, -signal.SIGKILL), process.communicate()[1]
-                if time.time() < until - STARTING:
-                    running[name] = self._start(one, name, incarnation + 1)
-            elif luck < kills * PAUSE:
+        running: dict[str, tuple[dict[str, Any], Any, int]] = {}
+        try:
+            for number in range(processes):
+                # Some share a ledger, some go without file locks, as on storage that has none.
+                own = {"role": "wander", "shared": number % 3 != 1, "locks": number % 3 != 2}
+                running[f"process-{number}"] = self._start({**config, **own}, f"process-{number}", 0)
+            keeper = {"role": "keeper", "shared": False, "locks": True, "threads": 2}
+            running["keeper"] = self._start({**config, **keeper}, "keeper", 0)
+            self._trouble(running, seconds, kills, stops, floors or {})
+            end.touch()
+            for _, process, _ in running.values():
+                process.send_signal(signal.SIGCONT)
+            for _, process, _ in running.values():
+                _, err = process.communicate(timeout=ENDING)
+                assert process.returncode in (0, -signal.SIGKILL), err
+        finally:
+            for _, process, _ in running.values():
                 process.kill()
-            elif luck < (kills + stops) * PAUSE:
-                process.send_signal(signal.SIGSTOP)
-                stopped[name] = time.time() + LONGEST_STOP * self.dice.random() ** 2
-            for name in [name for name, at in stopped.items() if at < time.time()]:
+
+    def _trouble(
+        self,
+        running: dict[str, tuple[dict[str, Any], Any, int]],
+        seconds: float,
+        kills: float,
+        stops: float,
+        floors: Mapping[str, int],
+    ) -> None:
+        """Kills, stops and starts again, until it is time and the floors are reached."""
+        # Interpreters start one after the other where the machine is busy: so long nothing is asked of them.
+        begun, until = False, time.time() + PATIENCE
+        stopped, planned = dict[str, float](), dict[str, float]()
+        while time.time() < until or (begun and time.time() < until + PATIENCE and self.missing(floors)):
+            time.sleep(PAUSE)
+            for name, (config, process, incarnation) in list(running.items()):
+                if process.poll() is not None:
+                    err = process.communicate()[1]
+                    assert process.returncode == -signal.SIGKILL, err
+                    self.killed += 1
+                    del running[name]
+                    if time.time() < until - STARTING or self.missing(floors):
+                        running[name] = self._start(config, name, incarnation + 1)
+            if not begun and all(self._is_at_work(name, *one[1:]) for name, one in running.items()):
+                begun, until = True, time.time() + seconds
+                # What happens to somebody in any case, and from when on.
+                planned = {"stop": until - seconds, "kill": until - seconds / 2}
+            busy = [
+                name for name in sorted(running) if name not in stopped and self._is_at_work(name, *running[name][1:])
+            ]
+            due = [trouble for trouble, since in planned.items() if since < time.time()]
+            luck = self.dice.random()
+            if busy and (due or luck < (kills + stops) * PAUSE):
+                name, trouble = self.dice.choice(busy), due[0] if due else "kill" if luck < kills * PAUSE else "stop"
+                planned.pop(trouble, None)
+                if trouble == "kill":
+                    running[name][1].kill()
+                else:
+                    running[name][1].send_signal(signal.SIGSTOP)
+                    self.stopped += 1
+                    stopped[name] = time.time() + LONGEST_STOP * self.dice.random() ** 2
+            for name in [name for name, at in stopped.items() if at < time.time() or name not in running]:
                 del stopped[name]
-                running[name][1].send_signal(signal.SIGCONT)
-        for _, process, _ in running.values():
-            process.send_signal(signal.SIGCONT)
-        for _, process, _ in running.values():
-            _, err = process.communicate(timeout=ENDING)
-            assert process.returncode in (0, -signal.SIGKILL), err
+                if name in running:
+                    running[name][1].send_signal(signal.SIGCONT)
+
+    def missing(self, floors: Mapping[str, int]) -> list[str]:
+        """In words, what the race did less often than it should have: of DEEDS, by calls that were answered and changed
+        something, and how many processes were "killed" and "stopped"."""
+        logs = [path for path in self.folder.glob("*.log") if not path.name.startswith("setup-")]
+        effective = [one for one in read(logs) if one.ended is not None and not one.refused and (one.ids or one.count)]
+        verbs = Counter(one.verb for one in effective)
+        done = {deed: sum(verbs[verb] for verb in of) for deed, of in DEEDS.items()}
+        done |= {"killed": self.killed, "stopped": self.stopped}
+        return [
+            f"{deed} {done[deed]} times, and at least {n} were to be" for deed, n in floors.items() if done[deed] < n
+        ]
 
     def judge(self) -> list[str]:
         """Receives all that is left, and answers what was not allowed."""
@@ -156,6 +218,11 @@ class World:
                 if claim:
                     worker.act("delete", claim.receipt_id, handles, queue)
                     patience = time.monotonic() + 30
+
+    def _is_at_work(self, name: str, process: Any, incarnation: int) -> bool:
+        """Whether it runs, and has begun something."""
+        logs = self.folder.glob(f"{name}.{incarnation}-*.log")
+        return process.poll() is None and any(path.stat().st_size for path in logs)
 
     def _start(self, config: dict[str, Any], name: str, incarnation: int) -> tuple[dict[str, Any], Any, int]:
         given = json.dumps({**config, "name": name, "incarnation": incarnation})
