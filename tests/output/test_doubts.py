@@ -79,6 +79,24 @@ def test_a_place_that_only_others_can_ask_is_not_one_never_written_to(place, tmp
     assert DeltaTable("./out").version() == 0, "nothing was fenced off there"
 
 
+@pytest.mark.parametrize(("step", "taken"), [("begun", 2), ("written", 0)])
+def test_a_relative_path_is_asked_where_the_writer_worked_and_not_where_the_reader_does(
+    place, at_step, tmp_path, monkeypatch, step, taken
+):
+    """The reader's folder has a table of that name, too, which knows nothing of the write."""
+    for folder in ("writer", "reader"):
+        (tmp_path / folder).mkdir()
+    DeltaTable.create(str(tmp_path / "reader" / "out"), DeltaTable(f"{place.root}/messages").schema())
+    monkeypatch.chdir(tmp_path / "writer")
+    place.table = "./out"
+    doubt(place, at_step, step=step)
+    monkeypatch.chdir(tmp_path / "reader")
+    place.clock.advance(31)
+    assert place.another().queue("work").receive(None).count == taken
+    assert place.queue.counts().deleted == 2 - taken
+    assert DeltaTable("./out").version() == 0, "nothing was asked there"
+
+
 def test_other_messages_are_received_beside_a_table_that_cannot_be_asked(place, at_step, silent):
     breaks, step = silent
     doubt(place, at_step, step=step)
