@@ -1,12 +1,17 @@
 """The judge catches each kind of violation, on histories made by hand; and finds nothing where nothing happened."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from ledger.store.delta.model.tables import HEAD
 from tests.simulation import patching
 from tests.simulation.bad import Bad, instant
+from tests.simulation.programs import generate
+from tests.simulation.run import Run
+from tests.simulation.searching import play
+from tests.simulation.shared import Step as Decided
 from tests.simulation.worlds import OUTPUTS, WORLDS
 
 
@@ -173,6 +178,89 @@ def bare_error(bad):
     return "ended in bare KeyError"
 
 
+def held_by_c(bad, milliseconds):
+    """Some message is held under a receipt, so long from now on."""
+    changed(bad, "receive", held, receipt_id="c" * 32, visible_at=instant(bad.now + milliseconds))
+
+
+def by_c(row):
+    return row["receipt_id"] == "c" * 32
+
+
+def moved_while_held(bad):
+    held_by_c(bad, 9_000)
+    changed(bad, "redrive", by_c, moved_to=bad.queue("third"))
+    return "moved by redrive while receipt cccccc holds it 9000 ms more"
+
+
+def taken_while_held(bad):
+    held_by_c(bad, 9_000)
+    changed(bad, "lock", by_c, visible_at=instant(bad.now + 20_000))
+    return "taken by lock from receipt cccccc, which holds it"
+
+
+def moved_back_without_a_move(bad):
+    changed(bad, "redrive", lambda row: row["moved_to"], moved_to=None, enqueued_at=None, origin_queue=None)
+    return "moved away, and back by redrive without a move"
+
+
+def over_hold_extended(bad):
+    held_by_c(bad, -1_000)
+    changed(bad, "extend", by_c, bad.call("extend", receipt="c" * 32), visible_at=instant(bad.now + 9_000))
+    return "a hold that was over changed by extend"
+
+
+def given_before_its_delay(bad):
+    changed(bad, "receive", held, at=1_000, receipt_id="b" * 32)
+    return "ms before its delay is over"
+
+
+def never_came_there(bad):
+    def change(rows):
+        row = next(row for row in rows if row["segment"] != HEAD and held(row))
+        return [*rows, {**row, "queue": bad.queue("third"), "receipt_id": "b" * 32}]
+
+    bad.visibility("receive", change)
+    return "received, and it never came to that queue"
+
+
+def in_another_lane(bad):
+    changed(bad, "release", held, lane=99)
+    return "to 99"
+
+
+def another_id(bad):
+    message = bad.rows("messages")[0]
+    bad.call("send", "left", [f"{message['segment']}{message['seq']:08x}"], bodies=["hello"])
+    return f"answered the id of {message['body']!r} for 'hello'"
+
+
+def wrong_count_of_a_delete(bad):
+    bad.call("delete", "left", SimpleNamespace(messages=3), receipt="c" * 32)
+    return "answered 3 deleted, and 0 were"
+
+
+def wrong_count_of_a_receive(bad):
+    bad.call("receive", "left", SimpleNamespace(receipt_id="c" * 32, count=2, version=1), attempt=None)
+    return "answered 2 messages, and its commit gave 0"
+
+
+def sent_once_and_there_twice(bad):
+    bad.commit("messages", lambda rows: [*rows, {**rows[0], "seq": 500}], {"verb": "send"})
+    known = bad.run.storage.tables["messages"]
+    known.changes[-1] = replace(known.changes[-1], removed=())
+    return "was sent once, and is there 2 times"
+
+
+def shared_otherwise_than_decided(bad):
+    """Two verbs share a commit; neither of them decided what it records."""
+    held_by_c(bad, 9_000)
+    known = bad.run.storage.tables["visibility"]
+    nothing = Decided(None, "receive", [], [])
+    known.changes[-1] = replace(known.changes[-1], actor=replace(known.changes[-1].actor, steps=(nothing, nothing)))
+    return "is not recorded as it was decided"
+
+
 FEEDING = [given_twice, came_back, stale_worked, forgotten, two_heads, overlapping, two_lanes, two_queues, no_queue]
 FEEDING += [
     dropped,
@@ -188,6 +276,18 @@ FEEDING += [
     changed_after_deletion,
     namesakes,
     retagged,
+    moved_while_held,
+    taken_while_held,
+    moved_back_without_a_move,
+    over_hold_extended,
+    given_before_its_delay,
+    never_came_there,
+    in_another_lane,
+    another_id,
+    wrong_count_of_a_delete,
+    wrong_count_of_a_receive,
+    sent_once_and_there_twice,
+    shared_otherwise_than_decided,
 ]
 
 
@@ -196,6 +296,19 @@ def test_what_breaks_a_rule_of_standard_queues_is_caught(spoil):
     bad = Bad("feeding")
     expected = spoil(bad)
     assert any(expected in problem for problem in bad.violations()), bad.violations()
+
+
+def test_clients_that_wait_for_each_other_for_ever_are_told_of(monkeypatch):
+    right = Run.play
+
+    def play_stuck(run):
+        for client in run.clients:
+            client.body = lambda: run.scheduler.wait_for("a turn", lambda: False)
+        return right(run)
+
+    monkeypatch.setattr(Run, "play", play_stuck)
+    (problem,) = play(generate("by hand@feeding")).problems
+    assert problem.startswith("all clients wait for each other: client 0 waits for a turn")
 
 
 def receive_rows(bad, name, count, numbers):
