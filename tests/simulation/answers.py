@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, apply, beginning
 from tests.simulation.log import Storage
-from tests.simulation.run import Call, Run
+from tests.simulation.run import Run
 
 #: How far apart clocks may be, in milliseconds.
 ALLOWED = 30_000

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.store.delta.model.tables import HEAD, TABLES
+from tests.simulation.calls import Actor, Call
 from tests.simulation.judge import violations
 from tests.simulation.log import File, Table, split
 from tests.simulation.programs import generate
-from tests.simulation.run import Actor, Call, Run
+from tests.simulation.run import Run
 
 Row = dict[str, Any]
 

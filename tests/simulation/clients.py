@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from ledger.errors import LedgerError
 from ledger.rules.attributes import is_fifo
+from tests.simulation.calls import Call
 from tests.simulation.engine import AnswerLost
 from tests.simulation.programs import Step
-from tests.simulation.run import Call, Held, Run, Slot
+from tests.simulation.run import Held, Run, Slot
 from tests.simulation.scheduler import Client, Killed
 from tests.simulation.worlds import OUTPUTS
 
@@ -58,7 +59,8 @@ class Player:
         scheduler = self._run.scheduler
         call = Call(self.client.name, verb, queue, scheduler.steps, about)
         self._run.calls.append(call)
-        self.client.doing, self.client.since = call, scheduler.now
+        self.client.doing, began = call, self._clock()
+        scheduler.begins(self.client)
         try:
             call.answer = do()
         except LedgerError as error:
@@ -67,8 +69,11 @@ class Player:
             call.error = "AnswerLost"
         except Exception as error:
             call.error = f"bare {type(error).__name__}: {error}"
-        call.ended = scheduler.steps
+        call.ended, call.clocks, call.looked = scheduler.steps, (began, self._clock()), self.client.looked
         return call.answer
+
+    def _clock(self) -> int:
+        return self._run.scheduler.now + self.client.process.skew
 
     def _queue(self, number: int) -> Any:
         names = self._run.names

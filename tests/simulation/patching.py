@@ -21,6 +21,7 @@ from typing import Any
 from ledger.rules import limits
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.model import run_sets
+from tests.simulation import background
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.shared import noting
 
@@ -122,18 +123,20 @@ class AttemptsWithin(Attempts):
 
     def __iter__(self) -> Iterator[int]:
         client = None if _now[0] is None else _now[0].current
-        since = client and client.since
+        since, looked = client and client.since, client and client.looked
         for losses in super().__iter__():
             if client is not None:
-                client.since = since
+                client.since, client.looked = since, looked
             yield losses
-            since = client and client.since
+            since, looked = client and client.since, client and client.looked
 
 
 #: What the product imports only when it is needed.
 _LOADED_LATE = ("ledger.store.delta.opening", "ledger.store.delta.verbs.upkeep", "ledger.store.delta.verbs.receipts")
 _THREADING = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
 _THREADING.Lock, _THREADING.RLock = Mutex, lambda: Mutex(again=True)
+_THREADING.Thread, _THREADING.Event = background.Thread, background.Event
+background.scheduler = lambda: _now[0]
 _STANDS_FOR = {id(time): Time, id(random): Random(), id(secrets): Secrets, id(threading): _THREADING}
 
 
@@ -163,7 +166,7 @@ def installed() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with noting(lambda: None if _now[0] is None else _now[0].current):
+        with noting(lambda: None if _now[0] is None else _now[0].current), background.noting():
             yield
     finally:
         logger.setLevel(level)

@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 from tests.simulation.plan import Rates
-from tests.simulation.worlds import WORLDS
+from tests.simulation.worlds import DRAWN, WORLDS
 
 
 class Step(NamedTuple):
@@ -38,7 +38,7 @@ class Schedule(NamedTuple):
 def generate(seed: str) -> Schedule:
     """A schedule of a dozen verbs or so. A seed that ends in @ and a world's name is about that world."""
     dice = random.Random(f"{seed}/program")
-    world = dice.choice(list(WORLDS))
+    world = dice.choice(DRAWN)
     world = seed.partition("@")[2] or world
     # Verbs share a commit where two threads wait while a third one commits: that takes a crowd.
     crowd = dice.random() < 0.25

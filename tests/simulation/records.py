@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.rules.state import GONE, Record
+from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, Key, Message, Queue, Recorded
 from tests.simulation.log import Change
 
@@ -21,7 +22,7 @@ def judge_records(
     problems = []
     verb, at = change.metadata.get("verb"), change.metadata.get("at", 0)
     call = change.actor.call
-    receipt = call.about.get("receipt") if call is not None else None
+    receipts = _receipts(call)
     for (queue, key), (before, after) in differing.items():
         if queue not in facts.queues and verb == "upkeep":
             continue
@@ -34,7 +35,9 @@ def judge_records(
                 problems.append(f"what is recorded about {where} vanished, and the message is still there")
             continue
         old = old or Record()
-        problems += [f"{where}: {what}" for what in _transition(verb, at, receipt, old, new)]
+        problems += [f"{where}: {what}" for what in _transition(verb, at, receipts, old, new)]
+        if call is not None and call.verb == "beat" and (new.visible_at or 0) < (old.visible_at or 0):
+            problems.append(f"{where}: a heartbeat ends its hold {old.visible_at - (new.visible_at or 0)} ms earlier")
         if verb == "receive" and new.receipt_id != old.receipt_id and new.receipt_id and key in facts.messages:
             message = facts.messages[key]
             if before is None and message.queue != queue:
@@ -50,13 +53,19 @@ def judge_records(
     return problems
 
 
-def _transition(verb: str | None, at: int, receipt: str | None, old: Record, new: Record) -> Iterable[str]:
+def _receipts(call: Call | None) -> set[str | None]:
+    """The receipts that a call is about."""
+    about = {} if call is None else call.about
+    return about["receipts"] if "receipts" in about else {about.get("receipt")}
+
+
+def _transition(verb: str | None, at: int, receipts: set[str | None], old: Record, new: Record) -> Iterable[str]:
     held = _held(old, at)
     if old.deleted_at is not None and new.deleted_at is None:
         if verb != "restore":
             yield f"deleted under {_short(old.receipt_id)}, and came back by {verb}"
-        elif old.receipt_id != receipt:
-            yield f"deleted under {_short(old.receipt_id)}, and restored through {_short(receipt)}"
+        elif old.receipt_id not in receipts:
+            yield f"deleted under {_short(old.receipt_id)}, and restored through {_all(receipts)}"
     elif old.deleted_at is not None:
         if verb not in ("upkeep",) and new != old:
             yield f"changed by {verb} after it was deleted"
@@ -75,9 +84,9 @@ def _transition(verb: str | None, at: int, receipt: str | None, old: Record, new
         )
     ):
         yield f"taken by {verb} from {_short(old.receipt_id)}, which holds it"
-    if verb in OWN and old.receipt_id != receipt:
-        yield f"changed by {verb} through {_short(receipt)}, and it is {_short(old.receipt_id)}'s"
-    if verb in ACTIONS and new.deleted_at is None and new.receipt_id == receipt and not held:
+    if verb in OWN and old.receipt_id not in receipts:
+        yield f"changed by {verb} through {_all(receipts)}, and it is {_short(old.receipt_id)}'s"
+    if verb in ACTIONS and new.deleted_at is None and new.receipt_id in receipts and not held:
         yield f"a hold that was over changed by {verb}"
     if old.moved_to is not None and new.moved_to is None and new.enqueued_at is None and new.origin_queue is None:
         yield f"moved away, and back by {verb} without a move"
@@ -160,6 +169,10 @@ def judge_queues(old: dict[str, Queue], new: dict[str, Queue], change: Change) -
 
 def _of(queue: Queue, name: str) -> Any:
     return queue.attributes.get(name)
+
+
+def _all(receipts: set[str | None]) -> str:
+    return ", ".join(sorted(map(_short, receipts)))
 
 
 def _short(receipt: str | None) -> str:

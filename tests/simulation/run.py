@@ -12,39 +12,13 @@ from ledger.ledger import Ledger
 from ledger.rules.message_id import message_id
 from ledger.store.delta.model.tables import TABLES
 from tests.simulation import patching
+from tests.simulation.calls import Actor, Call
 from tests.simulation.locks import SimulatedLock
 from tests.simulation.log import Storage
 from tests.simulation.plan import Plan
 from tests.simulation.programs import Schedule
 from tests.simulation.scheduler import Client, Process, Scheduler
 from tests.simulation.worlds import WORLDS, NoTurns, beginnings, open_ledger
-
-
-@dataclass
-class Call:
-    """A verb that a client called. `ended` is None while it has no answer, which may be for ever."""
-
-    client: str
-    verb: str
-    queue: str
-    began: int
-    #: What it is about, by name: receipt, attempt, attributes, bodies, ...
-    about: dict[str, Any] = field(default_factory=dict)
-    ended: int | None = None
-    answer: Any = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Actor:
-    """Who made a commit, for the judge: the call, the point it was made at, and the clock of its process, then and when
-    this try of the verb had its turn. `steps`: the decisions that it holds, where verbs may share it."""
-
-    call: Call | None
-    at_point: int
-    clock: int
-    since: int
-    steps: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -77,7 +51,7 @@ class Run:
     """Plays a schedule. Afterwards: `calls`, `storage` with all its changes, `before` (a copy from the beginning)."""
 
     def __init__(self, schedule: Schedule, plan: Plan | None = None) -> None:
-        from tests.simulation.clients import Player
+        from tests.simulation.players import AnyPlayer
 
         self.schedule = schedule
         if schedule.world not in _WORLDS:
@@ -86,10 +60,12 @@ class Run:
         patching.use(self.scheduler)
         self.storage = _WORLDS[schedule.world](lambda: self.scheduler.now)
         self.before = self.storage.copy(lambda: 0)
-        self.calls: list[Call] = []
+        self.calls: list[Call] = self.scheduler.calls
         self.problems: list[str] = []
         self.claims: list[Held] = []
         self.message_ids: list[tuple[str, str]] = []
+        #: The message move tasks that were answered: the queue, and the handle.
+        self.tasks: list[tuple[str, str]] = []
         rows = self.before.tables["queues"].changes[-1].state[()]
         records = [row for file in rows for row in file.rows.to_pylist()]
         self.attributes = {row["name"]: dict(row["attributes"]) for row in records}
@@ -107,7 +83,7 @@ class Run:
         for number, program in enumerate(schedule.programs):
             slot = next(s for s, members in zip(self.slots, schedule.processes) if number in members)
             self.live(slot)
-            player = Player(self, slot, program)
+            player = AnyPlayer(self, slot, program)
             client = Client(f"client {number}", slot.process, player.play)
             player.client = client
             self.clients.append(client)
@@ -159,4 +135,4 @@ class Run:
             return Actor(None, self.scheduler.steps, self.scheduler.now, 0)
         clock = self.scheduler.now + client.process.skew
         since = client.since + client.process.least_skew
-        return Actor(client.doing, self.scheduler.steps, clock, since, tuple(client.steps))
+        return Actor(client.doing, self.scheduler.steps, clock, since, tuple(client.steps), client.looked)

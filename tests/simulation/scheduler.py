@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.calls import Call
 from tests.simulation.plan import Event, Plan
 
 #: Where a simulation begins, in milliseconds.
@@ -43,6 +44,8 @@ class Client:
         self.over = False
         #: Since when this try of its verb has had its turn, by the true time.
         self.since = 0
+        #: The point of that.
+        self.looked = 0
         #: What it is doing, for the judge.
         self.doing: Any = None
         #: The decisions that its next commit holds, of its own and of others that wait for it.
@@ -58,6 +61,8 @@ class Scheduler:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.now, self.steps = plan, BEGINNING, 0
         self.clients: list[Client] = []
+        #: What clients called, and what threads of theirs did.
+        self.calls: list[Call] = []
         self.current: Client | None = None
         self._finished = threading.Lock()
         self._finished.acquire()
@@ -84,6 +89,20 @@ class Scheduler:
         if self._stuck:
             raise Deadlock(", ".join(f"{c.name} waits for {c.waits_for}" for c in clients if not c.over))
 
+    def spawn(self, name: str, body: Callable[[], None]) -> Client:
+        """A thread that the running client starts: another client of its process, which goes on when it is chosen."""
+        parent = self.current
+        client = Client(f"{parent.name}, {name} {len(self.clients)}", parent.process, body)
+        client.doing = parent.doing
+        self.begins(client)
+        self.clients.append(client)
+        threading.Thread(target=self._play, args=(client,), daemon=True).start()
+        return client
+
+    def begins(self, client: Client) -> None:
+        """From now on counts what a client decides on."""
+        client.since, client.looked = self.now, self.steps
+
     def point(self, call: str) -> Any:
         """A point of the running client. Answers the fault that the plan has for a commit, if any."""
         client = self.current
@@ -105,7 +124,7 @@ class Scheduler:
             return
         client.wakes_at = self.now + round(milliseconds)
         self.give_way()
-        client.since = self.now
+        self.begins(client)
 
     def wait_for(self, what: Any, ready: Callable[[], bool]) -> None:
         """The running client goes on once `ready`; whoever makes it so calls `wake`."""
@@ -116,7 +135,7 @@ class Scheduler:
             client.waits_for = what
             self.give_way()
         if client is not None:
-            client.since = self.now
+            self.begins(client)
 
     def wake(self, what: Any) -> None:
         """Those that wait for `what` may look again."""
@@ -186,6 +205,7 @@ class Scheduler:
         except BaseException as error:
             client.error = error
         client.over = True
+        self.wake(client)
         following = self._any()
         if following is None:
             self._stuck = any(not one.over for one in self.clients)

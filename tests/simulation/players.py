@@ -1,0 +1,11 @@
+"""A simulated client that knows every verb."""
+
+from __future__ import annotations
+
+from tests.simulation.holding import Holding
+from tests.simulation.naming import Naming
+from tests.simulation.tasking import Tasking
+
+
+class AnyPlayer(Holding, Naming, Tasking):
+    """Plays the programs of all worlds."""
