@@ -76,6 +76,34 @@ def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -
         # The same attempt, a moment later: nothing had to be recorded, and the version is that of what was read.
         if given != call.answer.count and (given or call.about["attempt"] is None):
             yield f"answered {call.answer.count} messages, and its commit gave {given}"
+    elif call.verb == "receive_many":
+        for claim in call.answer:
+            given = sum(
+                after is not None and after.record.receipt_id == claim.receipt_id and after.record.deleted_at is None
+                for change, differing in commits
+                for _, after in differing.values()
+                if change.version == claim.version
+            )
+            if claim and given != claim.count:
+                yield f"answered {claim.count} messages under one of its receipts, and its commit gave {given}"
+        if len({claim.version for claim in call.answer if claim}) > 1:
+            yield "answered claims of several versions"
+    elif call.verb in ("delete_many", "change_many"):
+        said = Counter(
+            key for key, one in zip(call.about["keys"], call.answer) if one.outcome in ("deleted", "changed")
+        )
+        done = {key for _, differing in commits for _, key in differing}
+        if set(said) != done:
+            yield f"answered that it changed {sorted(said)}, and it changed {sorted(done)}"
+    elif call.verb == "write" and "failed" in call.about:
+        back = {
+            key
+            for _, differing in commits
+            for (_, key), (_, after) in differing.items()
+            if key in call.about["failed"] and after is not None and after.record.deleted_at is None
+        }
+        if len(back) != call.answer.failed:
+            yield f"answered {call.answer.failed} given back, and {len(back)} were"
     elif call.verb == "delete":
         deleted = sum(
             after is not None

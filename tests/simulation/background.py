@@ -47,7 +47,8 @@ class Thread:
             client.doing.error = type(error).__name__
         except Exception as error:
             client.doing.error = f"bare {type(error).__name__}: {error}"
-        _ended(client.doing)
+        if client.doing.ended is None:
+            _ended(client.doing)
 
 
 class Event:

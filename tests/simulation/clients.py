@@ -116,7 +116,8 @@ class Player:
         def receive() -> Any:
             return queue.receive(maximum, timeout, attempt_id=attempt)
 
-        claim = self._call("receive", queue.name, receive, attempt=attempt, maximum=maximum, timeout=timeout)
+        about = {"attempt": attempt, "maximum": maximum, "timeout": timeout, "id": queue.id}
+        claim = self._call("receive", queue.name, receive, **about)
         if not claim:
             return None
         held = Held(queue.name, claim.receipt_id, self._slot.number, claim, self._slot.ledger, attempt=attempt)

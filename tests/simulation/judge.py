@@ -6,14 +6,18 @@ guess is nothing: who committed, by which clock, on whose behalf, and what the t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation.answers import judge_answers
 from tests.simulation.facts import Facts, apply, beginning, later
 from tests.simulation.groups import judge_order, judge_places
+from tests.simulation.leases import LeaseJudge
 from tests.simulation.log import Change
+from tests.simulation.moves import TaskJudge
 from tests.simulation.outputs import OutputJudge
-from tests.simulation.records import ACTIONS, judge_messages, judge_queues, judge_records
+from tests.simulation.queues import QueueJudge
+from tests.simulation.records import ACTIONS, judge_messages, judge_records
+from tests.simulation.retention import RetentionJudge
 from tests.simulation.run import Run
 from tests.simulation.shared import differences, parts
 
@@ -26,30 +30,48 @@ SLACK = 500
 def violations(run: Run) -> list[str]:
     """What was not allowed, in words; nothing for a good run."""
     facts, problems = beginning(run.before), []
-    outputs = OutputJudge(run.before)
+    judges = Judges(
+        OutputJudge(run.before), QueueJudge(facts), RetentionJudge(facts), TaskJudge(run.before), LeaseJudge(run, facts)
+    )
     changed: dict[int, list[Any]] = {}
     for table, change in later(run.before, run.storage):
         shared = parts(change) if table == "visibility" else [change]
         for part in shared:
-            for problem in _judge(facts, outputs, table, part, changed):
+            for problem in _judge(facts, judges, table, part, changed):
                 problems.append(f"{table} at version {change.version} ({_who(part)}): {problem}")
         if len(shared) > 1:
             problems += [f"{table} at version {change.version}: {problem}" for problem in differences(facts, change)]
-    problems += outputs.end(facts)
+    problems += judges.outputs.end(facts)
+    problems += judges.queues.end(run.calls)
+    problems += judges.tasks.end(run.calls)
+    problems += judges.leases.end()
     problems += judge_answers(run, changed)
     return problems + run.problems
 
 
-def _judge(facts: Facts, outputs: OutputJudge, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:
+class Judges(NamedTuple):
+    """Those that remember what they saw."""
+
+    outputs: OutputJudge
+    queues: QueueJudge
+    retention: RetentionJudge
+    tasks: TaskJudge
+    leases: LeaseJudge
+
+
+def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:
     if table.startswith("output "):
-        return outputs.commit(facts, table.removeprefix("output "), change)
+        return judges.outputs.commit(facts, table.removeprefix("output "), change)
     before_order: list[str] = []
     if table == "visibility" and change.metadata.get("verb") == "receive":
         before_order = judge_order(facts, change)
     old, new, problems = apply(facts, table, change.removed, change.added)
     problems = before_order + problems
     if table == "queues":
-        problems += judge_queues(old, new, change)
+        problems += judges.queues.commit(old, new, change)
+        problems += judges.retention.queues(new, change)
+    elif table == "tasks":
+        problems += judges.tasks.commit(change)
     elif table == "messages":
         problems += judge_messages(facts, old, new, change)
     elif table == "visibility":
@@ -58,7 +80,11 @@ def _judge(facts: Facts, outputs: OutputJudge, table: str, change: Change, chang
         }
         problems += judge_records(facts, differing, change)
         problems += judge_places(facts, differing, change)
-        problems += outputs.records(differing, change)
+        problems += judges.outputs.records(differing, change)
+        problems += judges.queues.records(differing, change)
+        problems += judges.retention.records(facts, differing, change)
+        problems += judges.tasks.records(differing, change)
+        judges.leases.records(facts, differing, change)
         if change.actor.call is not None:
             changed.setdefault(id(change.actor.call), []).append((change, differing))
         verb, at = change.metadata.get("verb"), change.metadata.get("at", 0)

@@ -1,13 +1,12 @@
-"""Whether a commit may change what is recorded about messages, and remove messages, and change queues, as it did."""
+"""Whether a commit may change what is recorded about messages, and remove messages, as it did."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ledger.rules.state import GONE, Record
 from tests.simulation.calls import Call
-from tests.simulation.facts import Facts, Key, Message, Queue, Recorded
+from tests.simulation.facts import Facts, Key, Message, Recorded
 from tests.simulation.log import Change
 
 #: What applies actions through receipt handles, and the other verbs that are a receipt's own.
@@ -142,33 +141,6 @@ def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message
                 )
         del facts.messages[key]
     return problems
-
-
-def judge_queues(old: dict[str, Queue], new: dict[str, Queue], change: Change) -> list[str]:
-    """Judges a commit to `queues`."""
-    call, problems = change.actor.call, []
-    if change.metadata.get("verb") == "create_queue":
-        names = [queue.name for queue in new.values()]
-        problems += [f"there are two queues {name}" for name in set(names) if names.count(name) > 1]
-    if call is None or call.verb != "settings":
-        return problems
-    for identifier in {**old, **new}:
-        before, after = old.get(identifier), new.get(identifier)
-        if before == after or (before and after and before[:3] == after[:3]):
-            continue
-        if identifier != call.about["id"] or before is None or after is None:
-            problems.append(f"settings of {call.about['id']} changed {identifier}")
-            continue
-        names = {n for n in {**before.attributes, **after.attributes} if _of(before, n) != _of(after, n)}
-        for name in sorted(names - set(call.about["attributes"])):
-            problems.append(f"{name} of {identifier} changed from {_of(before, name)} to {_of(after, name)} unasked")
-        if before.tags != after.tags and not call.about.get("tags"):
-            problems.append(f"the tags of {identifier} changed from {before.tags} to {after.tags} unasked")
-    return problems
-
-
-def _of(queue: Queue, name: str) -> Any:
-    return queue.attributes.get(name)
 
 
 def _all(receipts: set[str | None]) -> str:
