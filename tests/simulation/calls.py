@@ -21,15 +21,15 @@ class Call:
     error: str | None = None
     #: What its process took for the time when it began, and when it ended.
     clocks: tuple[int, int] = (0, 0)
-    #: The point since which the try that was answered had its turn.
+    #: The point since which its client did not sleep before it was answered.
     looked: int = 0
 
 
 @dataclass(frozen=True)
 class Actor:
     """Who made a commit, for the judge: the call, the point it was made at, and the clock of its process, then and when
-    this try of the verb had its turn; `looked` is the point of that. `steps`: the decisions that it holds, where verbs
-    may share it."""
+    this try of the verb had its turn; `looked`: the point since which its client did not sleep. `steps`: the decisions
+    that it holds, where verbs may share it."""
 
     call: Call | None
     at_point: int

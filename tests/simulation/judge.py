@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.simulation.answers import judge_answers
+from tests.simulation.answers import judge_answers, skews
 from tests.simulation.facts import Facts, apply, beginning, later
 from tests.simulation.groups import judge_order, judge_places
 from tests.simulation.leases import LeaseJudge
@@ -31,7 +31,11 @@ def violations(run: Run) -> list[str]:
     """What was not allowed, in words; nothing for a good run."""
     facts, problems = beginning(run.before), []
     judges = Judges(
-        OutputJudge(run.before), QueueJudge(facts), RetentionJudge(facts), TaskJudge(run.before), LeaseJudge(run, facts)
+        OutputJudge(run.before),
+        QueueJudge(facts),
+        RetentionJudge(facts, max(skews(run))),
+        TaskJudge(run.before),
+        LeaseJudge(run, facts),
     )
     changed: dict[int, list[Any]] = {}
     for table, change in later(run.before, run.storage):

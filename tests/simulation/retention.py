@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ledger.rules.state import Record
+from tests.simulation.answers import ALLOWED
 from tests.simulation.facts import Facts, Key, Queue, Recorded
 from tests.simulation.log import Change
 
@@ -26,9 +27,10 @@ class Kept(NamedTuple):
 
 
 class RetentionJudge:
-    """Follows how long queues keep messages."""
+    """Follows how long queues keep messages. `ahead`: by how many milliseconds some clock was ever before the time."""
 
-    def __init__(self, before: Facts) -> None:
+    def __init__(self, before: Facts, ahead: int) -> None:
+        self._ahead = ahead
         self._kept = {
             identifier: [Kept(-1, _period(queue), queue.expired_before)] for identifier, queue in before.queues.items()
         }
@@ -39,10 +41,12 @@ class RetentionJudge:
         for identifier, queue in new.items():
             known = self._kept.setdefault(identifier, [Kept(change.actor.at_point, _period(queue), -1)])
             last, noted = known[-1], queue.expired_before
-            if noted > last.expired(at):
-                problems.append(f"{identifier} lets expire what came {noted - last.expired(at)} ms too late for that")
+            # Upkeep looks at its clock at the beginning, and takes no other one for behind by more than is allowed.
+            surely = change.timestamp + self._ahead - ALLOWED if change.metadata.get("verb") == "expire" else at
+            if noted > last.expired(surely):
+                problems.append(f"{identifier} lets expire what came {noted - last.expired(surely)} ms too late for it")
             changed = _period(queue) != last.period
-            gone = max(last.gone, min(noted, last.expired(at)), last.expired(at) if changed else -1)
+            gone = max(last.gone, min(noted, last.expired(surely)), last.expired(at) if changed else -1)
             if (_period(queue), gone) != last[1:]:
                 known.append(Kept(change.actor.at_point, _period(queue), gone))
         return problems

@@ -44,7 +44,7 @@ class Client:
         self.over = False
         #: Since when this try of its verb has had its turn, by the true time.
         self.since = 0
-        #: The point of that.
+        #: The point since which it has not slept: what it looks at it looks at later, or somebody else does for it.
         self.looked = 0
         #: What it is doing, for the judge.
         self.doing: Any = None
@@ -135,7 +135,7 @@ class Scheduler:
             client.waits_for = what
             self.give_way()
         if client is not None:
-            self.begins(client)
+            client.since = self.now
 
     def wake(self, what: Any) -> None:
         """Those that wait for `what` may look again."""
