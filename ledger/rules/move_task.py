@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
-import secrets
 from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
@@ -55,13 +55,19 @@ class MoveTask(NamedTuple):
 def new_task(
     source: str, destination: str | None, rate: int | None, to_move: int, now: int, others: Iterable[MoveTask]
 ) -> MoveTask:
-    """A task that starts now; `others` are those of the same source. Recorded: only one may run at a time."""
+    """A task that starts now; `others` are all of the same source. Recorded: only one may run at a time.
+
+    Its id follows from theirs: of two that start beside the same others, each of which does not know of the other, both
+    have one id, and a store keeps one of them, by the key alone. A MERGE of Spark's sees no more than that.
+    """
+    others = list(others)
     if any(task.is_running for task in others):
         bound = (
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time"
         )
         raise InvalidParameterValue("SourceArn", source, bound, message=f"{bound}.")
-    return MoveTask(secrets.token_hex(16), source, destination, rate, now, now, to_move)
+    known = json.dumps([source, *sorted(task.task for task in others)])
+    return MoveTask(hashlib.sha256(known.encode()).hexdigest()[:32], source, destination, rate, now, now, to_move)
 
 
 def follows(task: MoveTask, known: Iterable[MoveTask]) -> bool:

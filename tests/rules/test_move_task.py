@@ -24,9 +24,20 @@ def test_d2_a_task_begins_with_what_it_was_asked_for_and_nothing_moved():
 
 
 def test_d2_every_task_has_a_handle_of_its_own_by_which_it_can_be_cancelled():
-    tasks = [task() for _ in range(100)]
+    tasks = []
+    for number in range(100):
+        others = [one._replace(status="COMPLETED") for one in tasks if one.source == f"dead-{number % 3}"]
+        tasks.append(move_task.new_task(f"dead-{number % 3}", None, None, 1, NOW, others))
     assert len({each.task for each in tasks}) == 100
     assert all(move_task.to_cancel(tasks, each.task) is each for each in tasks)
+
+
+def test_d2_two_tasks_that_start_beside_the_same_others_are_one_by_their_id_whenever_they_start():
+    others = [task(task=letter * 32, status="COMPLETED") for letter in "ab"]
+    first = move_task.new_task("dead-0", "jobs", 1, 10, NOW, others)
+    second = move_task.new_task("dead-0", None, None, 9, NOW + 5, reversed(others))
+    assert first.task == second.task and not move_task.follows(second, [*others, first])
+    assert first.task != move_task.new_task("dead-0", "jobs", 1, 10, NOW, others[:1]).task
 
 
 @pytest.mark.parametrize("status", TaskStatus)
@@ -78,7 +89,7 @@ def test_d2_a_task_that_ends_early_says_when_and_why():
 
 
 def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_handle():
-    running, done = task(), task(status=TaskStatus.COMPLETED.value)
+    running, done = task(task="b" * 32), task(status=TaskStatus.COMPLETED.value)
     assert move_task.to_cancel([done, running], running.task) is running
     for handle in (done.task, "0" * 32):
         with pytest.raises(ResourceNotFound, match="No running message move task") as raised:

@@ -60,6 +60,11 @@ def test_a_retry_is_not_given_what_its_earlier_run_wrote():
     assert play(generate("soak/66673")).problems == []
 
 
+def test_two_tasks_that_start_at_once_on_one_source_are_one():
+    """By a MERGE of Spark's both were inserted: their keys differed, and nothing else of theirs met."""
+    assert play(generate("t/42@tasks")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 2_000, 250))
 def test_no_schedule_breaks_a_promise(first):
