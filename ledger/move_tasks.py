@@ -72,9 +72,9 @@ class MoveTasks:
     def _move(self, task: MoveTask) -> MoveTask:
         """Moves what a task may move now that this process has taken its step; returns the task after it."""
         try:
-            target = self._destination(task.destination)
+            source, target = self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
-            moved = self._store.redrive(self._source, target, allowed, None, self._clock) if allowed != 0 else 0
+            moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))
@@ -96,6 +96,14 @@ class MoveTasks:
         if found is None:
             raise ResourceNotFound("Task does not exist.", "Somebody removed it from the ledger's tables.")
         return found
+
+    def _as_it_is(self) -> QueueRecord:
+        """The source now: a task may run for hours, and what has expired meanwhile, by the retention that was set
+        meanwhile, stays where it is. Raises QueueDoesNotExist."""
+        source = self._store.queue(self._source.name)
+        if source.id != self._source.id:
+            raise QueueDoesNotExist(source.name, made_anew=True)
+        return source
 
     def _destination(self, name: str | None) -> QueueRecord | None:
         try:

@@ -162,3 +162,23 @@ def test_d2_bad_tasks_are_refused(queue, dead):
     with pytest.raises(InvalidParameterValue):
         dead.start_message_move_task(max_messages_per_second=0)
     assert dead.counts().visible == 3 and dead.list_message_move_tasks() == []
+
+
+def test_d2_what_has_expired_by_a_retention_set_meanwhile_is_not_moved(queue, dead, clock, by_hand, ledger):
+    """The task goes on in the process that started it, which knew the source as it was then."""
+    dead.start_message_move_task(max_messages_per_second=1)
+    tasks = MoveTasks(ledger.store, dead.access.record(), clock)
+    dead.set_attributes({"MessageRetentionPeriod": 60})
+    clock.advance(61)
+    tasks.step(tasks.all()[0])
+    (task,) = tasks.all()
+    assert (task.status, task.moved) == ("COMPLETED", 1) and dead.counts().expired == 2
+
+
+def test_d2_a_task_whose_source_was_made_anew_fails(ledger, dead, clock, by_hand):
+    dead.start_message_move_task(max_messages_per_second=1)
+    tasks = MoveTasks(ledger.store, dead.access.record(), clock)
+    ledger.delete_queue(dead.name)
+    ledger.create_queue(dead.name)
+    tasks.step(tasks.all()[0])
+    assert tasks.all()[0].status == "FAILED"
