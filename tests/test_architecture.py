@@ -153,6 +153,7 @@ INSIDES = {
     "tests.delta.test_sql": {"_add"},
     "tests.delta.test_turns": {"_queues"},
     "tests.rules.test_attempts": {"_number"},
+    "tests.simulation.background": {"_beat"},
     "tests.simulation.broken": {"_finished", "_members", "_members_of"},
     "tests.simulation.shared": {"_commit", "_decided"},
 }

@@ -116,7 +116,7 @@ def test_d2_what_is_no_handle_is_refused():
 
 
 def test_d2_one_task_runs_on_a_source_whoever_starts_it_and_a_step_is_taken_by_one():
-    running, elsewhere = task(), task()._replace(source="dead-1")
+    running, elsewhere = task(task="b" * 32), task(task="c" * 32, source="dead-1")
     assert move_task.follows(task(), []) and move_task.follows(task(), [elsewhere])
     assert not move_task.follows(task(), [elsewhere, running]), "another runs on this source"
     assert move_task.follows(task(), [running._replace(status="COMPLETED")])

@@ -73,14 +73,14 @@ def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -
         if given != call.answer.count and (given or call.about["attempt"] is None):
             yield f"answered {call.answer.count} messages, and its commit gave {given}"
     elif call.verb == "receive_many":
-        for claim in call.answer:
+        for claim, asked in zip(call.answer, call.about["requests"]):
             given = sum(
                 after is not None and after.record.receipt_id == claim.receipt_id and after.record.deleted_at is None
                 for change, differing in commits
                 for _, after in differing.values()
                 if change.version == claim.version
             )
-            if claim and given != claim.count:
+            if claim and given != claim.count and (given or len(asked) < 3):
                 yield f"answered {claim.count} messages under one of its receipts, and its commit gave {given}"
         if len({claim.version for claim in call.answer if claim}) > 1:
             yield "answered claims of several versions"

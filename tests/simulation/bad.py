@@ -30,6 +30,8 @@ class Bad:
         self.run = Run(generate(f"by hand@{world}"))
         self.now = self.run.scheduler.now
         self._points = 0
+        #: Since which point whoever commits did not sleep.
+        self.looked = 0
 
     def violations(self) -> list[str]:
         """What the judge says."""
@@ -90,5 +92,5 @@ class Bad:
             reads=None,
             blind_appends_matter=True,
             transaction=transaction,
-            actor=Actor(call, self._points, self.now, self.now),
+            actor=Actor(call, self._points, self.now, self.now, looked=self.looked),
         )

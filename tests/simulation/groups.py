@@ -41,11 +41,12 @@ def _granted(facts: Facts, change: Change) -> dict[str, set[Key]]:
     heads = dict(facts.heads)
     for (queue, key), recorded in recorded_in(facts, change.added, [], 1).items():
         before = facts.records[queue].get(key)
-        if before is None or before.record != recorded.record:
-            record = recorded.record
-            arrived = record.origin_queue is not None and record.receipt_id is None and record.moved_to is None
-            if not arrived:
-                found[queue].add(key)
+        record, known = recorded.record, before and before.record
+        # An attempt that gets its claim again is given nothing that it does not have.
+        again = known is not None and known.receipt_id == record.receipt_id is not None
+        arrived = record.origin_queue is not None and record.receipt_id is None and record.moved_to is None
+        if record != known and not arrived and not (again and record.moved_to is None):
+            found[queue].add(key)
     facts.heads = heads
     return found
 
