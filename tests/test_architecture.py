@@ -155,6 +155,7 @@ INSIDES = {
     "tests.rules.test_attempts": {"_number"},
     "tests.simulation.background": {"_beat"},
     "tests.simulation.broken": {"_finished", "_members", "_members_of"},
+    "tests.simulation.broken_rows": {"_newest"},
     "tests.simulation.shared": {"_commit", "_decided"},
 }
 

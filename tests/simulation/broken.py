@@ -17,7 +17,7 @@ from ledger.rules import output_doubts, redrive
 from ledger.store.delta.state import fifo_groups, snapshot
 from ledger.store.delta.verbs import moving, output_tables, queues, receiving, sharing, store, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
-from tests.simulation import engine
+from tests.simulation import broken_rows, engine
 
 Patches = Callable[[contextlib.ExitStack], None]
 
@@ -204,7 +204,7 @@ REPAIRS: dict[str, tuple[Patches, str]] = {
 @contextlib.contextmanager
 def without(repair: str) -> Iterator[str]:
     """The product without a repair; answers what the judge says of it."""
-    patches, expected = REPAIRS[repair]
+    patches, expected, *_ = {**REPAIRS, **broken_rows.REPAIRS}[repair]
     with contextlib.ExitStack() as stack:
         patches(stack)
         yield expected

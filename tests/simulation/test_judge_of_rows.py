@@ -1,4 +1,4 @@
-"""The judge catches what breaks the rules of retention, of queues' rows, of move tasks, and of what holders are told."""
+"""The judge catches what breaks the rules of retention, of the rows of queues, of tasks, and of what holders learn."""
 
 import base64
 import json
