@@ -27,7 +27,8 @@ class Tasks:
         return _tasks(self._tables.load("tasks", Where()).rows)
 
     def put(self, task: MoveTask) -> bool:
-        """See Store.put_task. Any other commit to the table since makes this one decide again."""
+        """See Store.put_task. A commit to the table since makes this one decide again; by Spark's MERGE only one to
+        the same row, which is enough: a new task's id follows from those that there are (`move_task.new_task`)."""
 
         def decide(losses: int) -> Plan[bool]:
             snapshot = self._tables.load("tasks", Where())
