@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", default="0", help="schedules have the seeds SEED/FIRST, and so on")
     parser.add_argument("--first", type=int, default=0, help="to go on where an earlier run ended")
     parser.add_argument("--schedules", type=int, default=1_000, help="how many to play")
-    parser.add_argument("--world", choices=list(WORLDS), help="only this kind of ledger")
+    parser.add_argument("--world", choices=list(WORLDS), help="only this kind of ledger; without it one of DRAWN")
     parser.add_argument("--replay", metavar="SEED", help="play one schedule again, make it small and show it")
     options = parser.parse_args(arguments)
     with patching.installed():
