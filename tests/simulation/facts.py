@@ -63,6 +63,8 @@ class Facts:
     latest: dict[str, int] = field(default_factory=dict)
     #: Queues that were ever there.
     known: set[str] = field(default_factory=set)
+    #: The point at which a message that was sent meanwhile was committed.
+    landed: dict[Key, int] = field(default_factory=dict)
 
     def status(self, queue: str, key: Key, now: int) -> Status | None:
         """The state of a message in a queue at an instant; None when it never came to that queue."""

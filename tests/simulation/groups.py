@@ -27,12 +27,20 @@ def judge_order(facts: Facts, change: Change) -> list[str]:
                 members[message.group].append((facts.came(queue, key), message.sent_at, message.number or 0, key))
         for group, ordered in members.items():
             ordered.sort()
-            last = max((at for at, (*_, key) in enumerate(ordered) if key in keys), default=0)
-            for *_, key in ordered[:last]:
-                state = facts.status(queue, key, at)
-                if key not in keys and state not in GONE:
+            places = [place for place, (*_, key) in enumerate(ordered) if key in keys]
+            for place, (*_, key) in enumerate(ordered[: max(places, default=0)]):
+                state, behind = facts.status(queue, key, at), [ordered[n][-1] for n in places if n > place]
+                if key not in keys and state not in GONE and not _lands_meanwhile(facts, change, queue, key, behind):
                     problems.append(f"group {group} of {queue} is received past {key[0][:8]}/{key[1]}, {state.value}")
     return problems
+
+
+def _lands_meanwhile(facts: Facts, change: Change, queue: str, key: Key, behind: list[Key]) -> bool:
+    """Whether a message that a receive passed over was committed after the receive was called, by a sender whose clock
+    puts it before what a move had brought: the receive came first. What was sent alone has an order of its own."""
+    call, records = change.actor.call, facts.records[queue]
+    meanwhile = call is not None and facts.landed.get(key, -1) >= call.began
+    return meanwhile and all(one in records and records[one].record.enqueued_at is not None for one in behind)
 
 
 def _granted(facts: Facts, change: Change) -> dict[str, set[Key]]:

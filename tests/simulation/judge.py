@@ -77,6 +77,7 @@ def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: di
     elif table == "tasks":
         problems += judges.tasks.commit(change)
     elif table == "messages":
+        facts.landed.update((key, change.actor.at_point) for key in new if key not in old)
         problems += judge_messages(facts, old, new, change)
     elif table == "visibility":
         differing = {

@@ -60,6 +60,11 @@ def test_a_retry_is_not_given_what_its_earlier_run_wrote():
     assert play(generate("soak/66673")).problems == []
 
 
+def test_a_receive_may_come_before_a_send_that_lands_meanwhile_with_an_older_clock_than_a_moves():
+    """The judge put the message sent, which the receive could not see, before the one moved, which was there."""
+    assert play(generate("soak/95263")).problems == []
+
+
 def test_two_tasks_that_start_at_once_on_one_source_are_one():
     """By a MERGE of Spark's both were inserted: their keys differed, and nothing else of theirs met."""
     assert play(generate("t/42@tasks")).problems == []
