@@ -141,7 +141,7 @@ class Ledger:
 
     def queue(self, name: str) -> Queue:
         """The queue of this name; raises QueueDoesNotExist."""
-        return self._queue(self.store.queue(name))
+        return self._queue(self._named(name))
 
     def list_queues(self, prefix: str = "", after: str = "", max_results: int | None = None) -> list[Queue]:
         """The queues whose names begin with `prefix`, by name; for paging, at most `max_results` behind the name
@@ -156,7 +156,7 @@ class Ledger:
     def delete_queue(self, name: str) -> None:
         """Deletes the queue that has this name now, and all its messages; a queue made anew under the name is another
         one, and stays. Raises QueueDoesNotExist, also when another delete of the same queue was first."""
-        self.store.delete_queue(self.store.queue(name), self.clock)
+        self.store.delete_queue(self._named(name), self.clock)
         log.info("the queue %s is deleted", name)
 
     def view(self, name: str, version: int | None = None, *, timestamp: datetime | str | None = None) -> DataFrame:
@@ -244,6 +244,11 @@ class Ledger:
         if opened.spark is None:
             raise SparkIsNeeded(f"{call} returns a DataFrame: open the ledger with Ledger.open(root, spark=spark)")
         return opened, opened.spark
+
+    def _named(self, name: str) -> QueueRecord:
+        if not isinstance(name, str):
+            raise InvalidParameterValue("QueueName", name, "Must be a text")
+        return self.store.queue(name)
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None

@@ -146,6 +146,7 @@ INSIDES = {
     "tests.benchmarks.sends": {"_gateway"},
     "tests.delta.test_fifo_order": {"_read"},
     "tests.delta.test_followed": {"_seen"},
+    "tests.delta.test_frames_fifo": {"_gateway"},
     "tests.delta.test_groups": {"_own", "_kept"},
     "tests.delta.test_open_segments": {"_next", "_open", "_sender"},
     "tests.delta.test_transaction": {"_turn"},

@@ -20,5 +20,5 @@ def of_extra(extra: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] == "ledger":
             raise
         raise click.ClickException(
-            f"this needs {error.name}: install the extra, pip install 'ledger-queue[{extra}]'"
+            f"this needs {error.name}: install the extra `{extra}`, pip install '/path/to/clone[{extra}]'"
         ) from None

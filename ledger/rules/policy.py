@@ -88,7 +88,7 @@ def with_permission(
         bound = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
         raise InvalidParameterValue("Label", label, bound)
     for field, values in (("AWSAccountIds", account_ids), ("Actions", actions)):
-        if isinstance(values, str) or not all(isinstance(value, str) and value for value in values):
+        if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) and value for value in values):
             raise InvalidParameterValue(field, values, "Must be a list of strings")
         if not values:
             raise MissingParameter(field)

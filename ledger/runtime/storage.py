@@ -80,7 +80,8 @@ def _check_local(path: Path) -> tuple[str, str, str, str]:
             "WARN", "storage", f"{path} is on {file_system}, whose locks other machines may not see",
             "write to it from one machine only",
         )  # fmt: skip
-    return "OK", "storage", f"{path} can be written and locked", ""
+    where = f"{path} can" if existing == path else f"{path} is not there; {existing} can"
+    return "OK", "storage", f"{where} be written and locked", ""
 
 
 def _locks_exclude_each_other(file: Path) -> bool:

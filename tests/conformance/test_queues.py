@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.errors import InvalidAttributeValue, QueueDoesNotExist, QueueNameExists
+from ledger.errors import InvalidAttributeValue, InvalidParameterValue, QueueDoesNotExist, QueueNameExists
 from tests.conformance.looking import changing_nothing
 
 
@@ -31,6 +31,10 @@ def test_queues_are_listed_by_name_and_prefix(ledger):
 
 def test_a_queue_that_is_not_there_is_an_error_that_names_those_that_are(ledger):
     ledger.create_queue("there")
+    for named in (ledger.queue, ledger.delete_queue):
+        for wrong in (["jobs"], None, 7, b"jobs"):
+            with pytest.raises(InvalidParameterValue, match=r"QueueName.*Must be a text"):
+                named(wrong)
     with pytest.raises(QueueDoesNotExist, match=r"'nowhere'.*queues: .*create_queue"):
         ledger.queue("nowhere")
     with pytest.raises(QueueDoesNotExist):

@@ -79,7 +79,8 @@ def test_a_permission_without_accounts_or_actions_is_refused(accounts, actions, 
 
 
 @pytest.mark.parametrize(
-    ("accounts", "actions"), [("1", ["SendMessage"]), (["1"], "SendMessage"), ([1], ["x"]), ([""], ["x"])]
+    ("accounts", "actions"),
+    [("1", ["SendMessage"]), (["1"], "SendMessage"), ([1], ["x"]), ([""], ["x"]), (None, ["x"]), (["1"], 7)],
 )
 def test_accounts_and_actions_are_lists_of_strings(accounts, actions):
     with pytest.raises(InvalidParameterValue, match=r"(AWSAccountIds|Actions).*list of strings"):

@@ -98,3 +98,5 @@ def test_an_empty_claim_has_no_receipt_and_what_is_no_text_is_none():
             is_receipt(wrong)
         assert (raised.value.field, raised.value.value) == ("receipt_id", wrong)
         assert raised.value.fix == "Give a claim's receipt_id."
+    with pytest.raises(InvalidParameterValue, match="half a character"):
+        is_receipt("\ud800")

@@ -76,3 +76,5 @@ def test_a_root_without_a_ledger_is_said(tmp_path):
         (finding,) = (finding for finding in examine(str(tmp_path / root)) if finding.subject == "ledger")
         assert finding.outcome == outcome and found in finding.found and str(tmp_path / root) in finding.found
         assert finding.advice or outcome == "OK"
+    (storage,) = (finding for finding in examine(str(tmp_path / "ledgr")) if finding.subject == "storage")
+    assert storage.found == f"{tmp_path / 'ledgr'} is not there; {tmp_path} can be written and locked"
