@@ -36,7 +36,7 @@ class MoveTasks:
             task = move_task.new_task(self._source.id, destination, rate, to_move, self._clock(), self.all())
             if self._store.put_task(task):
                 break
-        after = self._move(task)
+        after = self._move(task, self._source)
         if after.is_running:
             own = (after.task, after.revision)
             threading.Thread(target=self.run, args=own, name="ledger-move-task", daemon=True).start()
@@ -69,10 +69,11 @@ class MoveTasks:
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
-    def _move(self, task: MoveTask) -> MoveTask:
-        """Moves what a task may move now that this process has taken its step; returns the task after it."""
+    def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask:
+        """Moves what a task may move now that this process has taken its step; returns the task after it. `source`:
+        the queue, where it was looked up a moment ago."""
         try:
-            source, target = self._as_it_is(), self._destination(task.destination)
+            source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
         except LedgerError as error:
