@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> None:
                 "locked": counts.locked,
                 "in flight": counts.in_flight,
                 "deleted": counts.deleted,
-                "oldest (s)": None if counts.age_of_oldest is None else round(counts.age_of_oldest),
+                "age of oldest (s)": None if counts.age_of_oldest is None else round(counts.age_of_oldest),
             }
         )
     show("Queues", rows)

@@ -36,7 +36,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     if json:
         print_json(*rows)
     else:
-        names = {"in_flight": "in flight", "age_of_oldest": "oldest (s)"}
+        names = {"in_flight": "in flight", "age_of_oldest": "age of oldest (s)"}
         print_table([{names.get(name, name): value for name, value in row.items()} for row in rows], "no queues")
 
 

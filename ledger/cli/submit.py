@@ -16,7 +16,7 @@ ON_QUEUES = ("work", "send")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(script: str, arguments: tuple[str, ...]) -> int:
     """Run SCRIPT under spark-submit on this machine, set up for a ledger: a file, or one of the jobs by its name: work,
-    send, create_queue, show, upkeep, serve. Returns the script's exit code.
+    send, create_queue, show, upkeep, serve, and flights, the demonstration. Returns the script's exit code.
 
     \b
     Example:

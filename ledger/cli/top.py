@@ -79,7 +79,7 @@ def rows(ledger: Ledger, prefix: str, rates: Rates) -> list[dict[str, Any]]:
                 "queue": queue.name,
                 "depth": counts.stored,
                 "in_flight": counts.in_flight,
-                "oldest_seconds": None if age is None else round(age, 1),
+                "age_of_oldest": None if age is None else round(age, 1),
                 "verbs_per_second": round(rate.get(queue.id, 0.0), 2),
             }
         )
@@ -143,7 +143,7 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
     )
     ages = (({"queue": name}, known.age_of_oldest) for name, known in counts.items())
     yield from family(
-        "ledger_queue_oldest_seconds",
+        "ledger_queue_age_of_oldest_seconds",
         "gauge",
         "Age of the oldest message still there.",
         ((labels, age) for labels, age in ages if age is not None),

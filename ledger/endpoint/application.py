@@ -193,7 +193,9 @@ class Application:
         ages = [({"queue": name}, c.age_of_oldest) for name, c in known if c.age_of_oldest is not None]
         return [
             *metrics.family("ledger_queue_messages", "gauge", "Messages of a queue, by state.", depth),
-            *metrics.family("ledger_queue_oldest_seconds", "gauge", "Age of the oldest message still there.", ages),
+            *metrics.family(
+                "ledger_queue_age_of_oldest_seconds", "gauge", "Age of the oldest message still there.", ages
+            ),
         ]
 
 

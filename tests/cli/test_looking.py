@@ -88,7 +88,7 @@ def test_top_is_read_by_prometheus_by_the_names_of_the_endpoint(cli, queue):
     queue.send(["a", "b"])
     lines = cli("top", "--prometheus").out.splitlines()
     assert 'ledger_queue_messages{queue="work",state="visible"} 2' in lines
-    assert any(line.startswith('ledger_queue_oldest_seconds{queue="work"} ') for line in lines)
+    assert any(line.startswith('ledger_queue_age_of_oldest_seconds{queue="work"} ') for line in lines)
     assert [line.split()[0] for line in lines if "without_upkeep" in line and line[0] != "#"] == [
         "ledger_without_upkeep_seconds"
     ]

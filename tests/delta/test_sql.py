@@ -242,7 +242,7 @@ def test_queue_depth_of_the_past_is_what_was_counted_then(rich, sql):
     now = instant(rich.clock())
     past = {row["queue"]: row for row in sql("SELECT * FROM queue_depth", timestamp=now).to_pylist()}
     assert counted == past
-    assert counted["jobs"]["moved"] > 0 and counted["empty"]["oldest_age"] is None
+    assert counted["jobs"]["moved"] > 0 and counted["empty"]["age_of_oldest"] is None
 
 
 def test_a_limit_holds_for_every_view(sql):

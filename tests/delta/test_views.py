@@ -203,7 +203,7 @@ def test_deployed_views_tell_the_present_state_by_the_wall_clock(tmp_path, empty
         names = ledger.deploy_views("test_views", "ops_")
         assert names == [f"test_views.ops_{name}" for name in statements.VIEWS]
         (row,) = rows(spark.table("test_views.ops_queue_depth"))
-        assert row.pop("oldest_age") >= 7_200
+        assert row.pop("age_of_oldest") >= 7_200
         counts = {"visible": 2, "delayed": 0, "locked": 0, "in_flight": 1, "deleted": 1, "expired": 0, "moved": 0}
         assert row == {"queue": "jobs", **counts}
         said = [(row.col_name, row.comment) for row in spark.sql("DESCRIBE test_views.ops_in_flight").collect()]

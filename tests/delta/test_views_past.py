@@ -79,7 +79,7 @@ def test_the_depth_of_a_queue_that_was_deleted_since_is_there_in_its_past(open_l
     ledger.delete_queue("jobs")
     ledger.create_queue("jobs", {"Lanes": 2}).send(["new"])
     clock.advance(1)
-    asked = "SELECT queue, visible, in_flight, deleted, oldest_age FROM queue_depth ORDER BY queue"
+    asked = "SELECT queue, visible, in_flight, deleted, age_of_oldest FROM queue_depth ORDER BY queue"
     then = [("jobs", 2, 1, 0, 5.0), ("stays", 1, 0, 0, 5.0)]
     for at in ({"version": claim.version}, {"timestamp": seen}):
         assert [tuple(row.values()) for row in ledger.sql(asked, **at).to_pylist()] == then

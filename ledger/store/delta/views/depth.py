@@ -12,7 +12,7 @@ DEPTH = pa.schema(
     [
         ("queue", pa.string()),
         *((status.value.replace(" ", "_"), pa.int64()) for status in Status),
-        ("oldest_age", pa.float64()),
+        ("age_of_oldest", pa.float64()),
     ]
 )
 
@@ -24,5 +24,5 @@ def queue_depth(known: AllCounts) -> pa.Table:
         depth = {status.value.replace(" ", "_"): counted.by_status.get(status, 0) for status in Status}
         oldest = counted.oldest_sent_at
         age = None if oldest is None else (known.now - oldest) / MILLISECONDS
-        rows.append({"queue": name, **depth, "oldest_age": age})
+        rows.append({"queue": name, **depth, "age_of_oldest": age})
     return pa.Table.from_pylist(rows, DEPTH)

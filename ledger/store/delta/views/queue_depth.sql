@@ -7,7 +7,7 @@
 -- deleted: acknowledged or purged, and not removed by upkeep yet
 -- expired: older than the retention of the queue, and not removed by upkeep yet
 -- moved: were moved to another queue, where they count, and are not removed by upkeep yet
--- oldest_age: seconds since the oldest message that is still there was sent; null where there is none
+-- age_of_oldest: seconds since the oldest message that is still there was sent; null where there is none
 WITH counted AS (
     SELECT
         queue,
@@ -39,7 +39,7 @@ SELECT
     coalesce(counted.deleted, 0) AS deleted,
     coalesce(counted.expired, 0) AS expired,
     coalesce(moved.messages, 0) AS moved,
-    (unix_millis({now}) - unix_millis(counted.oldest)) / 1e3 AS oldest_age
+    (unix_millis({now}) - unix_millis(counted.oldest)) / 1e3 AS age_of_oldest
 FROM {queues} AS queues
 LEFT JOIN counted ON counted.queue = queues.name
 LEFT JOIN moved ON moved.queue = queues.queue
