@@ -41,7 +41,8 @@ def _search(seed: str, schedules: int, world: str | None, first: int) -> int:
     seconds = time.process_time() - began
     for name, times in kinds.most_common():
         print(f"{times} times: {name}")
-    print(f"{schedules} schedules, {verbs} verbs in {seconds:.0f} s of one core: {schedules / seconds:.1f} schedules/s")
+    rate = f"{schedules / seconds:.1f} schedules/s, {verbs / 12 / seconds:.1f} dozen verbs/s"
+    print(f"{schedules} schedules, {verbs} verbs in {seconds:.0f} s of one core: {rate}")
     return 1 if kinds else 0
 
 

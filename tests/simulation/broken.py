@@ -185,26 +185,27 @@ def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
     _patch(stack, sharing, "_decided", broken)
 
 
-#: What a repair is for: how it is taken out, and what the judge then says.
-REPAIRS: dict[str, tuple[Patches, str]] = {
-    "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes"),
-    "threads share what is known of groups": (groups_forgotten, "cannot receive"),
-    "the clock is read at each decision": (clock_read_once, "decided by a clock read"),
-    "changes of a queue are not lost": (settings_read_before, "unasked"),
-    "a group has one lane in a dead-letter queue made anew": (dead_letters_to_any_lanes, "is in lanes"),
-    "a lane has one head row": (lane_met_twice, "head rows"),
-    "upkeep knows the queues that are made meanwhile": (upkeep_by_an_old_list, "was dropped, and is"),
-    "upkeep drops what is final": (drops_what_looks_finished, "can restore it"),
-    "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off"),
-    "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times"),
-    "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave"),
+#: What a repair is for: how it is taken out, what the judge then says, and the world that is about it, if there is one.
+REPAIRS: dict[str, tuple[Patches, str, str | None]] = {
+    "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes", None),
+    "threads share what is known of groups": (groups_forgotten, "cannot receive", "threads"),
+    "the clock is read at each decision": (clock_read_once, "decided by a clock read", None),
+    "changes of a queue are not lost": (settings_read_before, "unasked", None),
+    "a group has one lane in a dead-letter queue made anew": (dead_letters_to_any_lanes, "is in lanes", None),
+    "a lane has one head row": (lane_met_twice, "head rows", None),
+    "upkeep knows the queues that are made meanwhile": (upkeep_by_an_old_list, "was dropped, and is", None),
+    "upkeep drops what is final": (drops_what_looks_finished, "can restore it", None),
+    "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off", None),
+    "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times", None),
+    "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave", None),
+    **broken_rows.REPAIRS,
 }
 
 
 @contextlib.contextmanager
 def without(repair: str) -> Iterator[str]:
     """The product without a repair; answers what the judge says of it."""
-    patches, expected, *_ = {**REPAIRS, **broken_rows.REPAIRS}[repair]
+    patches, expected, _ = REPAIRS[repair]
     with contextlib.ExitStack() as stack:
         patches(stack)
         yield expected

@@ -81,7 +81,7 @@ def late_is_held(stack: contextlib.ExitStack) -> None:
     _patch(stack, Claim, "check", broken)
 
 
-#: What a repair is for: how it is taken out, what the judge then says, and in which world.
+#: As those of `broken.REPAIRS`.
 REPAIRS: dict[str, tuple[Patches, str, str]] = {
     "what has expired stays expired": (expired_comes_back, "had expired", "retention"),
     "one task runs on a source": (tasks_of_any_id, "2 tasks run on", "tasks"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import NamedTuple
 
 from tests.simulation.plan import Rates
@@ -63,7 +64,7 @@ def generate(seed: str) -> Schedule:
         fault=dice.choice((0.0, 0.03, 0.1)),
         unseen=dice.choice((0.0, 0.1)),
     )
-    return Schedule(
+    schedule = Schedule(
         seed,
         world,
         dice.choice(("delta-rs", "delta-rs", "spark")),
@@ -74,4 +75,16 @@ def generate(seed: str) -> Schedule:
         rates,
         turns=crowd or dice.random() < 0.5,
         drained=dice.random() < 0.5,
+    )
+    return _of_threads(schedule) if WORLDS[world].of_threads else schedule
+
+
+def _of_threads(schedule: Schedule) -> Schedule:
+    """The same in one process, whose threads stand still often; in the end it receives all that is left."""
+    return schedule._replace(
+        processes=(tuple(range(len(schedule.programs))),),
+        skews=(0,),
+        rates=replace(schedule.rates, switch=0.2, stall=0.1, skew=0.0, kill=0.0),
+        turns=False,
+        drained=True,
     )

@@ -64,6 +64,8 @@ class World:
     name: str
     begin: Callable[[Ledger, Any], None]
     verbs: dict[str, int]
+    #: Whether all clients are threads of one process, which stand still often and long, and are not killed.
+    of_threads: bool = False
 
 
 def _policy(target: str, count: int) -> dict[str, object]:
@@ -249,6 +251,8 @@ WORLDS = {
             {**RECEIVING, "receive": 6, "several": 8, "delete_many": 6, "change_many": 6, "check": 5, "heartbeat": 8}
             | {"fail": 5, "upkeep": 2, "restore": 1, "remake": 1, "redrive": 1},
         ),
+        # Few sends: each makes up for what threads forgot before it.
+        World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),
     )
 }
 #: Those that a seed without a world's name is about. No world may come to them, nor a verb to theirs: seeds that are
