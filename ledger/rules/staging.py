@@ -35,6 +35,12 @@ def is_abandoned(folder: str, now: int) -> bool:
     return named is not None and now - int(named[1], 16) > ABANDONED * MILLISECONDS
 
 
+def folder_of(path: str) -> str | None:
+    """The folder of a file of `messages`, by its path there; None: it is in none."""
+    first, _, rest = path.partition("/")
+    return rest.partition("/")[0] if first == FOLDER and rest else None
+
+
 def application(folder: str) -> str:
     """The transaction id (Delta's application id) of a folder."""
     return f"{FOLDER}/{folder}"

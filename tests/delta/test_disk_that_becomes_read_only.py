@@ -83,6 +83,8 @@ def test_what_writes_names_the_disk_and_does_nothing_and_what_reads_goes_on(
         return claim.write(rows, str(output))
 
     calls = {**CALLS, "write": write, "restore": lambda *arguments: queue.restore(done.receipt_id)}
+    # Each query through Spark takes seconds.
+    reading = [name for name in READING if engine != "spark" or not name.startswith("sql of")]
     before = seen(ledger)
     tables = [f"{root}/{table}" for table in TABLES]
     with read_only(*([str(Path(root).parent)] if everything else [*tables, str(output.parent)])):
@@ -93,13 +95,13 @@ def test_what_writes_names_the_disk_and_does_nothing_and_what_reads_goes_on(
             assert engine == "spark" or "Read-only file system" in str(failed.value), name
             assert (str(output) if name == "write" else root) in str(failed.value), name
             assert not getattr(failed.value, "unknown", False), name
-        for name in READING:
+        for name in reading:
             calls[name](ledger, queue, claim)
         assert seen(ledger) == before
     assert seen(ledger) == before
     assert claim.extend(70).messages == 1 and write(ledger, queue, claim).messages == 1
     assert queue.restore(done.receipt_id) == 1
     assert queue.receive(None).count == 3 and queue.receive(None).count == 0
-    for name in ("send", "set_attributes", "create_queue", "redrive", "purge", "delete_queue", "upkeep", *READING):
+    for name in ("send", "set_attributes", "create_queue", "redrive", "purge", "delete_queue", "upkeep", *reading):
         calls[name](ledger, queue, claim)
     assert [queue.name for queue in ledger.list_queues()] == ["jobs", "new"]

@@ -172,7 +172,7 @@ def test_what_does_not_go_together_is_refused_before_it_listens(tmp_path, monkey
 
 
 def test_a_mistyped_root_becomes_no_ledger(tmp_path):
-    ran = run("serve", str(tmp_path / "mistyped"), "--without-signatures")
+    ran = run("serve", str(tmp_path / "mistyped"), "--without-signatures", "--port", "0")
     assert ran.code == 1 and "There is no ledger" in ran.err and not (tmp_path / "mistyped").exists()
 
 

@@ -29,3 +29,17 @@ def test_a_folder_is_abandoned_once_it_is_older_than_two_days():
 )  # fmt: skip
 def test_a_folder_of_another_name_is_never_abandoned(folder):
     assert not staging.is_abandoned(folder, NOW + 10 * TWO_DAYS)
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("sent/0001-ab/part-0.parquet", "0001-ab"),
+        ("sent/0001-ab/ordinal=3/part-0.parquet", "0001-ab"),
+        ("queue=sent/lane=0/part-0.parquet", None),
+        ("sent", None),
+        ("part-0.parquet", None),
+    ],
+)
+def test_a_path_tells_the_folder_that_it_is_in(path, folder):
+    assert staging.folder_of(path) == folder

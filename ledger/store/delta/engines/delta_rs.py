@@ -39,6 +39,7 @@ from ledger.store.delta.engines.protocol import (
 from ledger.store.delta.engines.pruning import filters, wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
+from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
@@ -224,7 +225,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         files = self._files[table]
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
-            gone = loaded.vacuum(dry_run=True)
+            gone = unneeded(loaded)
             loaded.cleanup_metadata()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(files.remove, (*gone, *replaced(files.log()))))

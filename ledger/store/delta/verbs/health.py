@@ -13,6 +13,7 @@ from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.newest_version import opened
 from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files, version_of
+from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.retaining import kept
@@ -68,6 +69,6 @@ def _looked_at(loaded: DeltaTable, files: TableFiles) -> TableHealth:
     log = files.log_paths()
     commits = [version for version in map(version_of, log) if version is not None]
     checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
-    orphans = loaded.vacuum(dry_run=True, full=True)
+    orphans = unneeded(loaded)
     since = sum(version > checkpoint for version in commits)
     return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))

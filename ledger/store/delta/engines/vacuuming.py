@@ -1,0 +1,33 @@
+"""Which files of a table nobody needs any more, by a loaded table of delta-rs's."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+from ledger.rules import staging
+
+#: So old is a file, in hours, that no commit names it which is still under way; a verb takes less, and so does a send.
+UNCOMMITTED = staging.ABANDONED // 3_600
+
+
+def unneeded(loaded: DeltaTable) -> set[str]:
+    """Their paths: none that a version within the table's retention has.
+
+    Of a file that a commit took out the log tells for as long as that retention, and a checkpoint made then forgets it.
+    Of what a commit wrote that lost or died it tells nothing. So what no version has is listed, too, once it is so old
+    that nobody may be about to commit it. What a bulk send has staged is left to `staged_sends` until it is published.
+    """
+    told = loaded.vacuum(dry_run=True)
+    unnamed = set(loaded.vacuum(dry_run=True, full=True))
+    if unnamed - set(told):
+        old = loaded.vacuum(UNCOMMITTED, dry_run=True, full=True, enforce_retention_duration=False)
+        unnamed &= set(old)
+    # Of what others keep below a table nothing is ours to remove.
+    files = (path for path in unnamed if path.endswith(".parquet") and "/_delta_log/" not in path)
+    return {*told, *(path for path in files if _is_published(loaded, path))}
+
+
+def _is_published(loaded: DeltaTable, path: str) -> bool:
+    """Whether all that will ever be published of a file's folder is so, by what is loaded; of other files it is."""
+    folder = staging.folder_of(path)
+    return folder is None or loaded.transaction_version(staging.application(folder)) == staging.PUBLISHED
