@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from ledger.settings import Settings
+from ledger.store.delta.commit import transactions
 from ledger.store.delta.commit.file_locks import StillLocked, TableLock
 
 HOLDER = """
@@ -132,6 +134,27 @@ def test_one_that_gives_up_waiting_raises_and_holds_up_nobody(lock, held):
     with lock.exclusive(until=time.monotonic()):
         pass
     assert entered(lock.exclusive).wait(SOON)
+
+
+def test_one_that_would_rather_be_alone_is_so_unless_somebody_never_goes(lock, tmp_path):
+    """A process that was stopped while it shared the table held up all others, of all queues, for ever."""
+    with lock.rather_exclusive(SOON):
+        assert not entered(lock.shared).wait(0.1)
+    with lock.shared():
+        with lock.rather_exclusive(0.05):
+            assert entered(lock.shared).wait(SOON), "it shares, too"
+        assert not entered(lock.exclusive).wait(0.1)
+    with lock.exclusive():
+        inside = entered(lambda: lock.rather_exclusive(0.05))
+        assert not inside.wait(0.3), "that one is owed to be alone"
+    assert inside.wait(SOON)
+
+
+def test_a_process_that_is_stopped_in_a_commit_holds_up_no_verb_for_ever(open_ledger, monkeypatch):
+    monkeypatch.setattr(transactions, "PATIENCE", 0.05)
+    own = open_ledger().store.transactions
+    with own.locks["visibility"].shared():
+        assert entered(lambda: own.turn("visibility", losses=Settings().losses_before_waiting)).wait(SOON)
 
 
 def test_locks_of_two_tables_do_not_meet(lock, tmp_path):

@@ -130,6 +130,12 @@ class Turns:
             self.got.at = system_clock()
             yield
 
+    @contextlib.contextmanager
+    def rather_exclusive(self, seconds):
+        with self._lock.rather_exclusive(seconds):
+            self.got.at = system_clock()
+            yield
+
 
 def test_ten_receivers_that_wait_for_one_another_decide_by_the_time_when_they_have_their_turn(root, opened):
     """Claims come back with time left: a lease counts from the decision, and a wait is no disagreement of clocks."""

@@ -55,6 +55,20 @@ class TableLock:
         with _locked(self._gate, fcntl.LOCK_EX, until), _locked(self._turn, fcntl.LOCK_EX, until):
             yield
 
+    @contextlib.contextmanager
+    def rather_exclusive(self, seconds: float) -> Iterator[None]:
+        """Alone, or beside sharers that have not gone after some seconds: who is stopped may have the table for ever.
+        The gate is waited for as long as it takes: whoever holds it waits no longer than this."""
+        with contextlib.ExitStack() as held:
+            try:
+                with contextlib.ExitStack() as both:
+                    both.enter_context(_locked(self._gate, fcntl.LOCK_EX))
+                    both.enter_context(_locked(self._turn, fcntl.LOCK_EX, time.monotonic() + seconds))
+                    held.push(both.pop_all())
+            except StillLocked:
+                held.enter_context(self.shared())
+            yield
+
 
 def table_lock(location: str) -> TableLock | NoLock:
     """The lock of a Delta table that is none of the ledger's own, by where it lies; the folder has to exist."""
@@ -72,6 +86,11 @@ class NoLock:
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
+        """Nothing to wait for."""
+        yield
+
+    @contextlib.contextmanager
+    def rather_exclusive(self, seconds: float) -> Iterator[None]:
         """Nothing to wait for."""
         yield
 

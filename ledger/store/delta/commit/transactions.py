@@ -29,6 +29,8 @@ log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
 #: What happened to messages without their holder's doing.
 UNASKED = ("expired", "moved")
+#: So long one that lost too often waits for others to go, in seconds.
+PATIENCE = 2.0
 #: With one wish go at most so many others.
 MOST_TOGETHER = 31
 
@@ -225,7 +227,8 @@ class Transactions:
         self.before_turn()
         lock = self.locks[table]
         waits = losses >= self._settings.losses_before_waiting
-        with lock.exclusive() if self._alone or waits else lock.shared():
+        # Where it need not be alone, to be so is only to lose no more: nobody's stop may hold it up.
+        with lock.exclusive() if self._alone else lock.rather_exclusive(PATIENCE) if waits else lock.shared():
             yield
 
     def spark_turn(self, table: str) -> Any:
