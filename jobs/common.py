@@ -38,7 +38,12 @@ def arguments(description: str, *, owner: bool = False, epilog: str | None = Non
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
     engines = ("auto", "spark", "delta-rs")
     parser.add_argument("--engine", choices=engines, help="which engine commits (default: the settings')")
-    parser.add_argument("--settings", metavar="FILE", help="a TOML file of settings, like conf/ledger.toml")
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        default=os.environ.get("LEDGER_SETTINGS"),
+        help="a TOML file of settings, like conf/ledger.toml (default: the variable LEDGER_SETTINGS)",
+    )
     if owner:
         parser.add_argument("--owner", help="who the receipts ledger names (default: user, machine and process)")
     return parser

@@ -15,6 +15,7 @@ from ledger.rules.location import Location
 from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array, named_by_column
 from ledger.store.delta.dataframes.output_target import (
@@ -53,7 +54,7 @@ class _OfSpark:
             return
         with contextlib.ExitStack() as until_written:
             kept = self._computed(until_written)
-            is_done = kept[f"`{self._failed}`"].isNull()
+            is_done = kept[quoted(self._failed)].isNull()
             self._rows, self._exceptions = kept.where(is_done).drop(self._failed), kept.where(~is_done)
             yield
 
@@ -64,7 +65,8 @@ class _OfSpark:
     def failed(self, column: str) -> pa.Table:
         # They are few, or are meant to be.
         if not isinstance(self._exceptions, pa.Table):
-            self._exceptions = self._exceptions.select(column, f"`{self._failed}`").toArrow()
+            both = [quoted(name) for name in (column, self._failed) if name is not None]
+            self._exceptions = self._exceptions.select(both).toArrow()
         return self._exceptions
 
     def named_failed(self, column: str, queue: str) -> Named:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -174,11 +175,15 @@ def test_a_ledger_works_with_the_settings_it_was_given(written, tmp_path):
     assert ledger.settings is settings and ledger.store.settings.maximum_attempts == 7
 
 
-def test_a_job_takes_a_settings_file_and_refuses_a_wrong_one(written, tmp_path):
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_job_takes_a_settings_file_and_refuses_a_wrong_one(written, tmp_path, by_variable):
     def job(text: str) -> subprocess.CompletedProcess:
         script, file = CHECKOUT / "jobs" / "create_queue.py", written(text)
-        command = [sys.executable, str(script), str(tmp_path / "ledger"), "q", "--settings", str(file)]
-        return subprocess.run(command, capture_output=True, text=True)
+        command = [sys.executable, str(script), str(tmp_path / "ledger"), "q"]
+        if not by_variable:
+            return subprocess.run([*command, "--settings", str(file)], capture_output=True, text=True)
+        known = {**os.environ, "LEDGER_SETTINGS": str(file)}
+        return subprocess.run(command, env=known, capture_output=True, text=True)
 
     wrong = job("[ledger]\nmax_attempts = 7\n")
     assert wrong.returncode == 2 and "Is it maximum_attempts?" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -110,6 +110,13 @@ def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue,
     assert queue.counts().stored == 0
 
 
+@pytest.mark.parametrize("column", ["a`b", "a.b", "a b"])
+def test_the_column_of_bodies_may_have_any_name(make_queue, spark, column):
+    queue = make_queue()
+    assert queue.send(spark.createDataFrame([("x",)], [column]), body=column).count == 1
+    assert [message.body for message in queue.receive(1)] == ["x"]
+
+
 def test_what_fits_exactly_is_sent(make_queue, spark):
     queue = make_queue(MaximumMessageSize=1_024)
     queue.send(spark.createDataFrame([("x" * 1_000, None, None, None, {"a": ("String", "x" * 17, None)})], ALL))

@@ -63,7 +63,7 @@ def seen(ledger):
         ("delta-rs", True),
         # It turned so after the lock was taken: every commit fails.
         ("delta-rs", False),
-        ("spark", False),
+        pytest.param("spark", False, marks=pytest.mark.soak),
     ],
 )
 def test_what_writes_names_the_disk_and_does_nothing_and_what_reads_goes_on(

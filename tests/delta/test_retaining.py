@@ -120,6 +120,7 @@ def test_an_upkeep_sets_what_its_settings_say_and_once(open_ledger, engine):
     assert sum(commit.metadata.get("verb") == "upkeep" for commit in commits) == len(TABLES)
 
 
+@pytest.mark.parametrize("engine", ["delta-rs", pytest.param("spark", marks=pytest.mark.soak)])
 def test_an_upkeep_whose_settings_do_not_say_it_keeps_what_those_of_another_said(open_ledger, engine):
     """It removed for good, with the defaults, what others meant to keep for a year."""
     ledger = open_ledger(engine, log_retention=YEAR, deleted_file_retention=YEAR)

@@ -13,16 +13,16 @@ from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
 
 
-def rows(frame):
-    return frame.toArrow().to_pylist()
-
-
 def held(ledger, version):
-    return [(row["queue"], row["receipt_id"], row["messages"]) for row in rows(ledger.view("in_flight", version))]
+    return [
+        (row["queue"], row["receipt_id"], row["messages"])
+        for row in ledger.sql("SELECT * FROM in_flight", version=version).to_pylist()
+    ]
 
 
 def states(ledger, version):
-    return sorted((row["queue"], row["body"], row["status"]) for row in rows(ledger.view("messages", version)))
+    rows = ledger.sql("SELECT queue, body, status FROM messages", version=version).to_pylist()
+    return sorted((row["queue"], row["body"], row["status"]) for row in rows)
 
 
 def test_a_view_of_the_past_is_as_it_was_then(open_ledger, root, clock, spark):
@@ -137,3 +137,14 @@ def test_an_instant_of_which_a_log_tells_no_more_is_refused_with_the_bound(open_
     cut("visibility")
     with pytest.raises(InvalidParameterValue, match=marks[4].strftime("Must be .*%H:%M:%S.* or later")):
         open_ledger().sql(asked, timestamp=marks[1])
+
+
+def test_now_is_an_instant_to_the_microsecond_of_which_is_told_as_of_its_millisecond(open_ledger, clock):
+    """Most often it was refused as later than now, which is counted in milliseconds."""
+    ledger = open_ledger()
+    ledger.create_queue("jobs").send("a")
+    clock.advance(1)
+    now = instant(clock()) + timedelta(microseconds=999)
+    assert ledger.sql("SELECT body FROM messages", timestamp=now).to_pylist() == [{"body": "a"}]
+    with pytest.raises(InvalidParameterValue, match="later than now"):
+        ledger.sql("SELECT 1", timestamp=now + timedelta(microseconds=1))

@@ -14,6 +14,7 @@ from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
 from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, NOT_FOR_THIS_QUEUE, require_columns, too_long
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
+from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.model.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -273,4 +274,4 @@ def _body(frame: DataFrame, body: str | None) -> Column:
             f"It is {kinds[name]} and must be string",
             "Cast it, or drop the column to send rows as JSON.",
         )
-    return F.col(f"`{name}`")
+    return F.col(quoted(name))

@@ -26,6 +26,12 @@ BITS_OF_BLOCK = (
 #: A bitmap of Spark's bitmap_construct_agg holds this many ordinals.
 BITMAP = 32_768
 
+
+def quoted(column: str) -> str:
+    """The name of a column as Spark takes any: with dots, spaces and backticks."""
+    return "`" + column.replace("`", "``") + "`"
+
+
 #: Twin of rules.state.status: columns of a message, joined with what is recorded about it, its `expires_at` (null: not
 #: looked at), and `{now}`.
 STATUS = """CASE

@@ -108,7 +108,7 @@ class Frames:
         require_column(frame, "receipt_handle", "string")
         if isinstance(timeout, str):
             require_column(frame, timeout, "tinyint", "smallint", "int", "bigint")
-            seconds = F.col(f"`{timeout}`").cast("bigint")
+            seconds = F.col(columns.quoted(timeout)).cast("bigint")
         else:
             seconds = F.lit(timeout).cast("bigint")
         action = "delete" if verb is Verb.DELETE else "change"

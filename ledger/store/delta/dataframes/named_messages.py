@@ -122,7 +122,7 @@ def named_by_column(frame: DataFrame, column: str, queue: str) -> Named:
     """What a string column of a DataFrame names. The driver gets a bit per message."""
     from pyspark.sql import functions as F
 
-    value = F.col(f"`{column}`")
+    value = F.col(columns.quoted(column))
     is_id = value.rlike(f"^{ids.MESSAGE_ID.pattern}$") & (F.length(value) == ids.SEGMENT_LENGTH + 8)
     is_handle = columns.handle_is_valid(value, queue)
     parts = columns.handle_parts(value)

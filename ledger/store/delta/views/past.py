@@ -86,7 +86,8 @@ def _milliseconds(given: datetime | str) -> int:
         bound = "Must be a datetime with a time zone, or such a text"
         fix = "Write 2026-01-31T12:00:00+00:00, or pass datetime(..., tzinfo=timezone.utc)."
         raise InvalidParameterValue("timestamp", shown(given), bound, fix)
-    return milliseconds_of(moment)
+    # Clocks here have milliseconds: what is between two of them is told as of the first.
+    return milliseconds_of(moment.replace(microsecond=moment.microsecond // 1_000 * 1_000))
 
 
 def _at_of(commit: Commit) -> int:
