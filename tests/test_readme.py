@@ -75,17 +75,6 @@ def blocks(section, language):
     return re.findall(rf"```{language}\n(.*?)```", README.split(f"\n## {section}\n")[1].split("\n## ")[0], re.DOTALL)
 
 
-def test_the_first_example_runs_as_it_stands(tmp_path, monkeypatch, spark):
-    monkeypatch.chdir(tmp_path)
-    example = blocks("The verbs", "python")[0]
-    assert example.count("1_000_000") == 2
-    names: dict = {}
-    exec(example.replace("1_000_000", "3_000"), names)
-    assert names["spark"].read.format("delta").load(str(tmp_path / "results/done")).count() == 2_997
-    # Released, and no longer this claim's to delete.
-    assert (names["queue"].counts().deleted, names["queue"].counts().visible) == (2_997, 3)
-
-
 def test_the_sections_for_analysts_and_on_notebooks_run_as_they_stand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The examples look at what was in January.

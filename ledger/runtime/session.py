@@ -74,8 +74,6 @@ SMALL = {
     # Nothing to adapt to.
     "spark.sql.adaptive.enabled": "false",
 }
-# Compiled quickly rather than well, and one thread that collects garbage: an eighth less of the processor's time.
-SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_session(
@@ -122,8 +120,6 @@ def local_settings(*, small: bool = False) -> dict[str, str]:
     """
     settings = {**LOCAL_DEFAULTS, **(SMALL if small else {})}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={_QUIET.as_uri()}"
-    if small:
-        settings["spark.driver.extraJavaOptions"] += f" {SMALL_JAVA}"
     jars = [*jars_of(delta_packages()), *(cached_jars(s3_packages()) or ())]
     settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
     return settings

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from ledger.runtime.session import submit_environment
 from tests.sources import CHECKOUT
 
@@ -40,6 +42,7 @@ else:
 """
 
 
+@pytest.mark.soak
 def test_a_session_of_spark_connect_sends_claims_writes_and_settles_and_is_told_that_it_cannot_commit(tmp_path):
     asked = [sys.executable, "-W", "ignore", "-c", CLIENT, str(tmp_path / "ledger"), str(tmp_path / "out")]
     done = subprocess.run(
