@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.rules import staging
-from ledger.store.delta.engines.vacuuming import UNCOMMITTED
+from ledger.store.delta.engines.vacuuming import KNOWN, UNCOMMITTED, unneeded
 
 DAYS = 86_400
 
@@ -63,3 +63,12 @@ def test_what_a_bulk_send_has_staged_and_what_is_no_file_of_rows_is_left_alone(l
     engine.mark("messages", {"operation": "x"}, (staging.application(folder), staging.PUBLISHED))
     engine.vacuum("messages")
     assert not staged(), "it was published, and no version has it any more"
+
+
+def test_one_that_stood_still_since_it_loaded_the_table_takes_nothing_for_left_behind(left, root, open_ledger):
+    """What was committed meanwhile may be days old by then, and no version that it knows has it."""
+    loaded = DeltaTable(f"{root}/visibility")
+    left("visibility", "committed meanwhile.parquet", 8)
+    now = time.time()
+    assert unneeded(loaded, now) == {"committed meanwhile.parquet"}
+    assert unneeded(loaded, now - KNOWN - 60) == unneeded(loaded, now + 60) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -222,10 +223,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
                 loaded.optimize.compact(partition_filters=filters(where))
 
     def vacuum(self, table: str) -> None:
-        files = self._files[table]
+        files, since = self._files[table], time.time()
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
-            gone = unneeded(loaded)
+            gone = unneeded(loaded, since)
             loaded.cleanup_metadata()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(files.remove, (*gone, *replaced(files.log()))))

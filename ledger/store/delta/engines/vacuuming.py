@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 from deltalake import DeltaTable
 
 from ledger.rules import staging
 
 #: So old is a file, in hours, that no commit names it which is still under way; a verb takes less, and so does a send.
 UNCOMMITTED = staging.ABANDONED // 3_600
+#: What is known of a table that was loaded so many seconds ago tells nothing of files that were committed since.
+KNOWN = 3_600
 
 
-def unneeded(loaded: DeltaTable) -> set[str]:
-    """Their paths: none that a version within the table's retention has.
+def unneeded(loaded: DeltaTable, since: float) -> set[str]:
+    """Their paths: none that a version within the table's retention has. `since`: the system's time before the table
+    was loaded.
 
     Of a file that a commit took out the log tells for as long as that retention, and a checkpoint made then forgets it.
     Of what a commit wrote that lost or died it tells nothing. So what no version has is listed, too, once it is so old
@@ -22,6 +27,9 @@ def unneeded(loaded: DeltaTable) -> set[str]:
     if unnamed - set(told):
         old = loaded.vacuum(UNCOMMITTED, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
+    # Who stood still between the two for days would take what was committed meanwhile for left behind.
+    if not 0 <= time.time() - since <= KNOWN:
+        return set(told)
     # Of what others keep below a table nothing is ours to remove.
     files = (path for path in unnamed if path.endswith(".parquet") and "/_delta_log/" not in path)
     return {*told, *(path for path in files if _is_published(loaded, path))}
