@@ -62,15 +62,15 @@ def health_of(store: DeltaStore, clock: Clock) -> Health:
 def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:
     options = dict(storage_options or {}) or None
     with naming(place, DeltaError):
-        since = time.time()
-        return _looked_at(opened(place, options), table_files(place, options), since)
+        before = time.time()
+        return _looked_at(opened(place, options), table_files(place, options), before)
 
 
-def _looked_at(loaded: DeltaTable, files: TableFiles, since: float) -> TableHealth:
+def _looked_at(loaded: DeltaTable, files: TableFiles, loaded_since: float) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     log = files.log_paths()
     commits = [version for version in map(version_of, log) if version is not None]
     checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
-    orphans = unneeded(loaded, since)
+    orphans = unneeded(loaded, loaded_since)
     since = sum(version > checkpoint for version in commits)
     return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))
