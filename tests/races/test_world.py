@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from ledger import Ledger
+from ledger.rules import limits
 from tests.races import world as races
-from tests.races.world import World
+from tests.races.worker import Worker
+from tests.races.world import QUOTA, World
 
 #: What a race of each kind does at least, however slow the machine.
 ANYTHING = {"sent": 1, "received": 3, "settled": 1, "killed": 1, "stopped": 1}
@@ -26,7 +28,10 @@ SOAK = (pytest.mark.soak, pytest.mark.timeout(2 * SECONDS + 300))
 
 
 @pytest.fixture
-def world(race_template, tmp_path):
+def world(race_template, tmp_path, monkeypatch):
+    # Who drains the queues in the end keeps to the quota of those who raced: some are in flight when it begins.
+    monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT", QUOTA)
+    monkeypatch.setattr(limits, "MAXIMUM_IN_FLIGHT_FIFO", QUOTA)
     for name in ("logs", "outputs"):
         (tmp_path / name).mkdir()
     return World(shutil.copytree(race_template, tmp_path / "ledger"), tmp_path / "logs", tmp_path / "outputs", seed=1)
@@ -58,3 +63,11 @@ def test_a_drain_that_a_queue_gives_none_of_what_it_has_is_found_out(world, monk
     found = [problem for problem in world.judge() if "and gives none" in problem]
     assert len(found) == 1 and found[0].startswith("third still has Counts(visible=0,") and "in_flight=1" in found[0]
     assert all(queue.counts().stored == 0 for queue in ledger.list_queues()), "all else was received"
+
+
+def test_a_drain_makes_no_more_messages_in_flight_than_those_who_raced(world):
+    """While somebody still holds some of them."""
+    ledger = Ledger.open(str(world.root), engine="delta-rs")
+    for name in ("narrow", "narrow.fifo"):
+        assert Worker(f"late-{name}", ledger.queue(name), world.folder, 0, 1).receive(3)[0].count == 3
+    assert world.judge() == []
