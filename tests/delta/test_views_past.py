@@ -11,6 +11,7 @@ from ledger import Ledger
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
+from ledger.store.delta.engines.table_files import LOG, LocalFiles
 
 
 def held(ledger, version):
@@ -105,6 +106,52 @@ def test_a_verb_that_landed_late_brings_nothing_of_what_others_did_meanwhile(ope
     assert in_flight(instant(asked)) == [("busy", 1)]
     assert in_flight(instant(clock())) == [("busy", 1), ("busy", 1), ("late", 1)]
     assert in_flight(instant(asked) - timedelta(seconds=5)) == []
+
+
+@pytest.mark.parametrize(("engine", "late"), [("delta-rs", "send"), ("delta-rs", "create_queue"), ("spark", "send")])
+def test_what_stood_still_before_its_commit_is_in_no_view_of_what_was_before_it_landed(
+    open_ledger, root, clock, monkeypatch, engine, late
+):
+    """Whatever the verb read that made the version, and whenever it is asked."""
+    ledger, reader = open_ledger(engine), open_ledger()
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b"])
+    claim, last = queue.receive(1, 600), queue.receive(1, 600)
+    behind = Ledger.open(root, engine="delta-rs", clock=clock, owner="late")
+    behind.queue("jobs")
+    put_new, moments, seen = LocalFiles.put_new, [], []
+
+    def views():
+        queries = (
+            "SELECT queue, body, status FROM messages ORDER BY body",
+            "SELECT queue, visible, in_flight FROM queue_depth ORDER BY queue",
+        )
+        return [reader.sql(query, **moment).to_pylist() for moment in moments for query in queries]
+
+    def stalled(files, path, content):
+        # What it has to say is written down, with the time at which it decided.
+        if path.startswith(LOG) and not seen:
+            monkeypatch.setattr(LocalFiles, "put_new", put_new)
+            for verb in (lambda: claim.extend(600), claim.release, lambda: last.extend(60)):
+                moments.append({"timestamp": instant(clock())})
+                clock.advance(1)
+                verb()
+                moments.append({"version": ledger.store.engine.version("visibility")})
+            seen.append(views())
+        return put_new(files, path, content)
+
+    clock.advance(1)
+    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    if late == "send":
+        behind.queue("jobs").send("late")
+    else:
+        behind.create_queue("late").send("late")
+    assert len(moments) == 6 and seen == [views()]
+    # The next verb has it, whatever that is about.
+    clock.advance(1)
+    last.extend(60)
+    moments = [{"version": ledger.store.engine.version("visibility")}]
+    assert "late" in str(views())
 
 
 def test_an_instant_of_which_a_log_tells_no_more_is_refused_with_the_bound(open_ledger, root, clock):

@@ -31,6 +31,8 @@ events = logging.getLogger("ledger.events")
 UNASKED = ("expired", "moved")
 #: So long one that lost too often waits for others to go, in seconds.
 PATIENCE = 2.0
+#: By a table, those whose versions each commit to it notes.
+NOTED = {"visibility": ("messages", "queues")}
 #: With one wish go at most so many others.
 MOST_TOGETHER = 31
 
@@ -46,7 +48,7 @@ class Plan(Generic[Answer]):
     answer: Callable[[int], Answer]
     #: The time of the decision, in milliseconds.
     at: int
-    #: The versions of other tables that it was made on, as far as it read them: what a view of the past goes by.
+    #: The versions of other tables that it was made on, as far as it read them.
     read: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -95,12 +97,25 @@ class Transactions:
             return plan.snapshot.version
         self.step("chosen")
         said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
-        metadata = {**said, "read": dict(plan.read)}
+        metadata = {**said, "read": self._beside(table, plan)}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
             self.step("committed")
         return version
+
+    def _beside(self, table: str, plan: Plan[Any]) -> dict[str, int]:
+        """The versions of the other tables that a commit goes with: those that the decision read, and of what it had no
+        need to read the newest after it. So what lands later is in no view of this version, nor of an instant before
+        it."""
+        read, unread = dict(plan.read), [name for name in NOTED.get(table, ()) if name not in plan.read]
+        if unread:
+            try:
+                read.update(self._tables.newest_versions(unread))
+            except StorageFailed as error:
+                # The verb does without: a view goes by what the commits before it noted.
+                log.warning("a commit to %s notes nothing of %s: %s", table, ", ".join(unread), error)
+        return read
 
     def attempts(self, verb: str) -> Attempts:
         """As many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""

@@ -24,9 +24,10 @@ from ledger.store.delta.engines.empty_tables import log_for_spark
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
-from ledger.store.delta.engines.newest_version import catch_up, opened
+from ledger.store.delta.engines.newest_version import catch_up, newest_listed, opened
 from ledger.store.delta.engines.outputs_of_delta_rs import OutputsOfDeltaRs
 from ledger.store.delta.engines.protocol import (
     Commit,
@@ -72,6 +73,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             for name, loaded in self._loaded.items()
         }
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
+        local = all(recorded(place).is_local for place in self._locations.values())
+        logs = {table: small.log.followed for table, small in self._small.items()}
+        self._ends = LogEnds(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -117,6 +121,13 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return known.version
         with self._using(table) as loaded:
             return loaded.version()
+
+    def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
+        return self._ends.of(tables)
+
+    def _newest_listed(self, table: str) -> int:
+        listed = newest_listed(self._files[table])
+        return self.version(table) if listed is None else listed
 
     def load(self, table: str, where: Where) -> Snapshot:
         snapshot = self._small[table].load(where)

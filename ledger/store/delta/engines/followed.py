@@ -159,6 +159,11 @@ class Followed:
         self._seen = _Seen()
         self._lock = threading.Lock()
 
+    def seen(self) -> int | None:
+        """The version that was seen last, of however long ago; None: none was."""
+        files = self._seen.files
+        return None if files is None else files.version
+
     def newest(self, *, listing: bool = False) -> Files | None:
         """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
         when that was LISTED_AFTER seconds ago, or at any rate."""

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 
 from ledger.store.delta.engines.spark_tables import jvm_of
+from ledger.store.delta.engines.table_files import galloped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,9 @@ class HadoopFiles:
 
     def remove(self, path: str) -> None:
         self._system().delete(self._path(path), False)
+
+    def newest_from(self, version: int) -> int | None:
+        return galloped(self, version)
 
     def _path(self, path: str) -> Any:
         return jvm_of(self._session()).org.apache.hadoop.fs.Path(f"{self._location}/{path}")

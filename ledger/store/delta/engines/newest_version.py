@@ -25,7 +25,7 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
     except DeltaError as error:
         if not is_gap(error):
             raise
-    version = _newest_listed(table_files(location, options))
+    version = newest_listed(table_files(location, options))
     return without_gaps(partial(DeltaTable, location, version, storage_options=options))
 
 
@@ -36,13 +36,13 @@ def catch_up(loaded: DeltaTable, files: TableFiles) -> None:
     except DeltaError as error:
         if not is_gap(error):
             raise
-        version = _newest_listed(files)
+        version = newest_listed(files)
         if version is None:
             raise
         if version > loaded.version():
             without_gaps(partial(loaded.load_as_version, version))
 
 
-def _newest_listed(files: TableFiles) -> int | None:
+def newest_listed(files: TableFiles) -> int | None:
     """None: there is none, and delta-rs says so better."""
     return max((version for version in map(version_of, files.log_paths()) if version is not None), default=None)

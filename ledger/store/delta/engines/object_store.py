@@ -124,14 +124,14 @@ class ObjectStore:
             found = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
-    def paths(self, folder: str = "") -> Iterator[str]:
-        """The paths of all files in a folder, at any depth."""
-        return (path for path, _ in self.written(folder))
+    def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
+        """The paths of all files in a folder, at any depth; of those that are sorted after one, if any."""
+        return (path for path, _ in self.written(folder, after))
 
-    def written(self, folder: str = "") -> Iterator[tuple[str, float]]:
-        """The paths of all files in a folder, at any depth, and when each was written, in seconds since 1970."""
+    def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
+        """The same, and when each was written, in seconds since 1970."""
         with self._naming():
-            for some in obstore.list(self._store, folder or None):
+            for some in obstore.list(self._store, folder or None, offset=after):
                 yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
 
     def remove(self, folder: str) -> None:

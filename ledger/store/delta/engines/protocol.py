@@ -82,6 +82,9 @@ class Tables(Protocol):
     def version(self, table: str) -> int:
         """The newest version."""
 
+    def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
+        """By name; for less than what `version` costs, as nothing is loaded."""
+
     def load(self, table: str, where: Where) -> Snapshot:
         """The rows of some partitions."""
 

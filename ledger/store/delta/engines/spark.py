@@ -18,6 +18,7 @@ from ledger.errors import OutputUnreadable
 from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merge_statement import merge_statement
 from ledger.store.delta.engines.protocol import (
@@ -36,7 +37,7 @@ from ledger.store.delta.engines.spark_committing import (
     committed_version,
     committing,
 )
-from ledger.store.delta.engines.spark_replay import small_commits, statistics_of
+from ledger.store.delta.engines.spark_replay import files_at, small_commits, statistics_of
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
@@ -84,6 +85,9 @@ class SparkEngine:
         self._own = threading.local()
         self._small = small_commits(self._locations, self._session, self._state, *FAILURES)
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
+        files = {name: files_at(place, self._session) for name, place in self._locations.items()}
+        logs = {table: small.log.followed for table, small in self._small.items()}
+        self._ends = LogEnds(files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -109,6 +113,9 @@ class SparkEngine:
 
     def version(self, table: str) -> int:
         return int(self._state(table).version())
+
+    def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
+        return self._ends.of(tables)
 
     def load(self, table: str, where: Where) -> Snapshot:
         snapshot = self._small[table].load(where)

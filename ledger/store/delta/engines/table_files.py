@@ -73,6 +73,9 @@ class CommitFiles(Protocol):
     def remove(self, path: str) -> None:
         """Removes a file, if it is there."""
 
+    def newest_from(self, version: int) -> int | None:
+        """The newest version of the table, which has had this one; None where the log tells of that no more."""
+
 
 class TableFiles(CommitFiles, Protocol):
     """All files of a table."""
@@ -104,6 +107,17 @@ def version_of(path: str) -> int | None:
     """The version that a file of a table's log is; None for what is no commit."""
     named = _COMMIT.fullmatch(path)
     return int(named[1]) if named else None
+
+
+def galloped(files: CommitFiles, version: int) -> int | None:
+    """See CommitFiles.newest_from, where each file is asked for: a log is cut at its beginning, and has no gaps."""
+    if not files.has(log_file(version)):
+        return None
+    step = 1
+    while step:
+        there = files.has(log_file(version + step))
+        version, step = (version + step, 2 * step) if there else (version, step // 2)
+    return version
 
 
 def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
@@ -156,6 +170,9 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         (self._place / path).unlink(missing_ok=True)
+
+    def newest_from(self, version: int) -> int | None:
+        return galloped(self, version)
 
     def log(self) -> list[Stored]:
         found = []
@@ -291,6 +308,11 @@ class StoredFiles:
 
     def remove(self, path: str) -> None:
         self._store.delete(path)
+
+    def newest_from(self, version: int) -> int | None:
+        # One request says what stands behind a name.
+        listed = map(version_of, self._store.paths(LOG, log_file(version)))
+        return max((one for one in listed if one is not None), default=version)
 
     def log(self) -> list[Stored]:
         return [Stored(path, at) for path, at in self._store.written(LOG)]

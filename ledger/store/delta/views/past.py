@@ -107,24 +107,34 @@ def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
-    """Which version of a table a commit to `visibility` goes with: the one that its decision read, if it says so.
+    """Which version of a table a commit to `visibility` goes with: the newest that it or one before it notes.
 
-    If it read none: the newest one by the timestamps of the commits, which clocks of several machines write, but none
-    older than what an earlier decision read. As of an instant `at`: the newest one by then, but none older than that.
+    As of an instant `at` it is the newest one by then, and none older than that; nor any that landed behind the next
+    commit to `visibility`, which was decided later and notes what was there. A commit that notes none, as earlier
+    releases wrote them, goes by the timestamps of the commits, which clocks of several machines write, within the same
+    bounds.
     """
-    noted: int | None = then.metadata.get("read", {}).get(name)
-    if noted is not None and at is None:
-        return noted
-    read = [commit.metadata.get("read", {}).get(name) for commit in commits if commit.version <= then.version]
-    history = tables.history(name, -1)
+    noted = [(commit.version, _noted(commit, name)) for commit in commits]
+    seen = max((read for version, read in noted if version <= then.version and read is not None), default=None)
+    next_seen = next((read for version, read in noted if version > then.version and read is not None), None)
+    if at is None and _noted(then, name) is not None:
+        next_seen = seen
+    history = tables.history(name, -1 if seen is None else seen - 1)
     if at is None:
-        by_time = [commit.version for commit in history if commit.timestamp <= then.timestamp]
+        by_then = [commit.version for commit in history if commit.timestamp <= then.timestamp]
     else:
-        by_time = [commit.version for commit in _by(history, at)]
-    found = max([*by_time, *(version for version in read if version is not None)], default=history[0].version)
+        by_then = [commit.version for commit in _by(history, at)]
+    if next_seen is not None:
+        by_then = [version for version in by_then if version <= next_seen]
+    found = max(by_then, default=history[0].version if seen is None else seen)
     if found < history[0].version:
         bound = f"The log of the table {name} begins at version {history[0].version}, and it was at {found} then"
         if at is None:
             raise InvalidParameterValue("version", then.version, bound, KEPT)
         raise InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
     return found
+
+
+def _noted(commit: Commit, name: str) -> int | None:
+    noted: int | None = commit.metadata.get("read", {}).get(name)
+    return noted

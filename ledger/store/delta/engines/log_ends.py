@@ -1,0 +1,35 @@
+"""Where the logs of tables end, which costs the same however much is in them: nothing is loaded for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ledger.store.delta.engines.followed import Followed
+from ledger.store.delta.engines.table_files import CommitFiles
+
+
+class LogEnds:
+    """The newest versions of some tables. Threads share it."""
+
+    def __init__(
+        self, files: Mapping[str, CommitFiles], logs: Mapping[str, Followed], first: Callable[[str], int], at_once: bool
+    ) -> None:
+        """`logs`: of the tables, for what is known of them. `first` answers where nothing is; `at_once`: what is asked
+        is a request for each table, and they go together."""
+        self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
+        #: A version that was there. Threads may take turns to write an older one, from which it is further to the end.
+        self._known: dict[str, int] = {}
+
+    def of(self, tables: Sequence[str]) -> dict[str, int]:
+        """By name, versions that are no older than the newest before this call. Raises what the storage does."""
+        if not self._at_once or len(tables) < 2:
+            return {table: self._end(table) for table in tables}
+        with ThreadPoolExecutor(len(tables)) as threads:
+            return dict(zip(tables, threads.map(self._end, tables)))
+
+    def _end(self, table: str) -> int:
+        known = self._known.get(table, self._logs[table].seen())
+        found = None if known is None else self._files[table].newest_from(known)
+        self._known[table] = self._first(table) if found is None else found
+        return self._known[table]
