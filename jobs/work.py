@@ -106,7 +106,8 @@ def main(options: argparse.Namespace) -> None:
         stamped=True,
         report=say,
     )
-    say(f"ends after {worked.claims} claims")
+    lost = f", {worked.lost:,} messages of them lost to others" if worked.lost else ""
+    say(f"ends after {worked.claims} claims{lost}")
 
 
 def load(name: str) -> Callable[[Any], Any]:

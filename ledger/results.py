@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import TypeVar
 
 from ledger.errors import LedgerError
@@ -143,15 +143,20 @@ class Counts:
 
 @dataclass(frozen=True)
 class Worked:
-    """What `Queue.work` did: how many claims it worked on, how many messages are done, and how many failed receives
-    there were."""
+    """What `Queue.work` did: how many claims it worked on, how many messages are done, how many failed receives there
+    were; and how many messages others have by now, of leases that were lost while it worked on them."""
 
     claims: int
     messages: int
     failed: int
+    lost: int = 0
+
+    def and_then(self, more: Worked) -> Worked:
+        """Both together."""
+        return Worked(*(mine + other for mine, other in zip(astuple(self), astuple(more))))
 
     def _repr_html_(self) -> str:
-        return of_fields(self, ("claims", "messages", "failed"))
+        return of_fields(self, ("claims", "messages", "failed", "lost"))
 
 
 @dataclass(frozen=True)

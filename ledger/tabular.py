@@ -81,7 +81,7 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
             "column", name, f"The table has no such column; it has {there}", "Rename or name another one."
         )
     kind = table.schema.field(name).type
-    if pa.types.is_null(kind):
+    if pa.types.is_null(kind) or not table.num_rows:
         # As pandas says of a selection without rows: a column of nothing is of any type.
         return table[name].cast(pa.string())
     if not right(kind):

@@ -10,7 +10,9 @@ from traceback import walk_tb
 
 from ledger.store.delta.engines.protocol import reason
 
-#: Why a claim is given back when Python outlives Spark's driver.
+#: Why a claim is given back when its process is told to end.
+TERMINATED = "the process was told to end (SIGTERM)"
+#: Why it is when Python outlives Spark's driver.
 JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for want of memory"
 
 
@@ -32,8 +34,19 @@ def _terminated(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
+def _is_termination(error: BaseException | None) -> bool:
+    """Whether it is that of `_terminated`, or came of it: Py4J makes an error of its own where it was interrupted."""
+    while error is not None:
+        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def why_ended(error: BaseException) -> str:
     """Why work ended with an error, in a line."""
+    if _is_termination(error):
+        return TERMINATED
     return JVM_ENDED if jvm_has_ended(error) else reason(error)
 
 

@@ -102,8 +102,7 @@ class Worker:
             for attempt_id, most in self.attempts():
                 claim = self.receive(attempt_id, most)
                 if claim.count:
-                    done, failed = self.work(claim)
-                    worked = Worked(worked.claims + 1, worked.messages + done, worked.failed + failed)
+                    worked = worked.and_then(self.work(claim))
                 if self._work.until == "once" or (
                     not claim.count and self._work.until != "forever" and not self.may_get_more()
                 ):
@@ -140,9 +139,8 @@ class Worker:
             return True
         return any(lease.visible_at <= self._soon() for lease in self._access.store.leases(record, clock))
 
-    def work(self, claim: Claim) -> tuple[int, int]:
-        """Works on a claim and acknowledges it: how many messages are done, and how many failed. Whatever goes wrong,
-        what is still held is given back at once."""
+    def work(self, claim: Claim) -> Worked:
+        """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""
         started = time.monotonic()
         try:
             self.say(f"claimed {claim.count:,} messages (receipt {claim.receipt_id}, version {claim.version})")
@@ -157,7 +155,7 @@ class Worker:
                 beats = beat.beats
         except LeaseLost as lost:
             self.say(f"lost the claim, others do its messages: {lost}")
-            return 0, 0
+            return Worked(1, 0, 0, claim.count)
         except BaseException as error:
             self._give_back(claim, error)
             raise
@@ -165,7 +163,7 @@ class Worker:
         lost_to_others = judge.failed - changed
         left += f", lost {lost_to_others:,} to others" if lost_to_others > 0 else ""
         self.say(f"deleted {done:,}{left} after {time.monotonic() - started:.1f} s and {beats} heartbeats")
-        return done, judge.failed
+        return Worked(1, done, judge.failed, max(0, lost_to_others))
 
     def judged(self, claim: Claim, left: pa.Table, reasons: pa.Table | None) -> tuple[pa.Table, pa.Table]:
         """What of messages without a row is released, and what is parked, both as runs; tells why in the table of

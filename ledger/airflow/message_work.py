@@ -65,11 +65,10 @@ class MessageWork:
             claim = worker.receive(attempt, most)
             if claim.count:
                 try:
-                    done, failed = self.on(claim)
+                    worked = worked.and_then(Worked(1, *self.on(claim)))
                 except LeaseLost as lost:
                     self.say(f"lost the claim, others do its messages: {lost}")
-                    done, failed = 0, 0
-                worked = Worked(worked.claims + 1, worked.messages + done, worked.failed + failed)
+                    worked = worked.and_then(Worked(1, 0, 0, claim.count))
             if not claim.count or until == "once":
                 break
         return worked

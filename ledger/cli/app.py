@@ -21,7 +21,7 @@ from ledger.errors import (
     MissingParameter,
 )
 
-FAILED, USAGE, IN_PART, INTERRUPTED = 1, 2, 3, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 #: What the arguments are to blame for.
 WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
+from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, report
 from ledger.errors import InvalidParameterValue
 
@@ -35,7 +35,7 @@ def redrive(
     json: bool,
     root: str | None,
     settings: str | None,
-) -> None:
+) -> int:
     """Move visible messages of the dead-letter queue QUEUE back: all, or those that are named.
 
     With --where they are looked up first, and then moved by their ids: at most a million.
@@ -53,6 +53,11 @@ def redrive(
     chosen = list(message_ids) or None if where is None else _named(ledger, known, where)
     moved = known.redrive(chosen, destination, most)
     report(json, {"queue": queue, "moved": moved}, f"moved {many(moved, 'message')} out of {queue}")
+    left = len(set(message_ids)) - moved
+    if left <= 0 or most is not None:
+        return 0
+    click.echo(f"{many(left, 'message')} of those named stayed: in flight, or not in {queue}", err=True)
+    return IN_PART
 
 
 def _named(ledger: Ledger, queue: Queue, where: str) -> list[str]:

@@ -15,6 +15,8 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
+#: The exit code of what was done in part.
+IN_PART = 3
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
+from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_json, shown
 from ledger.cli.words import said
 from ledger.errors import LedgerError
@@ -18,7 +18,6 @@ from ledger.errors import LedgerError
 if TYPE_CHECKING:
     from ledger.cli.inputs import Read
 
-IN_PART = 3
 FORMATS = ("text", "json", "csv", "parquet", "delta")
 #: So many lines are named one by one; of the others it is said how many there are. With --json all are.
 MOST_NAMED = 20

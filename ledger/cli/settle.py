@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.opening import WrongInput, as_json, open_ledger, with_root
+from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
 from ledger.cli.printing import many, print_json, report
 
 if TYPE_CHECKING:
     from ledger.claim import Claim
     from ledger.queue import Queue
     from ledger.results import HandleOutcome, Settled
-
-IN_PART = 3
 
 
 def _arguments(function: Any) -> Any:
@@ -137,7 +135,8 @@ def _settled(
         lost = f"; {settled.lost:,} others have by now" if settled.lost else ""
         report(json, found, f"{did} {many(settled.messages, 'message')}{lost}")
         return IN_PART if settled.lost else 0
-    outcomes = single(list(_handles(handles)))
+    # A message counts once, however often it is named.
+    outcomes = single(list(dict.fromkeys(_handles(handles))))
     if json:
         print_json(*(_document(one) for one in outcomes))
     else:

@@ -74,7 +74,8 @@ def whole_number(
         bound = f"Must be a whole number >= {least}"
     bound = bound or f"Must be between {least} and {most}, if provided"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidParameterValue(field, value, bound, fix or "Give a whole number.")
+        kind = f"A whole number is asked for, and this is a {type(value).__name__}."
+        raise InvalidParameterValue(field, value, bound, f"{kind} {fix}".strip())
     if value < least or (most is not None and value > most):
         raise InvalidParameterValue(field, value, bound, fix)
     return value

@@ -105,6 +105,8 @@ def test_dead_letters_go_back_all_or_by_their_ids(cli, ledger, queue):
     assert not queue.receive(3) and dead.counts().visible == 3
     one = dead.receive(1, 0).messages()[0].message_id
     assert cli("redrive", "dead", one).out == "moved 1 message out of dead\n"
+    again = cli("redrive", "dead", one)
+    assert (again.code, again.out) == (3, "moved 0 messages out of dead\n") and "1 message of those named" in again.err
     assert cli("redrive", "dead", "--max", "1", "--to", "work", "--json").documents == [{"queue": "dead", "moved": 1}]
     assert cli("redrive", "dead").out == "moved 1 message out of dead\n"
     assert queue.counts().visible == 3

@@ -108,6 +108,20 @@ def test_sigterm_gives_the_claim_back_and_is_nobodys_business_afterwards(place, 
     with pytest.raises(SystemExit):
         queue.work(terminated, place.table)
     assert queue.counts().visible == 10 and signal.getsignal(signal.SIGTERM) is before
+    told = place.ledger.sql("SELECT reason FROM receipts WHERE event = 'released' ORDER BY version").to_pylist()
+    assert told[-1]["reason"] == "the process was told to end (SIGTERM)"
+
+
+def test_messages_of_a_claim_that_others_took_meanwhile_are_told_as_lost(place, queue):
+    said = []
+
+    def hung(messages):
+        queue.claim(said[0].split("receipt ")[1].split(",")[0]).release()
+        return messages.select("message_id")
+
+    worked = queue.work(hung, place.table, until="once", report=said.append)
+    assert (worked.claims, worked.messages, worked.failed, worked.lost) == (1, 0, 0, 10)
+    assert queue.counts().visible == 10 and any("lost the claim" in line for line in said)
 
 
 def test_one_that_lost_its_claim_goes_on_with_what_there_is(place, queue):

@@ -26,10 +26,10 @@ def test_v1_another_visibility_timeout_is_refused_with_field_bound_and_fix(value
 def test_what_is_no_whole_number_is_refused_with_the_fix_of_its_field_or_one_for_all():
     with pytest.raises(InvalidParameterValue) as raised:
         limits.visibility_timeout("30", SQS)
-    assert raised.value.fix.startswith("Give seconds;")
+    assert "this is a str. Give seconds;" in raised.value.fix, "30 is within the bound"
     with pytest.raises(InvalidParameterValue) as raised:
         limits.maximum_messages("1", SQS)
-    assert raised.value.fix == "Give a whole number."
+    assert raised.value.fix == "A whole number is asked for, and this is a str."
 
 
 def test_v1_a_queue_may_raise_the_bound():
