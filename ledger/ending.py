@@ -22,6 +22,8 @@ from ledger.store import RUNS, count_messages
 
 #: Errors of a verb that changed nothing. After any other it may have landed, although its answer was lost.
 NOTHING_CHANGED = (InvalidParameterValue, ContentionOutlastedRetries, LeaseLost, OutputNotWritten)
+#: So many tables are looked through one by one: of thousands each costs more than all its rows.
+MOST_APART = 64
 _DONE = pa.array([Outcome.DELETED.value, Outcome.CHANGED.value])
 
 
@@ -31,6 +33,8 @@ class OwnEndings:
     def __init__(self, receipt_id: str | None) -> None:
         self.receipt_id = receipt_id
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
+        #: What is known to be ended, in few tables.
+        self._done: list[pa.Table] = []
 
     @contextlib.contextmanager
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
@@ -50,25 +54,29 @@ class OwnEndings:
         finally:
             if ending.done is not None:
                 with self._lock:
-                    self._parts[ending] = ending.done
+                    del self._parts[ending]
+                    self._done.append(ending.done)
+                    if len(self._done) > MOST_APART:
+                        self._done = [pa.concat_tables(self._done).combine_chunks()]
 
     def copy(self) -> OwnEndings:
         """What was ended until now."""
         copy = OwnEndings(self.receipt_id)
         with self._lock:
-            copy._parts = dict(self._parts)
+            copy._parts, copy._done = dict(self._parts), list(self._done)
         return copy
 
     def outside(self, runs: pa.Table) -> int:
         """How many messages of `runs` were not ended here."""
         with self._lock:
-            return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._parts.values()]))
+            return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *self._done, *self._parts.values()]))
 
     def left(self, runs: pa.Table) -> int:
         """How many messages of `runs` are not known to be ended here: a verb whose answer was lost, or is not there
         yet, may have ended them or not."""
         with self._lock:
-            known = [part for ending, part in self._parts.items() if ending.done is not None]
+            # One that a copy took over while it was under way has its answer by now, perhaps.
+            known = [*self._done, *(part for ending, part in self._parts.items() if ending.done is not None)]
         return count_outside(runs, pa.concat_tables([RUNS.empty_table(), *known])) if known else count_messages(runs)
 
 
