@@ -65,3 +65,17 @@ def test_looking_for_nothing_new_takes_one_request_a_table(queue, s3):
     queue.counts()
     asked = s3.requests()[since:]
     assert len(asked) <= 4 and {one.method for one in asked} <= {"HEAD", "GET"}
+
+
+def test_where_a_log_ends_is_one_request_for_each_table_whatever_others_committed(queue, ledger, s3, place):
+    other = Ledger.open(place, storage_options=s3.options, engine="delta-rs")
+    tables = ["messages", "queues"]
+    before = ledger.store.engine.newest_versions(tables)
+    for number in range(12):
+        other.queue("jobs").send(f"later {number}")
+    since = len(s3.requests())
+    found = ledger.store.engine.newest_versions(tables)
+    asked = s3.requests()[since:]
+    assert found == {**before, "messages": before["messages"] + 12}
+    assert found == {table: other.store.engine.version(table) for table in tables}
+    assert len(asked) == 2 and all("start-after" in one.query for one in asked)
