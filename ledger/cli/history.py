@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Who was granted what, and what became of it.")
 @click.argument("queue", required=False)
 @click.option("--receipt", metavar="ID", help="Only what was done under this receipt.")
-@click.option("--message", metavar="ID", help="Only what was done under the receipts of this message of QUEUE.")
+@click.option(
+    "--message", metavar="ID", help="Only what was done under the receipts of a message in QUEUE, wherever it was."
+)
 @click.option(
     "-n", "--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="The last N events."
 )
@@ -36,7 +38,8 @@ def history(
     """Who was granted what, and what became of it: the last events of QUEUE, or of the ledger, oldest first. It is
     read from the receipts and, for what upkeep has not copied there yet, from the log.
 
-    The receipts that a message had before its last one are looked up in past versions, as far back as these are kept.
+    The receipts that a message had before its last one, and before it was moved to QUEUE, are looked up in past
+    versions, as far back as these are kept.
 
     \b
     Example:
@@ -52,11 +55,12 @@ def history(
     names = {record.id: record.name for record in ledger.store.queues()}
     store: Any = ledger.store
     record = None if queue is None else store.queue(queue)
-    found = events(store.engine, record and record.id, receipt)
+    found = events(store.engine, None if message else record and record.id, receipt)
     if message is not None:
-        mine = _receipts_of(ledger, message, store.peek(record, message).record.receipt_id, found)
+        store.peek(record, message)
+        mine = _receipts_of(ledger, message, found, names)
         if not mine:
-            raise click.ClickException(f"the message {message} holds no receipt: it was never received, or came anew")
+            raise click.ClickException(f"the message {message} has no receipt: it was never received")
         found = [event for event in found if event["receipt_id"] in mine]
     shown = found[-last:]
     if receipt is not None and not found:
@@ -85,23 +89,39 @@ def history(
         print_table(shorter, "nothing was received yet")
 
 
-def _receipts_of(ledger: Ledger, message: str, last: str | None, events: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The receipts that a message has had, from its last one back: what is recorded right before the grant of a receipt
-    names the one before."""
+def _receipts_of(
+    ledger: Ledger, message: str, events: Iterable[Mapping[str, Any]], names: Mapping[str, str]
+) -> set[str]:
+    """The receipts that a message has had, from its last one back, in the queues before this one too: what is recorded
+    right before the grant of a receipt, or before it came to a queue, names the one before."""
+    granted = {event["receipt_id"]: event["version"] for event in events if event["event"] == "granted"}
+    came = [(event["version"], names.get(event["queue"])) for event in events if event["event"] == "arrived"]
+    found: set[str] = set()
+    try:
+        now = _as_of(ledger, message, None)
+        while now is not None:
+            queue, receipt = now
+            if receipt is not None:
+                found.add(receipt)
+                now = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
+                came = [one for one in came if one[0] < granted.get(receipt, 0)]
+                continue
+            # Nobody has received it here: it came with one of these, from another queue.
+            now = None
+            while came and now is None:
+                version, there = came.pop()
+                before = _as_of(ledger, message, version - 1) if there == queue else None
+                now = before if before is not None and before[0] != queue else None
+    except InvalidParameterValue:
+        click.echo("ledger: of what was before, the versions are not kept any more", err=True)
+    return found
+
+
+def _as_of(ledger: Ledger, message: str, version: int | None) -> tuple[str, str | None] | None:
+    """The queue that a message was in as of a version, and its receipt there; None: there was no such message."""
     from ledger.rules.message_id import place
 
-    granted = {event["receipt_id"]: event["version"] for event in events if event["event"] == "granted"}
     segment, seq = place(message)
-    query = f"SELECT receipt_id FROM messages WHERE segment = '{segment}' AND seq = {seq}"
-    found: set[str] = set()
-    while last is not None and last not in found:
-        found.add(last)
-        if last not in granted:
-            break
-        try:
-            before = ledger.sql(query, granted[last] - 1)["receipt_id"].to_pylist()
-        except InvalidParameterValue:
-            click.echo("ledger: of what was before, the versions are not kept any more", err=True)
-            break
-        last = before[0] if before else None
-    return found
+    query = f"SELECT queue, receipt_id FROM messages WHERE segment = '{segment}' AND seq = {seq}"
+    rows = ledger.sql(query, version).to_pylist()
+    return (rows[0]["queue"], rows[0]["receipt_id"]) if rows else None

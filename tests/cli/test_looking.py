@@ -61,6 +61,28 @@ def test_the_history_of_a_message_has_every_receipt_that_it_had_and_no_others(cl
     assert len(cli("history", "work", "--message", one, "-n", "2", "--json").documents) == 2
 
 
+def test_the_history_of_a_dead_letter_tells_what_it_died_of(cli, ledger, queue):
+    dead = ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 2}})
+    one, other = queue.send(["a", "b"])
+    claims = []
+    for reason in ("bad", "worse"):
+        claims.append(queue.receive(2))
+        claims[-1].release(reason)
+    assert not queue.receive(2)
+    events = cli("history", "dead", "--message", one, "--json").documents
+    assert [(event["queue"], event["event"], event["reason"]) for event in events] == [
+        ("work", "granted", None), ("work", "released", "bad"), ("work", "granted", None), ("work", "released", "worse")
+    ]  # fmt: skip
+    dead.receive(2).release("still bad")
+    dead.redrive([one])
+    claims.append(queue.receive(1))
+    seen = cli("history", "work", "--message", one, "--json").documents
+    assert [event["reason"] for event in seen if event["event"] == "released"] == ["bad", "worse", "still bad"]
+    assert [event["queue"] for event in seen if event["event"] == "granted"] == ["work", "work", "dead", "work"]
+    assert other not in str(seen) and seen[-1]["receipt_id"] == claims[-1].receipt_id
+
+
 def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cli, ledger, queue):
     ledger.create_queue("empty")
     queue.send(["a", "b", "c"])
