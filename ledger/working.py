@@ -208,7 +208,8 @@ class Worker:
         for part, needed in zip(parts, (asked, {NAMES_MESSAGES, "reason"})):
             missing = sorted(needed - set(part.columns))
             if missing:
-                bound = f"It returned a DataFrame with these columns, without {' and '.join(missing)}"
+                which = "as failed" if part is not parts[0] else "as done" if parts[1:] else "as its rows"
+                bound = f"It returned a DataFrame with these columns {which}, without {' and '.join(missing)}"
                 raise InvalidParameterValue("function", ", ".join(part.columns), bound, "See Queue.work.")
         if parts[1:] and self._work.reason is not None:
             raise InvalidParameterValue(

@@ -95,7 +95,7 @@ def _receipts_of(
     """The receipts that a message has had, from its last one back, in the queues before this one too: what is recorded
     right before the grant of a receipt, or before it came to a queue, names the one before."""
     granted = {event["receipt_id"]: event["version"] for event in events if event["event"] == "granted"}
-    came = [(event["version"], names.get(event["queue"])) for event in events if event["event"] == "arrived"]
+    came = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
     found: set[str] = set()
     try:
         now = _as_of(ledger, message, None)
@@ -106,12 +106,12 @@ def _receipts_of(
                 now = _as_of(ledger, message, granted[receipt] - 1) if receipt in granted else None
                 came = [one for one in came if one[0] < granted.get(receipt, 0)]
                 continue
-            # Nobody has received it here: it came with one of these, from another queue.
-            now = None
-            while came and now is None:
+            # Nobody has received it since one of these brought it here, or restored it.
+            before: tuple[str, str | None] | None = now
+            while came and before == now:
                 version, there = came.pop()
-                before = _as_of(ledger, message, version - 1) if there == queue else None
-                now = before if before is not None and before[0] != queue else None
+                before = _as_of(ledger, message, version - 1) if there == queue else now
+            now = None if before == now else before
     except InvalidParameterValue:
         click.echo("ledger: of what was before, the versions are not kept any more", err=True)
     return found

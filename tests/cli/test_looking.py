@@ -83,6 +83,18 @@ def test_the_history_of_a_dead_letter_tells_what_it_died_of(cli, ledger, queue):
     assert other not in str(seen) and seen[-1]["receipt_id"] == claims[-1].receipt_id
 
 
+def test_the_history_of_a_restored_message_tells_who_had_it(cli, queue):
+    (one,) = queue.send(["a"])
+    claim = queue.receive(1)
+    claim.delete()
+    queue.restore(claim.receipt_id)
+    events = cli("history", "work", "--message", one, "--json").documents
+    assert [event["event"] for event in events] == ["granted", "deleted", "restored"]
+    again = queue.receive(1)
+    events = cli("history", "work", "--message", one, "--json").documents
+    assert [event["receipt_id"] for event in events] == [claim.receipt_id] * 3 + [again.receipt_id]
+
+
 def test_top_shows_depth_flight_age_and_verbs_of_each_queue_the_fullest_first(cli, ledger, queue):
     ledger.create_queue("empty")
     queue.send(["a", "b", "c"])

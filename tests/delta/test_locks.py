@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ledger.settings import Settings
-from ledger.store.delta.commit import transactions
+from ledger.store.delta.commit import file_locks, transactions
 from ledger.store.delta.commit.file_locks import StillLocked, TableLock
 
 HOLDER = """
@@ -142,8 +142,9 @@ def test_one_that_would_rather_be_alone_is_so_unless_somebody_never_goes(lock, t
         assert not entered(lock.shared).wait(0.1)
     with lock.shared():
         with lock.rather_exclusive(0.05):
-            assert entered(lock.shared).wait(SOON), "it shares, too"
-        assert not entered(lock.exclusive).wait(0.1)
+            newcomer = entered(lock.shared)
+            assert not newcomer.wait(0.1), "it is alone but for that one"
+        assert newcomer.wait(SOON) and not entered(lock.exclusive).wait(0.1)
     with lock.exclusive():
         inside = entered(lambda: lock.rather_exclusive(0.05))
         assert not inside.wait(0.3), "that one is owed to be alone"
@@ -189,3 +190,29 @@ def test_one_that_wants_to_be_alone_is_not_starved_by_sharers(lock):
         for sharer in sharers:
             sharer.join()
     assert all(rounds), "the sharers went on as well"
+
+
+def test_who_must_be_alone_lets_others_by_while_one_never_goes(lock, monkeypatch):
+    """One stopped sharer and one process that commits through Spark held up everybody, of all queues, for ever."""
+    monkeypatch.setattr(file_locks, "PATIENCE", 0.3)
+    with lock.shared():
+        alone = entered(lock.exclusive)
+        # It has the gate, and then not any more.
+        assert all(entered(lock.shared).wait(SOON) for _ in range(3))
+        assert not alone.is_set()
+    assert alone.wait(SOON)
+
+
+def test_that_one_never_goes_is_found_out_once_for_all_processes(lock, tmp_path, monkeypatch):
+    """Each in turn waited for it, with the gate in hand: ten processes took half a minute for a verb."""
+    with lock.shared():
+        with lock.rather_exclusive(0.05):
+            pass
+        began = time.monotonic()
+        for _ in range(5):
+            with TableLock(tmp_path / "_locks", "visibility").rather_exclusive(SOON):
+                pass
+        assert time.monotonic() - began < SOON / 2
+    monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
+    with lock.rather_exclusive(SOON):
+        assert not entered(lock.shared).wait(0.1), "a while later it is alone again"

@@ -78,6 +78,6 @@ def test_a_verb_that_need_not_read_a_table_does_without_where_that_cannot_be_rea
     monkeypatch.setattr(delta_rs.DeltaRsEngine, "newest_versions", broken)
     claim.delete()
     version = ledger.store.engine.version("visibility")
-    assert "notes nothing of messages, queues" in caplog.text
+    assert "does not note the newest versions of messages, queues" in caplog.text
     bodies = ledger.sql("SELECT body, status FROM messages", version=version).to_pylist()
     assert {row["status"] for row in bodies} <= {"deleted"} and queue.counts().in_flight == 0

@@ -191,3 +191,38 @@ def test_now_is_an_instant_to_the_microsecond_of_which_is_told_as_of_its_millise
     assert ledger.sql("SELECT body FROM messages", timestamp=now).to_pylist() == [{"body": "a"}]
     with pytest.raises(InvalidParameterValue, match="later than now"):
         ledger.sql("SELECT 1", timestamp=now + timedelta(microseconds=1))
+
+
+def test_a_version_that_upkeep_made_has_nothing_of_what_landed_later_either(open_ledger, root, clock, monkeypatch):
+    ledger, put_new, versions = open_ledger(), LocalFiles.put_new, []
+    ledger.create_queue("gone", {"Lanes": 1}).send("x")
+    ledger.queue("gone").receive(1, 60)
+    ledger.create_queue("jobs", {"Lanes": 1}).send("a")
+    behind = Ledger.open(root, engine="delta-rs", clock=clock, owner="late")
+    queue = behind.queue("jobs")
+
+    def stalled(files, path, content):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        ledger.delete_queue("gone")
+        ledger.upkeep(vacuum=False)
+        versions.append(ledger.store.engine.version("visibility"))
+        return put_new(files, path, content)
+
+    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    queue.send("late")
+    (version,) = versions
+    assert ledger.store.engine.history("visibility", version - 1)[0].metadata["verb"] == "upkeep"
+    assert states(ledger, version) == [("jobs", "a", "visible")]
+
+
+def test_a_version_has_what_its_claim_holds_however_late_that_landed(open_ledger, root, monkeypatch):
+    """A receive lists the files of messages, and reads them as they are a moment later."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b"])
+    others = open_ledger().queue("jobs")
+    ledger.store.transactions.on_step = lambda step: step == "chosen" and others.send("meanwhile")
+    claim = queue.receive(2, 600)
+    ledger.store.transactions.on_step = lambda step: None
+    assert {body for _, body, _ in states(ledger, claim.version)} >= {message.body for message in claim}
+    assert ("jobs", "meanwhile", "visible") in states(ledger, claim.version), "it was there when that was noted"

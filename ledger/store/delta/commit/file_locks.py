@@ -1,7 +1,8 @@
 """Locks between the writers of one machine, for local paths, where Spark's commits are not safe between processes.
 
 Writers that detect conflicts themselves share a table; one that cannot, or that lost too often, has it alone. Who
-asks to have it alone holds the gate, so newcomers queue behind it and it is never starved.
+asks to have it alone holds the gate, so newcomers queue behind it and it is never starved. But not for long: a sharer
+that was stopped may stay for ever. Then the others go by, and for a while nobody of any process holds the gate.
 
 A lock belongs to the open file, which a forked child has open as well. So whoever leaves unlocks it, not only closes
 it; and a child closes what it inherits, so that a lock ends with the process that took it.
@@ -25,6 +26,8 @@ if sys.platform != "win32":
 
 #: How often one that does not wait for ever looks again, in seconds.
 LOOKING = 0.01
+#: So long one that must have a table alone keeps others from coming; they all know for how long that was in vain.
+PATIENCE, IN_VAIN = 2.0, 30.0
 
 
 class StillLocked(Exception):
@@ -37,6 +40,8 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
+        #: Written anew whenever somebody held the gate in vain.
+        self._in_vain = folder / f"{table}.in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -52,22 +57,61 @@ class TableLock:
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
         """Alone. `until`: when to give up waiting, by time.monotonic(); then raises StillLocked."""
-        with _locked(self._gate, fcntl.LOCK_EX, until), _locked(self._turn, fcntl.LOCK_EX, until):
+        alone = None
+        while alone is None:
+            alone = self._behind_gate(until) or self._between_others(until)
+        with alone:
             yield
 
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
-        """Alone, or beside sharers that have not gone after some seconds: who is stopped may have the table for ever.
-        The gate is waited for as long as it takes: whoever holds it waits no longer than this."""
-        with contextlib.ExitStack() as held:
-            try:
-                with contextlib.ExitStack() as both:
-                    both.enter_context(_locked(self._gate, fcntl.LOCK_EX))
-                    both.enter_context(_locked(self._turn, fcntl.LOCK_EX, time.monotonic() + seconds))
-                    held.push(both.pop_all())
-            except StillLocked:
-                held.enter_context(self.shared())
+        """Alone, but for sharers that have not gone after some seconds, or had not a moment ago. Newcomers wait."""
+        with _locked(self._gate, fcntl.LOCK_EX), contextlib.ExitStack() as turn:
+            if not self._is_left(turn, seconds):
+                turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
             yield
+
+    def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
+        """Alone, which newcomers wait for. None: others do not go. Raises StillLocked, see `exclusive`."""
+        with contextlib.ExitStack() as both:
+            # Waited for as long as it takes: whoever holds it waits no longer than for its patience.
+            both.enter_context(_locked(self._gate, fcntl.LOCK_EX, until))
+            return both.pop_all() if self._is_left(both, PATIENCE, until) else None
+
+    def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
+        """Whether all sharers have gone in time; then the holder is alone. Raises StillLocked, see `exclusive`."""
+        if self._was_in_vain():
+            return False
+        try:
+            holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + seconds, until)))
+        except StillLocked:
+            if until is not None and time.monotonic() >= until:
+                raise
+            self._in_vain.touch()
+            return False
+        return True
+
+    def _between_others(self, until: float | None) -> contextlib.ExitStack | None:
+        """Alone in a moment when nobody else has the table, for whom nobody waits. None: there was none for a while.
+        Raises StillLocked, see `exclusive`."""
+        with contextlib.ExitStack() as alone:
+            try:
+                alone.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + IN_VAIN, until)))
+            except StillLocked:
+                if until is not None and time.monotonic() >= until:
+                    raise
+                return None
+            return alone.pop_all()
+
+    def _was_in_vain(self) -> bool:
+        try:
+            return 0 <= time.time() - self._in_vain.stat().st_mtime < IN_VAIN
+        except FileNotFoundError:
+            return False
+
+
+def _earlier(limit: float, until: float | None) -> float:
+    return limit if until is None else min(limit, until)
 
 
 def table_lock(location: str) -> TableLock | NoLock:

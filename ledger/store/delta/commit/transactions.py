@@ -97,25 +97,25 @@ class Transactions:
             return plan.snapshot.version
         self.step("chosen")
         said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
-        metadata = {**said, "read": self._beside(table, plan)}
+        metadata = {**said, "read": {**plan.read, **self.beside(table)}}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
             self.step("committed")
         return version
 
-    def _beside(self, table: str, plan: Plan[Any]) -> dict[str, int]:
-        """The versions of the other tables that a commit goes with: those that the decision read, and of what it had no
-        need to read the newest after it. So what lands later is in no view of this version, nor of an instant before
-        it."""
-        read, unread = dict(plan.read), [name for name in NOTED.get(table, ()) if name not in plan.read]
-        if unread:
-            try:
-                read.update(self._tables.newest_versions(unread))
-            except StorageFailed as error:
-                # The verb does without: a view goes by what the commits before it noted.
-                log.warning("a commit to %s notes nothing of %s: %s", table, ", ".join(unread), error)
-        return read
+    def beside(self, table: str) -> dict[str, int]:
+        """The versions of other tables that a commit goes with, to be asked for behind its decision: whatever that has
+        read is in them, and what lands later is in no view of this version, nor of an instant before it."""
+        noted = NOTED.get(table, ())
+        if not noted:
+            return {}
+        try:
+            return self._tables.newest_versions(noted)
+        except StorageFailed as error:
+            # The verb does without: a view goes by what the commits before it noted.
+            log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)
+            return {}
 
     def attempts(self, verb: str) -> Attempts:
         """As many tries as the setting maximum_attempts says. Raises LedgerIsReadOnly, naming the verb."""

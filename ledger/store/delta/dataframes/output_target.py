@@ -15,6 +15,7 @@ from ledger.rules.location import Location, is_name, of_spark, recorded
 from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs, for_spark, unknown
 from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.engines.protocol import reason
 
 #: In what the libraries say of a write whose columns are not the table's.
@@ -77,6 +78,7 @@ def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> L
     with not_written(table), contextlib.suppress(*CONFLICTS):
         if place is None:
             _make_in_catalog(str(table), nothing, spark)
+            warn_if_forgotten(spark, str(table).rpartition(".")[0] or "default", f"the output table {table}")
         else:
             with table_lock(place.text).exclusive():
                 nothing.save(for_spark(place.text))

@@ -104,11 +104,12 @@ class Appending:
         if len(sizes) > 1:
             rows = pa.concat_tables([self._rows.of(partition, path) for path in sizes]).sort_by(self._statistics[0])
             named = dict(zip(self._table.partitions, partition))
-            now, path = int(time.time() * MILLISECONDS), new_path(named)
-            content = parquet(rows, list(named))
+            path, content = new_path(named), parquet(rows, list(named))
+            written = self._log.write({path: content})
+            # As late as can be: from this time on the files that go are kept for the versions that have them.
+            now = int(time.time() * MILLISECONDS)
             gone = [removed(one, size, named, now, is_change=False) for one, size in sizes.items()]
             joined = added(path, len(content), rows, named, now, self._statistics, is_change=False)
-            written = self._log.write({path: content})
             if self._log.put(latest, [said("OPTIMIZE", {}, now), *gone, joined], written) is None:
                 raise Conflict(f"others committed to {self._table.name} in the meantime")
         return True

@@ -73,19 +73,20 @@ class SmallCommits:
         after = [self._regrouped(*one) for one in zip(touched, before, mine)]
         if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
             return None
-        now, written = int(time.time() * MILLISECONDS), {}
-        actions: list[Action] = [said("MERGE", metadata, now)]
-        for partition, files, (gone, parts) in zip(touched, before, after):
-            actions += [removed(path, files[path], partition, now) for path in gone]
-            for rows in parts:
-                path = new_path(partition)
-                written[path] = parquet(rows, columns)
-                actions.append(added(path, len(written[path]), rows, partition, now))
-                self.rows.keep(path, rows)
+        new = [[(new_path(partition), rows) for rows in one.written] for partition, one in zip(touched, after)]
+        written = {path: parquet(rows, columns) for parts in new for path, rows in parts}
+        for path, rows in (one for parts in new for one in parts):
+            self.rows.keep(path, rows)
         there = self.log.write(written)
         # Who stood still meanwhile lists the log: the next version may have come, and gone with old ones.
         stood_still = time.monotonic() - snapshot.read_at > LISTED_AFTER
         latest = self.log.newest(listing=True) if stood_still else snapshot.loaded
+        # As late as can be: from this time on the files that go are kept for the versions that have them.
+        now = int(time.time() * MILLISECONDS)
+        actions: list[Action] = [said("MERGE", metadata, now)]
+        for partition, files, one, parts in zip(touched, before, after, new):
+            actions += [removed(path, files[path], partition, now) for path in one.gone]
+            actions += [added(path, len(written[path]), rows, partition, now) for path, rows in parts]
         for _ in range(REBASES):
             if latest.version > snapshot.version:
                 if not all(before):

@@ -30,9 +30,16 @@ def unneeded(loaded: DeltaTable, since: float) -> set[str]:
     # Who stood still between the two for days would take what was committed meanwhile for left behind.
     if not 0 <= time.time() - since <= KNOWN:
         return set(told)
-    # Of what others keep below a table nothing is ours to remove.
-    files = (path for path in unnamed if path.endswith(".parquet") and "/_delta_log/" not in path)
-    return {*told, *(path for path in files if _is_published(loaded, path))}
+    return {*told, *(path for path in unnamed if _is_of_rows(loaded, path) and _is_published(loaded, path))}
+
+
+def _is_of_rows(loaded: DeltaTable, path: str) -> bool:
+    """Whether a file lies where the rows of a partition do: of what others keep below a table nothing is ours to
+    remove."""
+    *folders, name = path.split("/")
+    partition = [folder.partition("=")[0] for folder in folders] == loaded.metadata().partition_columns
+    is_staged = staging.folder_of(path) is not None and "_delta_log" not in folders
+    return name.endswith(".parquet") and (partition or is_staged)
 
 
 def _is_published(loaded: DeltaTable, path: str) -> bool:

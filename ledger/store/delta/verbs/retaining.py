@@ -60,7 +60,8 @@ def retain(engine: Engine, transactions: Transactions, settings: Settings, table
         if seconds is not None and _seconds(known.get(name)) != seconds
     }
     if new:
-        metadata = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
+        said = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
+        metadata = {**said, "read": transactions.beside(table)}
         retried(transactions, table, partial(engine.configure, table, new, metadata))
 
 

@@ -145,8 +145,9 @@ class Tidying:
         return until > queue.expired_before and len(_expired(lanes, listing, until, at, None)) > 0
 
     def _delete(self, queue: str, predicate: str) -> None:
-        metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
-        self._engine.delete("visibility", predicate, metadata)
+        transactions = self._store.transactions
+        metadata = transactions.metadata("", "upkeep", queue, self._clock(), [])
+        self._engine.delete("visibility", predicate, {**metadata, "read": transactions.beside("visibility")})
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:

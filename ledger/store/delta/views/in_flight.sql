@@ -1,7 +1,7 @@
 -- Who holds what right now: a row per receipt. Reads no message, so what expired while it was held still counts here.
 -- queue: the name of the queue
 -- receipt_id: the receipt of the claim, as Claim.receipt_id
--- attempt_id: the attempt that received it, if it said one
+-- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
 -- owner: who received it: what Ledger.open was given, or user, machine and process
 -- messages: how many messages it still holds
 -- received_at: when it was granted

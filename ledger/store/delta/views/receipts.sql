@@ -4,7 +4,7 @@
 -- at: when
 -- event: granted, granted again, extended, released, deleted, expired, locked, purged, moved, arrived, restored, writing
 -- receipt_id: the receipt that it happened under, if any
--- attempt_id: the attempt that received it, if it said one
+-- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
 -- messages: how many messages
 -- visible_at: their deadline from then on
 -- owner: who did it: what Ledger.open was given, or user, machine and process; of expired, who had received them before
