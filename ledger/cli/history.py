@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,11 +90,12 @@ def history(
 
 
 def _receipts_of(
-    ledger: Ledger, message: str, events: Iterable[Mapping[str, Any]], names: Mapping[str, str]
+    ledger: Ledger, message: str, events: Sequence[Mapping[str, Any]], names: Mapping[str, str]
 ) -> set[str]:
     """The receipts that a message has had, from its last one back, in the queues before this one too: what is recorded
     right before the grant of a receipt, or before it came to a queue, names the one before."""
-    granted = {event["receipt_id"]: event["version"] for event in events if event["event"] == "granted"}
+    # The first one of a receipt, which a retried attempt is granted again.
+    granted = {event["receipt_id"]: event["version"] for event in reversed(events) if event["event"] == "granted"}
     came = [(one["version"], names.get(one["queue"])) for one in events if one["event"] in ("arrived", "restored")]
     found: set[str] = set()
     try:

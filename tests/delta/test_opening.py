@@ -123,6 +123,16 @@ def test_a_root_that_cannot_be_written_is_refused_by_its_name():
         Ledger.open("/proc/ledger")
 
 
+def test_a_root_that_leads_to_a_place_that_the_engines_cannot_use_is_refused_and_nothing_is_made(tmp_path):
+    """delta-rs followed the link, and made the tables of half a ledger in a folder of another name."""
+    there, link = tmp_path / "a%20b", tmp_path / "link"
+    there.mkdir()
+    link.symlink_to(there)
+    with pytest.raises(InvalidParameterValue, match="'%20'"):
+        Ledger.open(str(link))
+    assert not list(there.iterdir()) and sorted(tmp_path.iterdir()) == [there, link]
+
+
 def test_an_empty_root_is_refused_rather_than_taken_for_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidParameterValue, match="parameter root"):

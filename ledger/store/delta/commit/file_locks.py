@@ -87,7 +87,8 @@ class TableLock:
         except StillLocked:
             if until is not None and time.monotonic() >= until:
                 raise
-            self._in_vain.touch()
+            with naming(str(self._in_vain)):
+                self._in_vain.touch()
             return False
         return True
 
