@@ -26,7 +26,7 @@ if sys.platform != "win32":
 
 #: How often one that does not wait for ever looks again, in seconds.
 LOOKING = 0.01
-#: So long one that must have a table alone keeps others from coming; they all know for how long that was in vain.
+#: So long one that wants a table alone keeps others from coming, and so long all know that it was in vain, in seconds.
 PATIENCE, IN_VAIN = 2.0, 30.0
 
 

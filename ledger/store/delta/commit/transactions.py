@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
-from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
@@ -29,8 +29,6 @@ log = logging.getLogger("ledger.verbs")
 events = logging.getLogger("ledger.events")
 #: What happened to messages without their holder's doing.
 UNASKED = ("expired", "moved")
-#: So long one that lost too often waits for others to go, in seconds.
-PATIENCE = 2.0
 #: By a table, those whose versions each commit to it notes.
 NOTED = {"visibility": ("messages", "queues")}
 #: With one wish go at most so many others.
