@@ -22,3 +22,9 @@ def spark():
     session = spark_session("tests", small=True)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def by_hand(monkeypatch):
+    """No thread runs a message move task: the test takes its steps."""
+    monkeypatch.setattr("ledger.move_tasks.MoveTasks.run", lambda self, handle, revision: None)

@@ -25,12 +25,6 @@ def dead(ledger, queue):
 run = MoveTasks.run
 
 
-@pytest.fixture
-def by_hand(monkeypatch):
-    """No thread runs a task: the test takes its steps."""
-    monkeypatch.setattr(MoveTasks, "run", lambda self, handle, revision: None)
-
-
 def test_d2_a_task_without_a_rate_moves_everything_back_at_once(queue, dead):
     handle = dead.start_message_move_task()
     (task,) = dead.list_message_move_tasks()
