@@ -106,8 +106,9 @@ def main(options: argparse.Namespace) -> None:
         stamped=True,
         report=say,
     )
-    lost = f", {worked.lost:,} messages of them lost to others" if worked.lost else ""
-    say(f"ends after {worked.claims} claims{lost}")
+    failed = f", {worked.failed:,} failed receives" if worked.failed else ""
+    lost = f", {worked.lost:,} messages lost to others" if worked.lost else ""
+    say(f"ends after {worked.claims:,} claims: {worked.messages:,} messages done{failed}{lost}")
 
 
 def load(name: str) -> Callable[[Any], Any]:

@@ -31,6 +31,8 @@ ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "cs
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
 LONGEST_FIELD = 1 << 26
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
+#: What other programs put between the columns of what they call CSV.
+_OTHER_SEPARATOR = re.compile(r"[;\t|]")
 #: What entries call the columns that mean something.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
@@ -200,6 +202,11 @@ def _require_header(header: list[str], body: str | None) -> None:
         raise WrongInput(f"The header has two columns {double[0]!r}. Nothing was sent.")
     if any(_NOT_UTF8.search(name) for name in header):
         raise WrongInput("The header is not UTF-8. Nothing was sent.")
+    if len(header) == 1 and header[0] != body and (other := _OTHER_SEPARATOR.search(header[0])):
+        raise WrongInput(
+            f"The header is one column {header[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
+            "commas. If it is one column, name it with --body. Nothing was sent."
+        )
     require_columns(header, body)
     _require_body(header, body)
 

@@ -64,10 +64,10 @@ def send(
 
     A row's message is its column `body` (or --body), beside which the columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header count. Without a body it is the whole row
-    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. CSV is
-    text throughout. A line that cannot be read refuses the whole file, before anything is sent. A row that the queue
-    refuses (too long, no group) is named with its line, the others are sent, and the exit code is 3. All rows pass
-    through memory: for tens of millions, jobs/send.py has Spark do it.
+    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. CSV has
+    commas between its columns, and is text throughout. A line that cannot be read refuses the whole file, before
+    anything is sent. A row that the queue refuses (too long, no group) is named with its line, the others are sent, and
+    the exit code is 3. All rows pass through memory: for tens of millions, jobs/send.py has Spark do it.
 
     \b
     Example:

@@ -72,6 +72,11 @@ def test_csv_is_text_throughout(cli, queue, tmp_path):
     assert bodies(queue) == ['{"id":"007","name":"a \\"b\\",\\nc"}']
 
 
+def test_one_column_of_csv_may_have_any_name_once_it_is_named(cli, queue):
+    assert cli("send", "work", "-", "--format", "csv", "--body", "a;b", given="a;b\n1;2\n").code == 0
+    assert bodies(queue) == ["1;2"]
+
+
 def test_columns_of_csv_mean_what_those_of_a_table_do(cli, queue, tmp_path):
     (tmp_path / "in.csv").write_text(
         'text,delay_seconds,message_attributes\na,,"{""kind"": ""x""}"\nb,900,\n',
@@ -175,6 +180,8 @@ def test_under_an_attempt_id_nothing_is_sent_twice(cli, queue):
         (("-", "--format", "csv", "--body", "b"), "a,c\n1,2\n", "there are a, c"),
         (("-", "--format", "json", "--body", "b"), '{"a": 1}\n', "No row has a column 'b'"),
         (("-", "--format", "csv"), "a,a\n1,2\n", "two columns 'a'"),
+        (("-", "--format", "csv"), "a;b\n1;2\n", "separated by ';'"),
+        (("-", "--format", "csv"), "a\tb\n1\t2\n", r"separated by '\t'"),
         (("-", "--format", "csv"), "MessageBody\n1\n", "MessageBody"),
         (("-", "--format", "json"), '{"MessageBody": "a"}\n', "MessageBody"),
         (("-m", "a", "--delay", "901"), "", "DelaySeconds"),

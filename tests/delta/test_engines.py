@@ -141,14 +141,14 @@ def rows(first, bodies, lane=0, segment=SEGMENT, now=NOW, delays=()):
 def test_an_append_under_a_transaction_is_committed_once(one, other):
     name = "send/q/run-1"
     assert one.transaction_version("messages", name) is None
-    version = one.append("messages", rows(0, ["a", "b"]), {"verb": "send"}, (name, 1))
+    version = one.append("messages", rows(0, ["a", "b"]), {"operation": "0f", "verb": "send"}, (name, 1))
     assert version == one.version("messages") == other.version("messages")
     for engine in (one, other):
         assert engine.transaction_version("messages", name) == 1
         with pytest.raises(Conflict):
             engine.append("messages", rows(0, ["a", "b"]), {}, (name, 1))
     assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["a", "b"]
-    assert [commit.metadata for commit in one.history("messages", version - 1)] == [{"verb": "send"}]
+    assert [commit.metadata for commit in one.history("messages", version - 1)] == [{"operation": "0f", "verb": "send"}]
 
 
 def test_messages_are_read_by_partition_and_ordinal(one, other):
@@ -163,9 +163,9 @@ def test_messages_are_read_by_partition_and_ordinal(one, other):
 def test_a_delete_removes_whole_partitions_and_spares_the_others(one, other):
     other.append("messages", rows(0, ["a"]), {}, None)
     other.append("messages", rows(0, ["b"], lane=1, segment=ids.segment("b" * 18, 0)), {}, None)
-    one.delete("messages", Where(QUEUE.id, (0,), (SEGMENT,)).sql(), {"verb": "upkeep"})
+    one.delete("messages", Where(QUEUE.id, (0,), (SEGMENT,)).sql(), {"operation": "", "verb": "upkeep"})
     assert other.messages(Where(QUEUE.id), ["body"])["body"].to_pylist() == ["b"]
-    assert other.history("messages", -1)[-1].metadata == {"verb": "upkeep"}
+    assert other.history("messages", -1)[-1].metadata == {"operation": "", "verb": "upkeep"}
 
 
 def test_the_greatest_value_of_a_column_is_known(one, other):
@@ -203,7 +203,7 @@ def test_the_engines_tell_the_same_about_a_file_of_several_sends(engine_of, comp
     spark, delta_rs = engine_of("spark"), engine_of("delta-rs")
     for number in range(3):
         delta_rs.append("messages", rows(number, ["a"], now=NOW + 1_001 * number, delays=[10 * number]), {}, None)
-    engine_of(compactor).compact("messages", Where(QUEUE.id, (0,)))
+    engine_of(compactor).compact(Where(QUEUE.id, (0,)))
     assert by_place(spark.files()[1]) == by_place(delta_rs.files()[1])
     (file,) = spark.files()[1].to_pylist()
     assert (file["messages"], file["first_seq"], file["last_seq"]) == (3, 0, 2)
@@ -215,7 +215,7 @@ def test_compaction_changes_no_row(one, other):
     for number in range(4):
         other.append("messages", rows(number, [f"body {number}"]), {}, None)
     before = other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq")
-    one.compact("messages", Where(QUEUE.id, (0,)))
+    one.compact(Where(QUEUE.id, (0,)))
     assert other.messages(Where(QUEUE.id), ["seq", "body", "sent_at"]).sort_by("seq").equals(before)
     assert other.files()[1].num_rows == 1
 
@@ -224,7 +224,7 @@ def test_vacuum_within_the_retention_removes_nothing_that_an_older_version_needs
     for number in range(3):
         other.append("messages", rows(number, ["a"]), {}, None)
     files = set(other.files()[1]["first_seq"].to_pylist())
-    one.compact("messages", Where(QUEUE.id, (0,)))
+    one.compact(Where(QUEUE.id, (0,)))
     one.vacuum("messages")
     assert files == {0, 1, 2}
     assert other.messages(Where(QUEUE.id), ["seq"]).num_rows == 3
@@ -252,14 +252,14 @@ def test_each_commit_has_its_own_version_beside_others_who_commit(engine_of, few
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
     monkeypatch.setattr(commit_history, "FEW", few)
     read, numbers = LocalFiles.read, iter(range(1, 9))
-    first = one.mark("messages", {"number": 0}, ("app", 1))
+    first = one.mark("messages", {"operation": "", "number": 0}, ("app", 1))
 
     def beside(self, path):
         number = next(numbers, None) if path.startswith(LOG) and "messages" in str(self._place) else None
         if number is not None:
             with monkeypatch.context() as patch:
                 patch.setattr(LocalFiles, "read", read)
-                other.mark("messages", {"number": number}, ("app", 1 + number))
+                other.mark("messages", {"operation": "", "number": number}, ("app", 1 + number))
         return read(self, path)
 
     monkeypatch.setattr(LocalFiles, "read", beside)
@@ -276,7 +276,7 @@ def test_a_commit_that_a_listing_leaves_out_is_in_the_history(engine_of, monkeyp
 
     def without_the_first(self):
         for number in (1, 2):
-            other.mark("messages", {"number": number}, ("app", number))
+            other.mark("messages", {"operation": "", "number": number}, ("app", number))
         return [path for path in listed(self) if path != log_file(last + 1)]
 
     monkeypatch.setattr(LocalFiles, "log_paths", without_the_first)
@@ -286,7 +286,7 @@ def test_a_commit_that_a_listing_leaves_out_is_in_the_history(engine_of, monkeyp
 def test_commits_that_were_removed_with_old_ones_are_not_in_the_history(engine_of, root):
     engine = engine_of("delta-rs")
     for number in range(5):
-        engine.mark("messages", {"number": number}, ("app", 1 + number))
+        engine.mark("messages", {"operation": "", "number": number}, ("app", 1 + number))
     last = engine.version("messages")
     for version in range(last - 1):
         Path(root, "messages", log_file(version)).unlink()
@@ -321,7 +321,7 @@ def test_the_log_is_listed_beside_others_whose_commits_are_files_for_a_moment(tm
 
 def test_an_entry_of_the_log_that_cannot_be_read_is_named(engine_of, root):
     engine = engine_of("delta-rs")
-    version = engine.mark("messages", {"number": 1}, ("app", 1))
+    version = engine.mark("messages", {"operation": "", "number": 1}, ("app", 1))
     Path(root, "messages", log_file(version)).write_text('{"commitInfo": {"timest')
     with pytest.raises(StorageFailed, match=log_file(version)):
         engine.history("messages", version - 1)

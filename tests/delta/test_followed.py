@@ -69,7 +69,7 @@ def test_every_kind_of_commit_is_followed_without_loading_the_table_again(follow
     assert followed.newest() == told(location)
     Decision(engine, CHANGED, lane=1).commit()
     engine.delete("visibility", f"queue = '{QUEUE.id}' AND lane = 2", {})
-    engine.compact("visibility", Where(QUEUE.id))
+    DeltaTable(location).optimize.compact(partition_filters=[("queue", "=", QUEUE.id)])
     assert followed.newest() == told(location)
     assert len(opened) == 1
 

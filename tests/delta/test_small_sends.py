@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from ledger.errors import StorageFailed
 from ledger.rules.message import Entry
 from ledger.store.delta.engines import appending
+from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import LocalFiles
 from ledger.store.delta.engines.where import Where
@@ -64,10 +65,10 @@ def test_joined_files_keep_the_order_of_groups(open_ledger, monkeypatch):
 def test_a_send_is_sent_though_its_files_cannot_be_joined(open_ledger, root, monkeypatch):
     monkeypatch.setattr(sending, "WORTH_JOINING", 2)
 
-    def lost(*arguments):
+    def lost(*arguments, **keywords):
         raise Conflict("upkeep was first")
 
-    monkeypatch.setattr(appending.Appending, "join", lost)
+    monkeypatch.setattr(Joining, "join", lost)
     queue = open_ledger().create_queue("work", {"Lanes": 1})
     assert all(queue.send(f"{n}") for n in range(6))
     assert len(paths(root)) == 6 and queue.counts().visible == 6
@@ -85,14 +86,84 @@ def test_whoever_joins_what_others_removed_meanwhile_changes_nothing(one, other,
 
     monkeypatch.setattr(LocalFiles, "put_new", after_upkeep)
     with pytest.raises(Conflict):
-        one.compact("messages", Where(QUEUE.id, (0,), (SEGMENT,)))
+        one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     assert ordinals(other) == ordinals(one) == []
+
+
+@pytest.mark.parametrize("first_to_join", ["delta-rs", "spark"])
+def test_of_two_that_join_the_same_files_one_does(one, engine_of, monkeypatch, first_to_join, root):
+    """delta-rs's own OPTIMIZE lands beside another, and each message is there twice."""
+    other, put_new = engine_of(first_to_join), LocalFiles.put_new
+    for first in range(3):
+        append(one, first)
+
+    def after_the_other(*arguments):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        append(other, 3)
+        assert other.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
+        return put_new(*arguments)
+
+    monkeypatch.setattr(LocalFiles, "put_new", after_the_other)
+    with pytest.raises(Conflict, match="taken out"):
+        one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
+    assert ordinals(one) == [0, 1, 2, 3] and len(paths(root)) == 1
+    assert not one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
+
+
+def test_what_is_sent_while_files_are_joined_stays_beside_them(one, other, monkeypatch, root):
+    put_new = LocalFiles.put_new
+    for first in range(3):
+        append(one, first)
+
+    def after_a_send(*arguments):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        append(other, 3)
+        append(other, 0, segment=f"{SEGMENT}other", lane=1)
+        return put_new(*arguments)
+
+    monkeypatch.setattr(LocalFiles, "put_new", after_a_send)
+    assert one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
+    assert ordinals(one) == [0, 0, 1, 2, 3] and len(paths(root)) == 3
+
+
+def test_a_table_that_was_altered_is_joined_by_spark_alone(one, engine_of, root):
+    for first in range(3):
+        append(one, first)
+    DeltaTable(f"{root}/messages").alter.add_constraint({"early": "seq < 9"})
+    assert not one.compact(Where(QUEUE.id, (0,), (SEGMENT,))) and len(paths(root)) == 3
+    spark = engine_of("spark")
+    assert spark.compact(Where(QUEUE.id, (0,), (SEGMENT,))) and len(paths(root)) == 1
+    assert not spark.compact(Where(QUEUE.id, (0,), (SEGMENT,))) and ordinals(one) == [0, 1, 2]
+
+
+def test_messages_that_an_earlier_release_left_twice_are_there_once_after_upkeep(open_ledger, root, caplog):
+    """Where OPTIMIZE of delta-rs landed beside another one: a file that was taken out is there again."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    for n in range(4):
+        queue.send(f"{n}")
+    held = queue.receive(1, 600)
+    log = Path(root, "messages", "_delta_log")
+    (segment,) = DeltaTable(f"{root}/messages").to_pyarrow_table()["segment"].unique().to_pylist()
+    ledger.store.engine.compact(Where(queue.id, (0,), (segment,)))
+    version = ledger.store.engine.version("messages")
+    entries = [line for number in (1, 3) for line in (log / f"{number:020d}.json").read_text().splitlines()]
+    (log / f"{version + 1:020d}.json").write_text("\n".join(line for line in entries if '"add"' in line))
+    assert len(DeltaTable(f"{root}/messages").to_pyarrow_table()) == 6
+    ledger = open_ledger()
+    assert ledger.upkeep(vacuum=False).lanes_compacted == 1
+    assert "2 messages of" in caplog.text and "were there twice" in caplog.text
+    assert len(DeltaTable(f"{root}/messages").to_pyarrow_table()) == 4
+    queue = ledger.queue("work")
+    assert queue.counts().visible == 3 and queue.counts().in_flight == 1
+    assert sorted([message.body for message in queue.receive(None)] + [m.body for m in held]) == ["0", "1", "2", "3"]
+    assert ledger.upkeep(vacuum=False).lanes_compacted == 0
 
 
 def test_what_was_joined_is_told_of_as_a_single_file_with_the_same_messages(one, other, root):
     for first in (5, 0, 2):
         append(one, first, "ab")
-    one.compact("messages", Where(QUEUE.id, (0,), (SEGMENT,)))
+    one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     (file,) = other.files()[1].to_pylist()
     assert (file["messages"], file["first_seq"], file["last_seq"]) == (6, 0, 6)
     assert (file["first_sent_at"], file["last_sent_at"]) == (NOW, NOW + 5)
@@ -173,7 +244,7 @@ def test_a_send_whose_answer_was_lost_is_one_though_its_files_were_joined_since(
     def lost(files, path, content):
         assert put(files, path, content)
         monkeypatch.setattr(LocalFiles, "put_new", put)
-        open_ledger().store.engine.compact("messages", Where(queue.id, (0,), (segment,)))
+        open_ledger().store.engine.compact(Where(queue.id, (0,), (segment,)))
         return False
 
     monkeypatch.setattr(LocalFiles, "put_new", lost)

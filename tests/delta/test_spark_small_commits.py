@@ -58,10 +58,10 @@ def test_spark_commits_what_is_small_without_a_job(engine_of, root, through_hado
     Decision(engine).commit()
     before = jobs()
     for record in (CHANGED, HELD, CHANGED):
-        Decision(engine, record, 5, 9).commit({"verb": "extend"})
+        Decision(engine, record, 5, 9).commit({"operation": "", "verb": "extend"})
     assert recorded(engine) == recorded(other) == [(0, 4, HELD.visible_at), (5, 9, CHANGED.visible_at)]
     assert jobs() == before and operation(root) == "written out"
-    assert [commit.metadata for commit in other.history("visibility", 1)] == [{"verb": "extend"}] * 3
+    assert [commit.metadata for commit in other.history("visibility", 1)] == [{"operation": "", "verb": "extend"}] * 3
 
 
 def test_who_comes_second_through_hadoop_changes_nothing(engine_of, through_hadoop):

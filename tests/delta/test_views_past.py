@@ -182,6 +182,61 @@ def test_an_instant_of_which_a_log_tells_no_more_is_refused_with_the_bound(open_
         open_ledger().sql(asked, timestamp=marks[1])
 
 
+def test_what_was_decided_on_a_version_that_the_log_has_lost_is_refused_where_one_since_may_note_more(
+    open_ledger, root, clock, monkeypatch
+):
+    """The commit before it is of a claim of what was sent meanwhile: only that commit notes the version of it."""
+    ledger, other, put_new, claims = open_ledger(), open_ledger(), LocalFiles.put_new, []
+    for name in ("busy", "late"):
+        ledger.create_queue(name, {"Lanes": 1}).send([name] * 2)
+        ledger.queue(name).receive(1, 600)
+
+    def stalled(files, path, content):
+        if path.startswith(LOG) and not claims:
+            monkeypatch.setattr(LocalFiles, "put_new", put_new)
+            other.queue("busy").send("meanwhile")
+            claims.append(other.queue("busy").receive(2, 600))
+        return put_new(files, path, content)
+
+    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    late = ledger.queue("late").receive(1, 600)
+    assert late.version == claims[0].version + 1
+    seen = states(ledger, late.version)
+    assert ("busy", "meanwhile", "in flight") in seen
+    clock.advance(1)
+    later = ledger.queue("late").send("b") and ledger.queue("late").receive(1, 600)
+    then, last = instant(clock() - 1_000), states(ledger, later.version)
+    DeltaTable(f"{root}/visibility", version=late.version).create_checkpoint()
+    for entry in range(late.version):
+        Path(root, "visibility", LOG, f"{entry:020d}.json").unlink()
+    for at in ({"version": late.version}, {"timestamp": then}):
+        with pytest.raises(InvalidParameterValue, match=f"visibility begins at version {late.version}, and version"):
+            open_ledger().sql("SELECT * FROM messages", **at)
+    assert states(open_ledger(), later.version) == last
+
+
+@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+@pytest.mark.parametrize("said", ["nightly", "[1]", '{"job": 1, "at": "noon", "events": 5}'])
+def test_what_others_say_of_their_commits_is_theirs(open_ledger, root, clock, said, engine):
+    """Spark writes what a session's setting says, whatever that is."""
+    ledger = open_ledger(engine)
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send("a")
+    claim = queue.receive(1, 60)
+    seen = states(ledger, claim.version)
+    for table in ("visibility", "messages", "queues"):
+        version = ledger.store.engine.version(table) + 1
+        entry = {"commitInfo": {"timestamp": clock(), "operation": "OPTIMIZE", "userMetadata": said}}
+        Path(root, table, LOG, f"{version:020d}.json").write_text(json.dumps(entry))
+    assert states(ledger, claim.version) == seen
+    # Of which only its file's time tells when it was: that is no time of this test's.
+    assert ledger.sql("SELECT body FROM messages", version=claim.version + 1).to_pylist() == [{"body": "a"}]
+    assert ledger.sql("SELECT event FROM receipts").to_pylist() == [{"event": "granted"}]
+    ledger.upkeep(vacuum=False)
+    assert queue.send("b", attempt_id="again") == queue.send("b", attempt_id="again")
+    assert claim.delete().messages == 1 and ledger.health()
+
+
 def test_now_is_an_instant_to_the_microsecond_of_which_is_told_as_of_its_millisecond(open_ledger, clock):
     """Most often it was refused as later than now, which is counted in milliseconds."""
     ledger = open_ledger()

@@ -99,6 +99,7 @@ def test_a_retry_carries_on_with_the_claim_of_a_killed_worker_and_waits_for_no_l
     (tmp_path / "hang").unlink()
     assert start().wait(300) == 0, log.read_text()
     assert receipts()[0] == held and len(receipts()) == 2, log.read_text()
+    assert "ends after 2 claims: 4 messages done" in log.read_text()
     rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
     assert sorted(rows["body"].to_pylist()) == [str(n) for n in range(6)]
     assert queue.counts().deleted == 6

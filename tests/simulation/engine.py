@@ -264,16 +264,17 @@ class SimulatedEngine:
             raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
         return known
 
-    def compact(self, table: str, where: Where) -> None:
-        self._at(f"compact {table}")
-        known = self.storage.tables[table]
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        self._at("compact messages")
+        known = self.storage.tables["messages"]
         named, base, removed, added = reading(where, known.partitions), known.version, [], []
         for partition, files in known.state(base).items():
             if named(partition) and len(files) > 1:
                 removed += [(partition, file) for file in files]
                 added.append((partition, File(rows_of(files, known.schema).combine_chunks())))
         if removed:
-            self._commit(table, known, base, removed, added, {}, None, data=False)
+            self._commit("messages", known, base, removed, added, {}, None, data=False)
+        return bool(removed)
 
     def vacuum(self, table: str) -> None:
         self._at(f"vacuum {table}")

@@ -95,21 +95,23 @@ class Transactions:
             return plan.snapshot.version
         self.step("chosen")
         said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
-        metadata = {**said, "read": {**plan.read, **self.beside(table)}}
+        metadata = {**said, "read": {**plan.read, **self.beside(table, plan.snapshot.version)}}
         merge = partial(self._tables.merge, plan.snapshot, table, plan.where, plan.edits, metadata)
         version = self.commit(table, metadata, plan.snapshot.version, merge, attempts, plan.snapshot.read_at)
         if version is not None:
             self.step("committed")
         return version
 
-    def beside(self, table: str) -> dict[str, int]:
-        """The versions of other tables that a commit goes with, to be asked for behind its decision: whatever that has
-        read is in them, and what lands later is in no view of this version, nor of an instant before it."""
+    def beside(self, table: str, since: int) -> dict[str, int]:
+        """The version that a commit is decided on, and those of other tables that it goes with. They are asked for
+        behind the decision: whatever that has read is in them, and what lands later is in no view of this version, nor
+        of an instant before it. No commit up to `since` notes newer ones; those that land between it and this one may.
+        """
         noted = NOTED.get(table, ())
         if not noted:
             return {}
         try:
-            return self._tables.newest_versions(noted)
+            return {table: since, **self._tables.newest_versions(noted)}
         except StorageFailed as error:
             # The verb does without: a view goes by what the commits before it noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)

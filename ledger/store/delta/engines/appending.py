@@ -1,4 +1,4 @@
-"""Appends of few rows, and the joining of small files, written out: no query is planned for rows that are at hand.
+"""Appends of few rows, written out: no query is planned for rows that are at hand.
 
 delta-rs takes 12 ms for a row where this takes 3, and 30 once the table has some hundred files (2 busy cores).
 """
@@ -26,15 +26,13 @@ from ledger.store.delta.engines.written_out import (
     carried,
     in_parts,
     new_path,
-    parquet,
-    removed,
     said,
 )
 from ledger.store.delta.model.distinct_rows import distinct
 from ledger.store.delta.model.tables import Table
 
-#: Files that are SMALL are joined, up to so many bytes in all.
-MOST_JOINED = 8 * SMALL
+#: Files that are SMALL are kept, and asked for up to so many bytes in all.
+MOST_SMALL = 8 * SMALL
 #: Rows of so many partitions are looked for among the small files.
 MOST_PARTITIONS = 16
 
@@ -85,34 +83,10 @@ class Appending:
         found = None if latest is None else _files_of(latest, where, sent_after)
         if found is None or any(size >= SMALL for _, _, size in found):
             return None
-        if sum(size for _, _, size in found) > MOST_JOINED:
+        if sum(size for _, _, size in found) > MOST_SMALL:
             return None
         rows = [self._rows.of(partition, path) for partition, path, _ in found]
         return pa.concat_tables([self._table.nothing, *rows])
-
-    def join(self, where: Where) -> bool:
-        """Makes one of the small files of the only partition that is named, its rows in the order of the first column
-        with statistics. False: only the engine can do it, and nothing has happened. Raises Conflict when another writer
-        was first, and what the storage does."""
-        latest = self._log.followed.newest() if self._statistics else None
-        partition = _only(where)
-        if latest is None or partition is None:
-            return False
-        sizes = {path: size for path, size in latest.of(partition).items() if size < SMALL}
-        if sum(sizes.values()) > MOST_JOINED:
-            return False
-        if len(sizes) > 1:
-            rows = pa.concat_tables([self._rows.of(partition, path) for path in sizes]).sort_by(self._statistics[0])
-            named = dict(zip(self._table.partitions, partition))
-            path, content = new_path(named), parquet(rows, list(named))
-            written = self._log.write({path: content})
-            # As late as can be: from this time on the files that go are kept for the versions that have them.
-            now = int(time.time() * MILLISECONDS)
-            gone = [removed(one, size, named, now, is_change=False) for one, size in sizes.items()]
-            joined = added(path, len(content), rows, named, now, self._statistics, is_change=False)
-            if self._log.put(latest, [said("OPTIMIZE", {}, now), *gone, joined], written) is None:
-                raise Conflict(f"others committed to {self._table.name} in the meantime")
-        return True
 
 
 def _files_of(latest: Files, where: Where, sent_after: int | None) -> list[tuple[Partition, str, int]] | None:
@@ -126,10 +100,3 @@ def _files_of(latest: Files, where: Where, sent_after: int | None) -> list[tuple
         return None
     named = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
     return [(one, path, size) for one in named for path, size in latest.of(one).items()]
-
-
-def _only(where: Where) -> Partition | None:
-    """The one partition that is named; None where there may be several."""
-    if where.also or where.queue is None or len(where.lanes or ()) != 1 or len(where.segments or ()) != 1:
-        return None
-    return where.queue, *map(str, where.lanes or ()), *(where.segments or ())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from ledger.store.delta.engines.protocol import Commit
+from ledger.store.delta.engines.protocol import Commit, said_in
 from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file, version_of
 
 #: Up to so many commits are looked for by their names; for more the log is listed.
@@ -56,7 +56,7 @@ def _commit(stored: TableFiles, version: int) -> Commit | None:
         for line in content.splitlines():
             said = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
             if said is not None:
-                return Commit(version, said.get("timestamp", 0), json.loads(said.get("userMetadata") or "{}"))
+                return Commit(version, said.get("timestamp", 0), said_in(said.get("userMetadata")))
     except (AttributeError, ValueError) as error:
         raise OSError(f"{log_file(version)} is no entry of a Delta log: {error}") from error
     return Commit(version, 0, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.empty_tables import log_for_spark
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import ReplayOfDeltaRs
+from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
@@ -38,7 +40,7 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     require_unset,
 )
-from ledger.store.delta.engines.pruning import filters, wanted_messages, within
+from ledger.store.delta.engines.pruning import wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
 from ledger.store.delta.engines.vacuuming import unneeded
@@ -46,6 +48,8 @@ from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import TABLES
+
+log = logging.getLogger("ledger.upkeep")
 
 
 @names_failures(DeltaError, also=("stage", "publish"))
@@ -228,10 +232,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
 
-    def compact(self, table: str, where: Where) -> None:
-        if not self._appending[table].join(where):
-            with self._using(table) as loaded, conflicts():
-                loaded.optimize.compact(partition_filters=filters(where))
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        joined = Joining(self._small["messages"]).join(where, growing=growing)
+        if joined is None:
+            log.warning("the table messages was altered: its small files are joined by an upkeep through Spark alone")
+        return bool(joined)
 
     def vacuum(self, table: str) -> None:
         files, since = self._files[table], time.time()

@@ -66,6 +66,11 @@ class FileStatistics:
         paths = recent[_PATH.name].to_pylist()
         return [((queue, str(lane), segment), path) for (queue, lane, segment), path in zip(partitions, paths)]
 
+    def of_segment(self, segment: str | None) -> list[dict[str, Any]]:
+        """What is told of each file of a segment."""
+        told: list[dict[str, Any]] = self._files.filter(pc.equal(self._files["segment"], segment)).to_pylist()
+        return told
+
     def after(self, added: Sequence[Mapping[str, Any]], removed: Iterable[str]) -> FileStatistics:
         """Those of the next version, which removes files by their paths and then adds some, as its log has them.
 

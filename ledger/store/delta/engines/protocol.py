@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,16 @@ class Commit:
     metadata: Mapping[str, Any]
 
 
+def said_in(text: str | None) -> dict[str, Any]:
+    """What a commit of the ledger's says of itself, out of Delta's userMetadata, where others write what they like: of
+    their commits nothing."""
+    try:
+        said = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) and isinstance(said.get("operation"), str) else {}
+
+
 @dataclass(frozen=True)
 class StagedFile:
     """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named.
@@ -108,8 +119,9 @@ class Tables(Protocol):
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
 
-    def compact(self, table: str, where: Where) -> None:
-        """Rewrites the small files of some partitions into large ones, without changing a row."""
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        """Makes few large files of the many small ones that some partitions of `messages` have, without changing a row;
+        whether it did. `growing`: they get more of them, and it is done again and again."""
 
     def greatest(self, table: str, column: str) -> int | None:
         """The largest value of a column, from the log alone; None for an empty table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from ledger.errors import OutputUnreadable
 from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.edits import require_expected
+from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merge_statement import merge_statement
@@ -28,6 +28,7 @@ from ledger.store.delta.engines.protocol import (
     Snapshot,
     require_next,
     require_unset,
+    said_in,
     unreadable,
 )
 from ledger.store.delta.engines.pruning import wanted_messages, within
@@ -203,7 +204,7 @@ class SparkEngine:
             rows = said.select("version", "timestamp", "userMetadata").collect()
             newest = max(row.version for row in rows)
         commits = [
-            Commit(row.version, round(row.timestamp.timestamp() * 1_000), json.loads(row.userMetadata or "{}"))
+            Commit(row.version, round(row.timestamp.timestamp() * 1_000), said_in(row.userMetadata))
             for row in rows
             if row.version > since
         ]
@@ -242,11 +243,13 @@ class SparkEngine:
                 raise Conflict(f"{application} was committed before")
             commit_nothing(session, transaction, (application, version))
 
-    def compact(self, table: str, where: Where) -> None:
-        if self._appending[table].join(where):
-            return
-        with self._committing({}) as session:
-            session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}")
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        joined = Joining(self._small["messages"]).join(where, growing=growing)
+        if joined is None:
+            with self._committing({}) as session:
+                (done,) = session.sql(f"OPTIMIZE {self._named('messages')} WHERE {where.sql()}").collect()
+                joined = done.metrics.numFilesRemoved > 0
+        return joined
 
     def vacuum(self, table: str) -> None:
         session = self._session()

@@ -61,7 +61,7 @@ def retain(engine: Engine, transactions: Transactions, settings: Settings, table
     }
     if new:
         said = transactions.metadata(secrets.token_hex(8), "upkeep", "", clock(), [])
-        metadata = {**said, "read": transactions.beside(table)}
+        metadata = {**said, "read": transactions.beside(table, engine.version(table))}
         retried(transactions, table, partial(engine.configure, table, new, metadata))
 
 

@@ -177,7 +177,7 @@ class Sender:
                     continue
                 self._open[queue.id, lane] = known._replace(appends=0)
             try:
-                self._opened.tables.compact("messages", Where(queue.id, (lane,), (known.name,)))
+                self._opened.tables.compact(Where(queue.id, (lane,), (known.name,)), growing=True)
             except (Conflict, StorageFailed) as error:
                 log.info("the files of %s are joined later: %s", known.name, error)
 

@@ -147,7 +147,8 @@ class Tidying:
     def _delete(self, queue: str, predicate: str) -> None:
         transactions = self._store.transactions
         metadata = transactions.metadata("", "upkeep", queue, self._clock(), [])
-        self._engine.delete("visibility", predicate, {**metadata, "read": transactions.beside("visibility")})
+        read = transactions.beside("visibility", self._engine.version("visibility"))
+        self._engine.delete("visibility", predicate, {**metadata, "read": read})
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:

@@ -111,7 +111,7 @@ class Upkeep:
         if dropped:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
-        compacted = sum(self._compact(*lane) for lane in _compactable(files) if lane[0] in by_id)
+        compacted = sum(self._compact(where) for where in _compactable(files) if where.queue in by_id)
         if vacuum:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
@@ -189,9 +189,10 @@ class Upkeep:
         metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
         self._engine.delete("messages", predicate, metadata)
 
-    def _compact(self, queue: str, lane: int) -> int:
-        where = Where(queue, (lane,))
-        return int(retried(self._store.transactions, "messages", lambda: self._engine.compact("messages", where)))
+    def _compact(self, where: Where) -> bool:
+        done: list[bool] = []
+        retried(self._store.transactions, "messages", lambda: done.append(self._engine.compact(where)))
+        return any(done)
 
 
 def _lanes(files: pa.Table) -> dict[str, tuple[int, ...]]:
@@ -213,7 +214,22 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def _compactable(files: pa.Table) -> list[tuple[str, int]]:
-    """The lanes (queue, lane) that have a segment of many files."""
-    counted = files.group_by(["queue", "lane", "segment"]).aggregate([("messages", "count")]).to_pylist()
-    return sorted({(row["queue"], row["lane"]) for row in counted if row["messages_count"] >= FILES_WORTH_COMPACTING})
+def _compactable(files: pa.Table) -> list[Where]:
+    """The lanes that have open segments of many files, or any whose files lie across each other, and those segments:
+    nobody's sends do that, so messages are there twice (see `joining`)."""
+    places = ["queue", "lane", "segment"]
+    counted = files.group_by(places).aggregate([("messages", "count")]).to_pylist()
+    found = {
+        tuple(row[name] for name in places)
+        for row in counted
+        if row["messages_count"] >= FILES_WORTH_COMPACTING and ids.is_open(row["segment"])
+    }
+    told = files.filter(pc.is_valid(files["first_seq"])).sort_by([("segment", "ascending"), ("first_seq", "ascending")])
+    before, behind = told.slice(0, max(0, told.num_rows - 1)), told.slice(1)
+    across = pc.less_equal(behind["first_seq"], before["last_seq"])
+    across = pc.and_(across, pc.equal(before["segment"], behind["segment"]))
+    found |= {tuple(row.values()) for row in behind.select(places).filter(across).to_pylist()}
+    lanes: dict[tuple[str, int], list[str]] = {}
+    for queue, lane, segment in sorted(found):
+        lanes.setdefault((queue, lane), []).append(segment)
+    return [Where(queue, (lane,), tuple(segments)) for (queue, lane), segments in lanes.items()]

@@ -54,6 +54,7 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
             f"to {tables.version('visibility')}"
         )
         raise InvalidParameterValue("version", version, bound, KEPT)
+    _require_all_noted(then, commits, None)
     versions = {name: _beside(tables, name, then, commits, None) for name in VERSIONED[1:]}
     return Moment(_at_of(then), {"visibility": then.version, **versions})
 
@@ -72,6 +73,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
         if then is None or at < first:
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
             raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
+    _require_all_noted(then, commits, at)
     versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
     return Moment(at, {"visibility": then.version, **versions})
 
@@ -128,11 +130,23 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
         by_then = [version for version in by_then if version <= next_seen]
     found = max(by_then, default=history[0].version if seen is None else seen)
     if found < history[0].version:
-        bound = f"The log of the table {name} begins at version {history[0].version}, and it was at {found} then"
-        if at is None:
-            raise InvalidParameterValue("version", then.version, bound, KEPT)
-        raise InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
+        raise _cut_below(name, history[0].version, found, then, at)
     return found
+
+
+def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
+    """Raises InvalidParameterValue where the log has lost a commit that may note newer versions than `then` does and
+    all that are left before it: one that landed between the version that `then` was decided on and itself."""
+    since = _noted(then, "visibility")
+    if since is not None and since + 1 < commits[0].version:
+        raise _cut_below("visibility", commits[0].version, since + 1, then, at)
+
+
+def _cut_below(name: str, first: int, wanted: int, then: Commit, at: int | None) -> InvalidParameterValue:
+    bound = f"The log of the table {name} begins at version {first}, and version {wanted} belongs to it"
+    if at is None:
+        return InvalidParameterValue("version", then.version, bound, KEPT)
+    return InvalidParameterValue("timestamp", instant(at).isoformat(), bound, KEPT)
 
 
 def _noted(commit: Commit, name: str) -> int | None:

@@ -1,0 +1,148 @@
+"""Joining the small files of `messages`, written out: a commit that is made only while all the files are there that it
+takes out.
+
+delta-rs's own OPTIMIZE is no such commit: made on an older version, it lands beside others that took out the same files
+(measured with 1.6.6, of OPTIMIZE and of what is written out here), and every message of them is there twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledger.rules.limits import MILLISECONDS
+from ledger.store.delta.engines.committing import REBASES
+from ledger.store.delta.engines.followed import Files, Partition
+from ledger.store.delta.engines.merging import SmallCommits
+from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.where import Where
+from ledger.store.delta.engines.written_out import added, new_path, parquet, removed, said
+from ledger.store.delta.model.tables import TABLES
+
+log = logging.getLogger("ledger.commits")
+#: Files are joined up to so many bytes and so many messages: then one is whole. It has to go through memory.
+BYTES, ROWS = 16 << 20, 200_000
+MESSAGES = TABLES["messages"]
+#: Of a whole one, what a file has at least that is left as it is; and where it would be done again and again.
+LARGE, LARGE_WHILE_IT_GROWS = 1 / 2, 1 / 16
+#: As much may lie across each other to be made one.
+MOST_ACROSS = 4
+
+
+class File(NamedTuple):
+    """A file as the log tells of it: its ordinals from `first` to `last`."""
+
+    path: str
+    size: int
+    messages: int
+    first: int
+    last: int
+
+    @property
+    def weight(self) -> float:
+        """What it has of a whole one."""
+        return max(self.size / BYTES, self.messages / ROWS)
+
+
+class Joining:
+    """Joins files of the table `messages`, as its other `small` commits are made."""
+
+    def __init__(self, small: SmallCommits) -> None:
+        self._log, self._rows = small.log, small.rows
+
+    def join(self, where: Where, *, growing: bool) -> bool | None:
+        """Makes fewer of the files of the partitions that are named, a commit each; whether there were any. A message
+        that is there twice, as OPTIMIZE may have left it, is there once then. None: the table is not as the ledger
+        makes it, and nothing has happened.
+
+        `growing`: only of the smallest files. Raises Conflict when others took them out first, and what the storage
+        does.
+        """
+        latest = self._log.followed.newest()
+        if latest is None or latest.statistics is None:
+            return None
+        found = False
+        for partition in _named(latest, where):
+            for files in worth_joining(_files(latest, partition), LARGE_WHILE_IT_GROWS if growing else LARGE):
+                self._join(partition, files)
+                found = True
+        return found
+
+    def _join(self, partition: Partition, files: Sequence[File]) -> None:
+        """Makes one of these files, if they are all there."""
+        before = pa.concat_tables([self._rows.of(partition, file.path) for file in files]).sort_by("seq")
+        rows = before.filter(pa.array(np.diff(before["seq"].to_numpy(), prepend=-1) != 0))
+        twice = before.num_rows - rows.num_rows
+        named = dict(zip(MESSAGES.partitions, partition))
+        path, content = new_path(named), parquet(rows, list(named))
+        written = self._log.write({path: content})
+        # As late as can be: from this time on the files that go are kept for the versions that have them.
+        now = int(time.time() * MILLISECONDS)
+        actions = [
+            said("OPTIMIZE", {}, now),
+            *(removed(file.path, file.size, named, now, is_change=twice > 0) for file in files),
+            added(path, len(content), rows, named, now, MESSAGES.statistics, is_change=twice > 0),
+        ]
+        for _ in range(REBASES):
+            latest = self._log.newest()
+            if not latest.of(partition).keys() >= {file.path for file in files}:
+                raise Conflict("others have taken out files of messages since they were listed")
+            if self._log.put(latest, actions, written) is not None:
+                if twice:
+                    log.warning(
+                        "%d messages of %s were there twice; one of each stays", twice, "/".join(map(str, partition))
+                    )
+                return
+        raise Conflict(f"others committed to messages {REBASES} times in the meantime")
+
+
+def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
+    """Neighbours of which one file is to be made: of those that are not `large`, as much as a whole one has; and
+    of those that lie across each other, which no sender's do."""
+    found: list[list[File]] = [[]]
+    weight = 0.0
+    for together in _across(files):
+        mine = sum(file.weight for file in together)
+        if mine > (MOST_ACROSS if len(together) > 1 else large):
+            found.append([])
+            weight = 0.0
+            continue
+        if weight + mine > 1:
+            found.append([])
+            weight = 0.0
+        found[-1] += together
+        weight += mine
+    return [some for some in found if len(some) > 1]
+
+
+def _across(files: Iterable[File]) -> Iterator[list[File]]:
+    """Files in the order of their ordinals, those together that lie across each other."""
+    together: list[File] = []
+    for file in sorted(files, key=lambda one: one.first):
+        if together and file.first > max(one.last for one in together):
+            yield together
+            together = []
+        together.append(file)
+    if together:
+        yield together
+
+
+def _files(latest: Files, partition: Partition) -> Iterator[File]:
+    """The files of a partition; not those of which the log does not tell what is in them."""
+    sizes = latest.of(partition)
+    for known in latest.statistics.of_segment(partition[-1]) if latest.statistics is not None else ():
+        told = known["messages"], known["first_seq"], known["last_seq"]
+        if known["path"] in sizes and None not in told:
+            yield File(known["path"], sizes[known["path"]], *told)
+
+
+def _named(latest: Files, where: Where) -> list[Partition]:
+    if where.queue is not None and where.lanes and where.segments:
+        named: list[Partition] = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
+        return [one for one in named if one in latest.by_partition]
+    return [one for one in latest.by_partition if where.covers(one[0], int(one[1] or -1))]

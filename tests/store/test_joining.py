@@ -1,0 +1,45 @@
+"""Which files are made one: neighbours that are small, as much as memory takes, and what lies across each other."""
+
+import pytest
+
+from ledger.store.delta.engines.joining import BYTES, LARGE, LARGE_WHILE_IT_GROWS, ROWS, File, worth_joining
+
+MEGABYTE = 1 << 20
+
+
+def file(first, messages=1, size=1_000, last=None):
+    return File(f"{first}", size, messages, first, first + messages - 1 if last is None else last)
+
+
+def joined(files, large=LARGE):
+    return [[int(one.path) for one in some] for some in worth_joining(files, large)]
+
+
+@pytest.mark.parametrize(
+    ("files", "groups"),
+    [
+        ([], []),
+        ([file(0)], []),
+        ([file(2), file(0), file(1)], [[0, 1, 2]]),
+        ([file(0), file(1, size=BYTES // 2 + 1), file(2), file(3)], [[2, 3]]),
+        ([file(0), file(1, messages=ROWS // 2 + 1), file(200_000), file(200_001)], [[200_000, 200_001]]),
+        ([file(n, size=4 * MEGABYTE) for n in range(9)], [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ([file(0, size=BYTES // 2), file(1, size=BYTES // 2), file(2)], [[0, 1]]),
+    ],
+)
+def test_neighbours_that_are_small_are_made_one_up_to_a_whole_file(files, groups):
+    assert joined(files) == groups
+
+
+def test_where_it_is_done_again_and_again_only_the_smallest_are():
+    files = [file(0, size=2 * MEGABYTE), *(file(n) for n in range(1, 5))]
+    assert joined(files, LARGE_WHILE_IT_GROWS) == [[1, 2, 3, 4]]
+    assert joined(files) == [[0, 1, 2, 3, 4]]
+
+
+def test_what_lies_across_each_other_is_made_one_whatever_its_size():
+    large = file(0, messages=40, size=BYTES)
+    assert joined([large, file(10, messages=5)]) == [[0, 10]]
+    assert joined([large, file(10, messages=5), file(20), file(39, messages=5), file(44)]) == [[0, 10, 20, 39]]
+    assert joined([large, file(40), file(41)]) == [[40, 41]], "beside each other is not across"
+    assert joined([file(0, messages=40, size=4 * BYTES), file(10)]) == [], "more than goes through memory"
