@@ -226,15 +226,25 @@ def test_what_others_say_of_their_commits_is_theirs(open_ledger, root, clock, sa
     seen = states(ledger, claim.version)
     for table in ("visibility", "messages", "queues"):
         version = ledger.store.engine.version(table) + 1
-        entry = {"commitInfo": {"timestamp": clock(), "operation": "OPTIMIZE", "userMetadata": said}}
+        # By a clock that is ahead.
+        entry = {"commitInfo": {"timestamp": clock() + 10_000, "operation": "OPTIMIZE", "userMetadata": said}}
         Path(root, table, LOG, f"{version:020d}.json").write_text(json.dumps(entry))
     assert states(ledger, claim.version) == seen
     # Of which only its file's time tells when it was: that is no time of this test's.
-    assert ledger.sql("SELECT body FROM messages", version=claim.version + 1).to_pylist() == [{"body": "a"}]
+    foreign = claim.version + 1
+    bodies = lambda: ledger.sql("SELECT body FROM messages", version=foreign).to_pylist()  # noqa: E731
+    assert bodies() == [{"body": "a"}]
     assert ledger.sql("SELECT event FROM receipts").to_pylist() == [{"event": "granted"}]
     ledger.upkeep(vacuum=False)
     assert queue.send("b", attempt_id="again") == queue.send("b", attempt_id="again")
+    assert bodies() == [{"body": "a"}]
     assert claim.delete().messages == 1 and ledger.health()
+    if engine == "delta-rs":
+        DeltaTable(f"{root}/visibility", version=foreign).create_checkpoint()
+        for entry in range(foreign):
+            Path(root, "visibility", LOG, f"{entry:020d}.json").unlink()
+        with pytest.raises(InvalidParameterValue, match=f"begins at version {foreign}, and version {claim.version}"):
+            open_ledger().sql("SELECT body FROM messages", version=foreign)
 
 
 def test_now_is_an_instant_to_the_microsecond_of_which_is_told_as_of_its_millisecond(open_ledger, clock):

@@ -138,7 +138,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         if snapshot is not None:
             return snapshot
         with self._using(table) as loaded:
-            return Snapshot(loaded.version(), where, self._files[table].rows(loaded, where))
+            rows = self._files[table].rows(loaded, where)
+            # Of columns that somebody has added the ledger makes nothing.
+            known = [name for name in TABLES[table].schema.names if name in rows.column_names]
+            return Snapshot(loaded.version(), where, rows.select(known))
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         require_expected(snapshot, table, edits)
@@ -158,6 +161,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return version
         with self._using(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            for added in pa.schema(loaded.schema().to_arrow()):
+                if added.name not in rows.column_names:
+                    rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
             with conflicts():
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()

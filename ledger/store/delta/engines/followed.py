@@ -222,9 +222,15 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
             if not PLAIN_PATH.fullmatch(path):
                 return None
             by_partition.setdefault(partition, {})[path] = size
-    interval = loaded.metadata().configuration.get(CHECKPOINTS, table.properties[CHECKPOINTS])
     statistics = FileStatistics.listed(actions) if table.name == "messages" else None
-    return Files(loaded.version(), by_partition, int(interval), statistics)
+    return Files(loaded.version(), by_partition, checkpoints_of(loaded.metadata().configuration, table), statistics)
+
+
+def checkpoints_of(properties: Mapping[str, str], table: Table) -> int:
+    """After how many commits a table with these properties wants a checkpoint: where they do not say a number above 0,
+    as many as the ledger's own."""
+    told = properties.get(CHECKPOINTS, "")
+    return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINTS])
 
 
 def is_plain(loaded: DeltaTable, table: Table) -> bool:

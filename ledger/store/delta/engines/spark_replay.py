@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.rules.location import recorded
 from ledger.store.delta.engines.file_statistics import FILES, FileStatistics
-from ledger.store.delta.engines.followed import CHECKPOINTS, PROTOCOL, Files, Partition
+from ledger.store.delta.engines.followed import PROTOCOL, Files, Partition, checkpoints_of
 from ledger.store.delta.engines.hadoop_files import HadoopFiles
 from ledger.store.delta.engines.merging import SmallCommits
 from ledger.store.delta.engines.pruning import PLAIN_PATH
@@ -59,9 +59,9 @@ class ReplayOfSpark:
             if not PLAIN_PATH.fullmatch(path):
                 return None
             by_partition.setdefault(tuple(values), {})[path] = size
-        interval = self._configuration(state).get(CHECKPOINTS, self._table.properties[CHECKPOINTS])
         statistics = statistics_of(state, self._session()) if self._table.name == "messages" else None
-        return Files(int(state.version()), by_partition, int(interval), statistics)
+        checkpoints = checkpoints_of(self._configuration(state), self._table)
+        return Files(int(state.version()), by_partition, checkpoints, statistics)
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         state = self._state(self._table.name)

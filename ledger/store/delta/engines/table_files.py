@@ -40,6 +40,8 @@ _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 SMALL = 1 << 20
 #: So many bytes of them.
 KEPT = 64 << 20
+#: What a table of few rows takes beside them, in bytes, measured.
+A_TABLE = 20_000
 #: So many files are written at the same time.
 AT_ONCE = 8
 
@@ -241,15 +243,19 @@ class FileRows:
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
-            self._size += rows.nbytes - (self._kept.pop(path).nbytes if path in self._kept else 0)
+            self._size += _taken(rows) - _taken(self._kept.pop(path, None))
             self._kept[path] = rows
             while self._size > KEPT:
-                self._size -= self._kept.popitem(last=False)[1].nbytes
+                self._size -= _taken(self._kept.popitem(last=False)[1])
 
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
         found = rows_of_file(self._stored.open(path), self._schema, partition)
         self.keep(path, found)
         return found
+
+
+def _taken(rows: pa.Table | None) -> int:
+    return 0 if rows is None else rows.nbytes + A_TABLE
 
 
 class Parts(io.RawIOBase):

@@ -112,14 +112,14 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
     """Which version of a table a commit to `visibility` goes with: the newest that it or one before it notes.
 
     As of an instant `at` it is the newest one by then, and none older than that; nor any that landed behind the next
-    commit to `visibility`, which was decided later and notes what was there. A commit that notes none, as earlier
-    releases wrote them, goes by the timestamps of the commits, which clocks of several machines write, within the same
-    bounds.
+    commit to `visibility`, which was decided later and notes what was there. A commit of others', which changes no row
+    and notes none, goes by what is noted before it. One of an earlier release goes by the timestamps of the commits,
+    which clocks of several machines write, within the same bounds.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     seen = max((read for version, read in noted if version <= then.version and read is not None), default=None)
     next_seen = next((read for version, read in noted if version > then.version and read is not None), None)
-    if at is None and _noted(then, name) is not None:
+    if at is None and (_noted(then, name) is not None or not then.metadata):
         next_seen = seen
     history = tables.history(name, -1 if seen is None else seen - 1)
     if at is None:
@@ -137,7 +137,10 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 def _require_all_noted(then: Commit, commits: Sequence[Commit], at: int | None) -> None:
     """Raises InvalidParameterValue where the log has lost a commit that may note newer versions than `then` does and
     all that are left before it: one that landed between the version that `then` was decided on and itself."""
-    since = _noted(then, "visibility")
+    decided_on = (_noted(commit, "visibility") for commit in reversed(commits) if commit.version <= then.version)
+    since = next((version for version in decided_on if version is not None), None)
+    if since is None and not then.metadata and then.version == commits[0].version > 0:
+        since = then.version - 2
     if since is not None and since + 1 < commits[0].version:
         raise _cut_below("visibility", commits[0].version, since + 1, then, at)
 
