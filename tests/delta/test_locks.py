@@ -203,6 +203,33 @@ def test_who_must_be_alone_lets_others_by_while_one_never_goes(lock, monkeypatch
     assert alone.wait(SOON)
 
 
+def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypatch):
+    """One of several processes that was stopped while it was given the table alone held up all others, for ever."""
+    elsewhere = TableLock(tmp_path / "_locks", "visibility")
+    with lock.rather_exclusive(SOON):
+        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
+        assert entered(lock.shared).wait(SOON)
+        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
+        assert entered(elsewhere.shared).wait(SOON) and entered(lambda: elsewhere.rather_exclusive(SOON)).wait(SOON)
+        alone = entered(elsewhere.exclusive)
+        assert not alone.wait(0.1), "it has the table, as the others have"
+        monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
+        late = entered(lock.shared)
+        assert not late.wait(0.1), "a while later it is waited for again"
+    assert alone.wait(SOON) and late.wait(SOON)
+
+
+def test_who_has_to_be_alone_is_so_however_long_that_takes(lock, monkeypatch):
+    with lock.exclusive():
+        monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
+        inside = [entered(kind) for kind in (lock.shared, lambda: lock.rather_exclusive(SOON), lock.exclusive)]
+        assert not any(one.wait(0.2) for one in inside)
+    assert all(one.wait(SOON) for one in inside)
+    monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
+    with lock.rather_exclusive(SOON):
+        assert not entered(lock.shared).wait(0.1), "to wait for that one was not in vain"
+
+
 def test_that_one_never_goes_is_found_out_once_for_all_processes(lock, tmp_path, monkeypatch):
     """Each in turn waited for it, with the gate in hand: ten processes took half a minute for a verb."""
     with lock.shared():

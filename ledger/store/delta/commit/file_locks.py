@@ -1,8 +1,9 @@
 """Locks between the writers of one machine, for local paths, where Spark's commits are not safe between processes.
 
-Writers that detect conflicts themselves share a table; one that cannot, or that lost too often, has it alone. Who
-asks to have it alone holds the gate, so newcomers queue behind it and it is never starved. But not for long: a sharer
-that was stopped may stay for ever. Then the others go by, and for a while nobody of any process holds the gate.
+Writers that detect conflicts themselves share a table; one that cannot has it alone, and one that lost too often would
+rather. Who asks for that holds the gate, so newcomers queue behind it and it is never starved. But not for long: a
+sharer that was stopped may stay for ever, and so may who holds the gate. Then the others go by, and for a while nobody
+of any process holds the gate, or waits for it. What keeps a writer alone that has to be is not the gate, but the turn.
 
 A lock belongs to the open file, which a forked child has open as well. So whoever leaves unlocks it, not only closes
 it; and a child closes what it inherits, so that a lock ends with the process that took it.
@@ -24,10 +25,12 @@ from ledger.store.delta.model.failures import naming
 if sys.platform != "win32":
     import fcntl
 
-#: How often one that does not wait for ever looks again, in seconds.
-LOOKING = 0.01
+#: How often one that does not wait for ever looks again, in seconds: at first, and at last.
+LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: So long one that wants a table alone keeps others from coming, and so long all know that it was in vain, in seconds.
 PATIENCE, IN_VAIN = 2.0, 30.0
+#: So long they wait for who holds the gate: that one may have its patience, and a commit.
+PATIENCE_AT_GATE = PATIENCE + 1
 
 
 class StillLocked(Exception):
@@ -40,19 +43,19 @@ class TableLock:
     def __init__(self, folder: Path, table: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._turn = folder / f"{table}.gate", folder / f"{table}.turn"
-        #: Written anew whenever somebody held the gate in vain.
-        self._in_vain = folder / f"{table}.in_vain"
+        #: Written anew whenever somebody held the gate in vain, or waited in vain for who holds it.
+        self._in_vain, self._at_gate_in_vain = folder / f"{table}.in_vain", folder / f"{table}.at_gate_in_vain"
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
         """Beside other sharers, never beside one that has the table alone."""
-        with _locked(self._gate, fcntl.LOCK_EX):
-            turn = _locked(self._turn, fcntl.LOCK_SH)
-            turn.__enter__()
-        try:
+        with contextlib.ExitStack() as turn:
+            with contextlib.ExitStack() as gate:
+                if self._has_gate(gate):
+                    turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
+                else:
+                    self._past_gate(turn)
             yield
-        finally:
-            turn.__exit__(None, None, None)
 
     @contextlib.contextmanager
     def exclusive(self, until: float | None = None) -> Iterator[None]:
@@ -65,30 +68,55 @@ class TableLock:
 
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
-        """Alone, but for sharers that have not gone after some seconds, or had not a moment ago. Newcomers wait."""
-        with _locked(self._gate, fcntl.LOCK_EX), contextlib.ExitStack() as turn:
-            if not self._is_left(turn, seconds):
-                turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
+        """Alone, but for sharers that have not gone after some seconds, or had not a moment ago. Newcomers wait, unless
+        this one stays: it is a sharer, too."""
+        with contextlib.ExitStack() as both:
+            if self._has_gate(both):
+                with contextlib.ExitStack() as until_left:
+                    self._is_left(until_left, seconds)
+                both.enter_context(_locked(self._turn, fcntl.LOCK_SH))
+            else:
+                self._past_gate(both)
             yield
+
+    def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
+        """Whether newcomers wait for the holder from now on; else who they wait for stays, or did a moment ago. Raises
+        StillLocked, see `exclusive`."""
+        patience = 0.0 if _is_recent(self._at_gate_in_vain) else PATIENCE_AT_GATE
+        try:
+            holder.enter_context(_locked(self._gate, fcntl.LOCK_EX, _earlier(time.monotonic() + patience, until)))
+        except StillLocked:
+            if until is not None and time.monotonic() >= until:
+                raise
+            return False
+        return True
+
+    def _past_gate(self, turn: contextlib.ExitStack) -> None:
+        """Beside other sharers, without the gate."""
+        try:
+            turn.enter_context(_locked(self._turn, fcntl.LOCK_SH, time.monotonic()))
+        except StillLocked:
+            # Somebody has the table alone, as long as that takes.
+            turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
+        else:
+            self._tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Alone, which newcomers wait for. None: others do not go. Raises StillLocked, see `exclusive`."""
         with contextlib.ExitStack() as both:
-            # Waited for as long as it takes: whoever holds it waits no longer than for its patience.
-            both.enter_context(_locked(self._gate, fcntl.LOCK_EX, until))
-            return both.pop_all() if self._is_left(both, PATIENCE, until) else None
+            has_gate = self._has_gate(both, until)
+            return both.pop_all() if has_gate and self._is_left(both, PATIENCE, until) else None
 
     def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
         """Whether all sharers have gone in time; then the holder is alone. Raises StillLocked, see `exclusive`."""
-        if self._was_in_vain():
+        if _is_recent(self._in_vain):
             return False
         try:
             holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + seconds, until)))
         except StillLocked:
             if until is not None and time.monotonic() >= until:
                 raise
-            with naming(str(self._in_vain)):
-                self._in_vain.touch()
+            self._tell(self._in_vain)
             return False
         return True
 
@@ -104,11 +132,16 @@ class TableLock:
                 return None
             return alone.pop_all()
 
-    def _was_in_vain(self) -> bool:
-        try:
-            return 0 <= time.time() - self._in_vain.stat().st_mtime < IN_VAIN
-        except FileNotFoundError:
-            return False
+    def _tell(self, found_out: Path) -> None:
+        with naming(str(found_out)):
+            found_out.touch()
+
+
+def _is_recent(found_out: Path) -> bool:
+    try:
+        return 0 <= time.time() - found_out.stat().st_mtime < IN_VAIN
+    except FileNotFoundError:
+        return False
 
 
 def _earlier(limit: float, until: float | None) -> float:
@@ -169,6 +202,7 @@ def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
     if until is None:
         fcntl.flock(descriptor, kind)
         return
+    pause = LOOKING
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -176,7 +210,8 @@ def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise StillLocked(f"Others hold {path}") from None
-        time.sleep(LOOKING)
+        time.sleep(pause)
+        pause = min(2 * pause, LOOKING_LATER)
 
 
 def _forked() -> None:
