@@ -210,10 +210,13 @@ def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypa
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
         assert entered(lock.shared).wait(SOON)
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
+        (told,) = (tmp_path / "_locks").glob("*.at_gate_in_vain")
+        found_out = told.stat().st_mtime
         assert entered(elsewhere.shared).wait(SOON) and entered(lambda: elsewhere.rather_exclusive(SOON)).wait(SOON)
         alone = entered(elsewhere.exclusive)
         assert not alone.wait(0.1), "it has the table, as the others have"
         monkeypatch.setattr(file_locks, "IN_VAIN", 0.0)
+        assert told.stat().st_mtime == found_out, "by who did not wait nobody is told"
         late = entered(lock.shared)
         assert not late.wait(0.1), "a while later it is waited for again"
     assert alone.wait(SOON) and late.wait(SOON)

@@ -42,4 +42,4 @@ def test_what_lies_across_each_other_is_made_one_whatever_its_size():
     assert joined([large, file(10, messages=5)]) == [[0, 10]]
     assert joined([large, file(10, messages=5), file(20), file(39, messages=5), file(44)]) == [[0, 10, 20, 39]]
     assert joined([large, file(40), file(41)]) == [[40, 41]], "beside each other is not across"
-    assert joined([file(0, messages=40, size=4 * BYTES), file(10)]) == [], "more than goes through memory"
+    assert joined([file(0, messages=40, size=16 * BYTES), file(10)]) == [], "more than goes through memory"

@@ -99,7 +99,9 @@ class TableLock:
             # Somebody has the table alone, as long as that takes.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            self._tell(self._at_gate_in_vain)
+            # Of one that was not waited for at all there is nothing to tell.
+            if not _is_recent(self._at_gate_in_vain):
+                self._tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Alone, which newcomers wait for. None: others do not go. Raises StillLocked, see `exclusive`."""

@@ -241,7 +241,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         joined = Joining(self._small["messages"]).join(where, growing=growing)
         if joined is None:
-            log.warning("the table messages was altered: its small files are joined by an upkeep through Spark alone")
+            log.info("the table messages was altered: its small files are joined by an upkeep through Spark alone")
         return bool(joined)
 
     def vacuum(self, table: str) -> None:

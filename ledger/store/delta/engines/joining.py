@@ -30,8 +30,8 @@ BYTES, ROWS = 16 << 20, 200_000
 MESSAGES = TABLES["messages"]
 #: Of a whole one, what a file has at least that is left as it is; and where it would be done again and again.
 LARGE, LARGE_WHILE_IT_GROWS = 1 / 2, 1 / 16
-#: As much may lie across each other to be made one.
-MOST_ACROSS = 4
+#: As many whole ones may lie across each other to be made one.
+MOST_ACROSS = 16
 
 
 class File(NamedTuple):
@@ -109,6 +109,8 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     for together in _across(files):
         mine = sum(file.weight for file in together)
         if mine > (MOST_ACROSS if len(together) > 1 else large):
+            if len(together) > 1:
+                log.warning("%d files lie across each other, and are too large to be made one", len(together))
             found.append([])
             weight = 0.0
             continue
