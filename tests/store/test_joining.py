@@ -43,3 +43,9 @@ def test_what_lies_across_each_other_is_made_one_whatever_its_size():
     assert joined([large, file(10, messages=5), file(20), file(39, messages=5), file(44)]) == [[0, 10, 20, 39]]
     assert joined([large, file(40), file(41)]) == [[40, 41]], "beside each other is not across"
     assert joined([file(0, messages=40, size=16 * BYTES), file(10)]) == [], "more than goes through memory"
+
+
+def test_a_file_with_more_messages_than_ordinals_is_made_anew():
+    """As OPTIMIZE leaves it of files that had the same messages."""
+    assert joined([file(0, messages=8, last=3)]) == [[0]]
+    assert joined([file(0), file(1, size=BYTES, messages=8, last=5), file(6, size=BYTES)]) == [[1]]

@@ -3,7 +3,8 @@
 Writers that detect conflicts themselves share a table; one that cannot has it alone, and one that lost too often would
 rather. Who asks for that holds the gate, so newcomers queue behind it and it is never starved. But not for long: a
 sharer that was stopped may stay for ever, and so may who holds the gate. Then the others go by, and for a while nobody
-of any process holds the gate, or waits for it. What keeps a writer alone that has to be is not the gate, but the turn.
+of any process holds the gate for long, or waits for it. What keeps a writer alone that has to be is not the gate, but
+the turn.
 
 A lock belongs to the open file, which a forked child has open as well. So whoever leaves unlocks it, not only closes
 it; and a child closes what it inherits, so that a lock ends with the process that took it.
@@ -29,8 +30,9 @@ if sys.platform != "win32":
 LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: So long one that wants a table alone keeps others from coming, and so long all know that it was in vain, in seconds.
 PATIENCE, IN_VAIN = 2.0, 30.0
-#: So long they wait for who holds the gate: that one may have its patience, and a commit.
-PATIENCE_AT_GATE = PATIENCE + 1
+#: So long others wait for who holds the gate, which may have its patience and a commit; and so long while all know that
+#: it was in vain: those who share the table are gone by then, most often, and who has to be alone gets it.
+PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
 
 
 class StillLocked(Exception):
@@ -82,7 +84,7 @@ class TableLock:
     def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
         """Whether newcomers wait for the holder from now on; else who they wait for stays, or did a moment ago. Raises
         StillLocked, see `exclusive`."""
-        patience = 0.0 if _is_recent(self._at_gate_in_vain) else PATIENCE_AT_GATE
+        patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain) else PATIENCE_AT_GATE
         try:
             holder.enter_context(_locked(self._gate, fcntl.LOCK_EX, _earlier(time.monotonic() + patience, until)))
         except StillLocked:
@@ -99,7 +101,7 @@ class TableLock:
             # Somebody has the table alone, as long as that takes.
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
-            # Of one that was not waited for at all there is nothing to tell.
+            # Who has waited for a moment has nothing to tell.
             if not _is_recent(self._at_gate_in_vain):
                 self._tell(self._at_gate_in_vain)
 

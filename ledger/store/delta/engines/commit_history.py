@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from ledger.store.delta.engines.protocol import Commit, said_in
+from ledger.store.delta.engines.commit_metadata import said_in
+from ledger.store.delta.engines.protocol import Commit
 from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file, version_of
 
 #: Up to so many commits are looked for by their names; for more the log is listed.

@@ -44,6 +44,11 @@ class File(NamedTuple):
     last: int
 
     @property
+    def has_doubles(self) -> bool:
+        """Whether there are more messages in it than ordinals."""
+        return self.messages > self.last - self.first + 1
+
+    @property
     def weight(self) -> float:
         """What it has of a whole one."""
         return max(self.size / BYTES, self.messages / ROWS)
@@ -103,14 +108,15 @@ class Joining:
 
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     """Neighbours of which one file is to be made: of those that are not `large`, as much as a whole one has; and
-    of those that lie across each other, which no sender's do."""
+    of those that lie across each other or have more messages than ordinals, which no sender's do."""
     found: list[list[File]] = [[]]
     weight = 0.0
     for together in _across(files):
         mine = sum(file.weight for file in together)
-        if mine > (MOST_ACROSS if len(together) > 1 else large):
-            if len(together) > 1:
-                log.warning("%d files lie across each other, and are too large to be made one", len(together))
+        is_wrong = len(together) > 1 or together[0].has_doubles
+        if mine > (MOST_ACROSS if is_wrong else large):
+            if is_wrong:
+                log.warning("messages may be twice in %d files, which are too large to be made one", len(together))
             found.append([])
             weight = 0.0
             continue
@@ -119,7 +125,7 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
             weight = 0.0
         found[-1] += together
         weight += mine
-    return [some for some in found if len(some) > 1]
+    return [some for some in found if len(some) > 1 or any(file.has_doubles for file in some)]
 
 
 def _across(files: Iterable[File]) -> Iterator[list[File]]:

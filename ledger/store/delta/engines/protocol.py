@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,16 +56,6 @@ class Commit:
     version: int
     timestamp: int
     metadata: Mapping[str, Any]
-
-
-def said_in(text: str | None) -> dict[str, Any]:
-    """What a commit of the ledger's says of itself, out of Delta's userMetadata, where others write what they like: of
-    their commits nothing."""
-    try:
-        said = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) and isinstance(said.get("operation"), str) else {}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from ledger.errors import OutputUnreadable
 from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.appending import Appending
+from ledger.store.delta.engines.commit_metadata import said_in
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.log_ends import LogEnds
@@ -28,7 +29,6 @@ from ledger.store.delta.engines.protocol import (
     Snapshot,
     require_next,
     require_unset,
-    said_in,
     unreadable,
 )
 from ledger.store.delta.engines.pruning import wanted_messages, within

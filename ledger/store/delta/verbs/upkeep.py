@@ -111,7 +111,7 @@ class Upkeep:
         if dropped:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
-        compacted = sum(self._compact(where) for where in _compactable(files) if where.queue in by_id)
+        compacted = sum(self._compact(where) for where in _compactable(files))
         if vacuum:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
@@ -215,8 +215,8 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
 
 
 def _compactable(files: pa.Table) -> list[Where]:
-    """The lanes that have open segments of many files, or any whose files lie across each other, and those segments:
-    nobody's sends do that, so messages are there twice (see `joining`)."""
+    """The lanes that have open segments of many files, or any in which messages are twice (see `joining`), as nobody's
+    sends have them, and those segments."""
     places = ["queue", "lane", "segment"]
     counted = files.group_by(places).aggregate([("messages", "count")]).to_pylist()
     found = {
@@ -228,7 +228,9 @@ def _compactable(files: pa.Table) -> list[Where]:
     before, behind = told.slice(0, max(0, told.num_rows - 1)), told.slice(1)
     across = pc.less_equal(behind["first_seq"], before["last_seq"])
     across = pc.and_(across, pc.equal(before["segment"], behind["segment"]))
-    found |= {tuple(row.values()) for row in behind.select(places).filter(across).to_pylist()}
+    doubled = pc.greater(told["messages"], pc.add(pc.subtract(told["last_seq"], told["first_seq"]), 1))
+    for wrong in (behind.filter(across), told.filter(doubled)):
+        found |= {tuple(row.values()) for row in wrong.select(places).to_pylist()}
     lanes: dict[tuple[str, int], list[str]] = {}
     for queue, lane, segment in sorted(found):
         lanes.setdefault((queue, lane), []).append(segment)

@@ -1,0 +1,29 @@
+"""What commits say of themselves in Delta's userMetadata, where others write what they like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+#: What one of the ledger's says, as far as somebody asks for it; each may be left out but the first.
+_SAID: Mapping[str, type] = {"operation": str, "verb": str, "queue": str, "at": int, "events": list, "read": dict}
+
+
+def said_in(text: str | None) -> dict[str, Any]:
+    """What a commit of the ledger's says of itself; of those of others nothing."""
+    try:
+        said = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) and _is_ours(said) else {}
+
+
+def _is_ours(said: Mapping[str, Any]) -> bool:
+    tells_of_messages = bool(said.get("events"))
+    return (
+        "operation" in said
+        and all(isinstance(said[name], kind) for name, kind in _SAID.items() if name in said)
+        and all(isinstance(version, int) for version in said.get("read", {}).values())
+        and (not tells_of_messages or {"queue", "at", "owner"} <= said.keys())
+    )
