@@ -208,7 +208,7 @@ def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypa
     elsewhere = TableLock(tmp_path / "_locks", "visibility")
     with lock.rather_exclusive(SOON):
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.05)
-        assert entered(lock.shared).wait(SOON)
+        assert entered(lock.shared).wait(SOON), "it shows nothing for longer than that"
         monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 5 * SOON)
         (told,) = (tmp_path / "_locks").glob("*.at_gate_in_vain")
         found_out = told.stat().st_mtime
@@ -220,6 +220,16 @@ def test_who_stays_at_the_gate_holds_up_the_others_once(lock, tmp_path, monkeypa
         late = entered(lock.shared)
         assert not late.wait(0.1), "a while later it is waited for again"
     assert alone.wait(SOON) and late.wait(SOON)
+
+
+def test_who_goes_on_at_the_gate_is_waited_for(lock, monkeypatch):
+    """A FIFO DataFrame that lost to others takes longer than their patience, and would never land."""
+    monkeypatch.setattr(file_locks, "PATIENCE_AT_GATE", 0.3)
+    monkeypatch.setattr(file_locks, "SHOWING", 0.01)
+    with lock.rather_exclusive(SOON):
+        inside = entered(lock.shared)
+        assert not inside.wait(1)
+    assert inside.wait(SOON)
 
 
 def test_who_has_to_be_alone_is_so_however_long_that_takes(lock, monkeypatch):

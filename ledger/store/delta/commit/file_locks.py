@@ -3,8 +3,8 @@
 Writers that detect conflicts themselves share a table; one that cannot has it alone, and one that lost too often would
 rather. Who asks for that holds the gate, so newcomers queue behind it and it is never starved. But not for long: a
 sharer that was stopped may stay for ever, and so may who holds the gate. Then the others go by, and for a while nobody
-of any process holds the gate for long, or waits for it. What keeps a writer alone that has to be is not the gate, but
-the turn.
+of any process holds the gate for long, or waits for it. Who holds it through a whole commit shows by the gate's time
+that it goes on. What keeps a writer alone that has to be is not the gate, but the turn.
 
 A lock belongs to the open file, which a forked child has open as well. So whoever leaves unlocks it, not only closes
 it; and a child closes what it inherits, so that a lock ends with the process that took it.
@@ -33,6 +33,8 @@ PATIENCE, IN_VAIN = 2.0, 30.0
 #: So long others wait for who holds the gate, which may have its patience and a commit; and so long while all know that
 #: it was in vain: those who share the table are gone by then, most often, and who has to be alone gets it.
 PATIENCE_AT_GATE, SHORT_OF_IT = PATIENCE + 1, 0.05
+#: How often who holds it shows that it goes on, in seconds.
+SHOWING = 0.5
 
 
 class StillLocked(Exception):
@@ -71,9 +73,10 @@ class TableLock:
     @contextlib.contextmanager
     def rather_exclusive(self, seconds: float) -> Iterator[None]:
         """Alone, but for sharers that have not gone after some seconds, or had not a moment ago. Newcomers wait, unless
-        this one stays: it is a sharer, too."""
+        this one is stopped: it is a sharer, too."""
         with contextlib.ExitStack() as both:
             if self._has_gate(both):
+                both.enter_context(_showing(self._gate))
                 with contextlib.ExitStack() as until_left:
                     self._is_left(until_left, seconds)
                 both.enter_context(_locked(self._turn, fcntl.LOCK_SH))
@@ -82,16 +85,19 @@ class TableLock:
             yield
 
     def _has_gate(self, holder: contextlib.ExitStack, until: float | None = None) -> bool:
-        """Whether newcomers wait for the holder from now on; else who they wait for stays, or did a moment ago. Raises
-        StillLocked, see `exclusive`."""
-        patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain) else PATIENCE_AT_GATE
-        try:
-            holder.enter_context(_locked(self._gate, fcntl.LOCK_EX, _earlier(time.monotonic() + patience, until)))
-        except StillLocked:
-            if until is not None and time.monotonic() >= until:
-                raise
-            return False
-        return True
+        """Whether newcomers wait for the holder from now on; else who they wait for does not go on, or did not a moment
+        ago. Raises StillLocked, see `exclusive`."""
+        while True:
+            patience = SHORT_OF_IT if _is_recent(self._at_gate_in_vain, IN_VAIN) else PATIENCE_AT_GATE
+            try:
+                holder.enter_context(_locked(self._gate, fcntl.LOCK_EX, _earlier(time.monotonic() + patience, until)))
+            except StillLocked:
+                if until is not None and time.monotonic() >= until:
+                    raise
+                if patience == SHORT_OF_IT or not _is_recent(self._gate, PATIENCE_AT_GATE):
+                    return False
+            else:
+                return True
 
     def _past_gate(self, turn: contextlib.ExitStack) -> None:
         """Beside other sharers, without the gate."""
@@ -102,7 +108,7 @@ class TableLock:
             turn.enter_context(_locked(self._turn, fcntl.LOCK_SH))
         else:
             # Who has waited for a moment has nothing to tell.
-            if not _is_recent(self._at_gate_in_vain):
+            if not _is_recent(self._at_gate_in_vain, IN_VAIN):
                 self._tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
@@ -113,7 +119,7 @@ class TableLock:
 
     def _is_left(self, holder: contextlib.ExitStack, seconds: float, until: float | None = None) -> bool:
         """Whether all sharers have gone in time; then the holder is alone. Raises StillLocked, see `exclusive`."""
-        if _is_recent(self._in_vain):
+        if _is_recent(self._in_vain, IN_VAIN):
             return False
         try:
             holder.enter_context(_locked(self._turn, fcntl.LOCK_EX, _earlier(time.monotonic() + seconds, until)))
@@ -141,11 +147,30 @@ class TableLock:
             found_out.touch()
 
 
-def _is_recent(found_out: Path) -> bool:
+def _is_recent(written: Path, seconds: float) -> bool:
     try:
-        return 0 <= time.time() - found_out.stat().st_mtime < IN_VAIN
+        return 0 <= time.time() - written.stat().st_mtime < seconds
     except FileNotFoundError:
         return False
+
+
+@contextlib.contextmanager
+def _showing(gate: Path) -> Iterator[None]:
+    """Writes the time down in the gate's, again and again: a process that is stopped does not."""
+    over = threading.Event()
+
+    def show() -> None:
+        with contextlib.suppress(OSError):
+            gate.touch()
+            while not over.wait(SHOWING):
+                gate.touch()
+
+    shown = threading.Thread(target=show, name="ledger-gate", daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _earlier(limit: float, until: float | None) -> float:
