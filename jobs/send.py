@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("delta", "parquet", "json", "csv", "table")
+#: How Spark says that a line is none of what is read, or a value none of its column's, behind its own traces.
+WRONG_LINE = re.compile(r"\[(?:MALFORMED_(?:CSV_)?RECORD|CAST_INVALID_INPUT)[^\]]*\] ([^\n]*?)(?:\. Correct|\n|$)")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--format",
         choices=FORMATS,
-        help="what the input is (default: by its ending; json has a row a line, csv a header)",
+        help="what the input is (default: by its ending; json has a row a line; csv a header and commas, and is text "
+        "throughout; of a file with a line that cannot be read nothing is sent)",
     )
     arguments.add_argument(
         "--body", metavar="COLUMN", help="the column of bodies (default: `body`, else the whole row as JSON)"
@@ -47,14 +51,21 @@ def main(options: argparse.Namespace) -> None:
 
     from ledger.rules.attempts import shortened
 
-    rows = read(SparkSession.active(), options.input, options.format)
+    rows = read(SparkSession.active(), options.input, options.format, options.body)
     attempt_id = shortened(options.attempt_id) if options.attempt_id else None
-    sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
+    try:
+        sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
+    except Exception as error:
+        wrong = WRONG_LINE.search(str(error))
+        if wrong is None:
+            raise
+        raise unreadable(options.input, wrong[1]) from None
     print(f"sent {sent.count:,} messages to {queue.name} in {time.monotonic() - started:.1f} s")
 
 
-def read(spark: SparkSession, source: str, kind: str | None) -> DataFrame:
-    """The rows of a table or of files; raises InvalidParameterValue when there is nothing of this kind."""
+def read(spark: SparkSession, source: str, kind: str | None, body: str | None = None) -> DataFrame:
+    """The rows of a table or of files; raises InvalidParameterValue when there is nothing of this kind. A line of CSV
+    that cannot be read is found out when the rows are computed."""
     from pyspark.errors import AnalysisException
 
     from ledger.errors import InvalidParameterValue
@@ -71,12 +82,53 @@ def read(spark: SparkSession, source: str, kind: str | None) -> DataFrame:
     try:
         if kind == "table":
             return spark.table(source)
-        reader = spark.read.option("header", "true").option("inferSchema", "true") if kind == "csv" else spark.read
-        return reader.format(kind).load(for_spark(source))
+        if kind == "csv":
+            return read_csv(spark, source, body)
+        return spark.read.option("mode", "FAILFAST").format(kind).load(for_spark(source))
     except AnalysisException as error:
         raise InvalidParameterValue(
             "input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from None
+    except Exception as error:
+        wrong = WRONG_LINE.search(str(error))
+        if wrong is None:
+            raise
+        raise unreadable(source, wrong[1]) from None
+
+
+def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
+    """The rows of CSV files, as `ledger send` reads them: text throughout, and what is empty is an empty text; beside a
+    body, columns that mean something mean what they do in a table. Raises InvalidParameterValue for a header, or a
+    quotation, that says that this is no such file."""
+    from pyspark.sql import functions as F
+
+    from ledger.errors import InvalidParameterValue
+    from ledger.rules.csv_header import wrong_header
+    from ledger.rules.message_fields import GIVEN
+    from ledger.rules.storage import for_spark
+
+    place = for_spark(source)
+    rows = spark.read.options(header="true", mode="FAILFAST", escape='"').csv(place)
+    wrong = wrong_header(rows.columns, body)
+    if wrong is not None:
+        raise InvalidParameterValue("input", source, wrong)
+    # Spark would close it at the end of the line, and say nothing.
+    lines = spark.read.text(place)
+    open_ones = lines.where((F.length("value") - F.length(F.replace("value", F.lit('"')))) % 2 == 1).head(1)
+    if open_ones:
+        raise unreadable(source, f"A quotation does not end in its line: {open_ones[0].value[:200]}")
+    meant = {field.name for field in GIVEN if field.name != "body"} if (body or "body") in rows.columns else set()
+    rows = rows.fillna("", [name for name in rows.columns if name not in meant])
+    if "delay_seconds" in meant.intersection(rows.columns):
+        rows = rows.withColumn("delay_seconds", F.col("delay_seconds").cast("int"))
+    return rows
+
+
+def unreadable(source: str, why: str) -> Exception:
+    """What is raised for files with a line that cannot be read."""
+    from ledger.errors import InvalidParameterValue
+
+    return InvalidParameterValue("input", source, f"A line of it cannot be read, and nothing was sent: {why}")
 
 
 if __name__ == "__main__":

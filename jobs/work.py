@@ -88,6 +88,8 @@ def main(options: argparse.Namespace) -> None:
     for option, table in (("--output", options.output), ("--failed", options.failed)):
         require_table(option, table)
     ledger, name = common.open_ledger(options, spark=True), options.owner or f"worker {os.getpid()}"
+    for option, table in (("--output", options.output), ("--failed", options.failed)):
+        require_lasting(option, table)
 
     def say(what: str) -> None:
         print(f"{datetime.now():%H:%M:%S} {name} {what}", flush=True)
@@ -145,6 +147,22 @@ def require_table(option: str, table: str | None) -> None:
         pass  # The name of a table in the catalog.
     except InvalidParameterValue as error:
         raise InvalidParameterValue(option, table, error.bound, error.fix) from None
+
+
+def require_lasting(option: str, table: str | None) -> None:
+    """Raises InvalidParameterValue for a table that would be gone with this job, and the messages with it."""
+    from pyspark.sql import SparkSession
+
+    from ledger.errors import InvalidParameterValue
+    from ledger.rules.location import is_name
+    from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten
+
+    spark = SparkSession.active()
+    if table is None or "/" in table or not is_name(table) or spark.catalog.tableExists(table):
+        return
+    if is_forgotten(spark, table.rpartition(".")[0] or "default"):
+        bound = "It is a table of Spark's catalog, which is in this job's memory: nobody would find it afterwards"
+        raise InvalidParameterValue(option, table, bound, f"A folder here is ./{table}; else {FIX}.")
 
 
 if __name__ == "__main__":

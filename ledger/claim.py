@@ -28,6 +28,7 @@ from ledger.rules.reasons import reason_of
 from ledger.rules.visibility import Outcome, Verb
 from ledger.settling import Settling
 from ledger.store import RUNS, Action, Grant, QueueRecord, count_by_outcome
+from ledger.tabular import is_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,10 +58,16 @@ class Claim(Settling):
     """
 
     def __init__(
-        self, access: Access, grant: Grant | None, visibility_timeout: int, error: LedgerError | None = None
+        self,
+        access: Access,
+        grant: Grant | None,
+        visibility_timeout: int,
+        error: LedgerError | None = None,
+        asked: str | None = None,
     ) -> None:
+        """`asked`: the receipt that it was asked for by."""
         super().__init__(access)
-        self.grant, self.visibility_timeout, self.error = grant, visibility_timeout, error
+        self.grant, self.visibility_timeout, self.error, self._asked = grant, visibility_timeout, error, asked
         self.receipt_id = grant.receipt_id if grant else None
         self.count = grant.count if grant else 0
         self.version = grant.version if grant else None
@@ -195,15 +202,22 @@ class Claim(Settling):
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
         Rows that carry ids of messages that are not of this claim are refused.
-        Safe to retry: rows that an earlier call wrote for the same messages are not written again; `failed` is how many
-        this call gave back.
-        Raises LeaseLost when not all of these messages are held any more, InvalidParameterValue for what it cannot do,
+        Safe to retry: of messages for which an earlier call wrote rows none are written again, and the log
+        "ledger.output" says so; `failed` is how many this call gave back. So a claim that is written in parts names the
+        messages of each part: `messages="message_id"`.
+        Raises LeaseLost when not all of these messages are held any more (of a claim that is empty, as nothing was
+        received, nothing is written, and nothing is wrong), InvalidParameterValue for what it cannot do,
         also when an earlier call wrote them to another table, OutputNotWritten when the table refuses the rows, or they
         cannot be computed; then nothing was written. Raises UnsafeStorage on S3 where Spark would have to commit (see
         the README), OutputUnreadable when the table broke while it was written to: then nobody can tell, and the
         messages are left alone until it can be read. Keep a heartbeat running while Spark computes the rows.
         """
         if self.grant is None:
+            if self._asked is not None and not is_empty(rows):
+                raise LeaseLost(
+                    f"Nothing is held under the receipt {self._asked} any more: its messages were acknowledged or "
+                    "released, or others have received them. None of these rows was written"
+                )
             return Settled(0, 0)
         decide = decided_by(self.grant, messages, failed, visibility_timeout)
         column = failed if isinstance(failed, str) else None

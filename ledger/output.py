@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,9 @@ from ledger.store.delta.engines.protocol import reason
 
 if TYPE_CHECKING:
     from ledger.clock import Clock
+
+
+log = logging.getLogger("ledger.output")
 
 
 class Decision(NamedTuple):
@@ -106,6 +110,11 @@ def _written(
         )
         if changed is not None:
             return changed
+        log.warning(
+            "the rows of this call are not in %s: an earlier one wrote rows for the same messages of the claim %s. To "
+            "write a claim in parts, name the messages of each: messages=",
+            *(table, receipt_id),
+        )
     # Nothing is written, or an earlier call has written it all.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []

@@ -222,11 +222,14 @@ class Queue(Settling):
 
         Its `messages()` on a FIFO queue: each group in order and by itself, but the groups as their first messages
         came; in which order they were granted is not recorded. So it is with an attempt that gets its claim again.
+        Empty, which is false, where nothing is held under it any more: `if claim:` tells.
+        Raises InvalidParameterValue for what can be no receipt; None, as an empty claim has it, is an empty claim.
         """
         record = self.access.record()
         # An empty claim has no receipt, and messages that nobody received have none either: those it does not mean.
-        grant = self.access.store.held(record, receipt_id) if is_receipt(receipt_id) else None
-        return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]))
+        asked = receipt_id if is_receipt(receipt_id) else None
+        grant = None if asked is None else self.access.store.held(record, asked)
+        return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=asked)
 
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""
@@ -267,6 +270,7 @@ class Queue(Settling):
         made anew, a writer that still stands somewhere could write its rows beside those of the next receiver.
         Restores what is within its retention and not yet forgotten: receipts of deleted messages are kept for the
         setting keep_deleted_receipts. 0: nothing was deleted under it, or it is forgotten, or there is none (None).
+        Raises InvalidParameterValue for what can be no receipt.
         """
         if not is_receipt(receipt_id):
             return 0

@@ -34,6 +34,14 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
+def is_empty(rows: Any) -> bool:
+    """Whether a table, or a DataFrame of Spark's, has no row. Raises InvalidParameterValue for what is neither."""
+    if is_spark(rows):
+        return bool(rows.isEmpty())
+    table = arrow_table("rows", rows)
+    return table is not None and table.num_rows == 0
+
+
 def arrow_table(field: str, value: Any) -> pa.Table | None:
     """`value` as an Arrow table when it is one, a RecordBatch, or a table with the Arrow PyCapsule interface (a pandas
     or polars DataFrame); None for all else, and for Spark's DataFrames. An index without a name is left out.

@@ -14,7 +14,6 @@ import json
 import re
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,6 +22,7 @@ import click
 
 from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
+from ledger.rules.csv_header import wrong_header
 from ledger.rules.message import require_columns
 from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import names_once
@@ -31,8 +31,6 @@ ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "cs
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
 LONGEST_FIELD = 1 << 26
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-#: What other programs put between the columns of what they call CSV.
-_OTHER_SEPARATOR = re.compile(r"[;\t|]")
 #: What entries call the columns that mean something.
 SQS = {field.name: field.sqs for field in GIVEN if field.sqs is not None and field.name != "body"}
 
@@ -197,16 +195,11 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _require_header(header: list[str], body: str | None) -> None:
-    double = [name for name, count in Counter(header).items() if count > 1]
-    if double:
-        raise WrongInput(f"The header has two columns {double[0]!r}. Nothing was sent.")
+    wrong = wrong_header(header, body)
+    if wrong is not None:
+        raise WrongInput(f"{wrong} Nothing was sent.")
     if any(_NOT_UTF8.search(name) for name in header):
         raise WrongInput("The header is not UTF-8. Nothing was sent.")
-    if len(header) == 1 and header[0] != body and (other := _OTHER_SEPARATOR.search(header[0])):
-        raise WrongInput(
-            f"The header is one column {header[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
-            "commas. If it is one column, name it with --body. Nothing was sent."
-        )
     require_columns(header, body)
     _require_body(header, body)
 

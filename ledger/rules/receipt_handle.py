@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue, ReceiptHandleIsInvalid
 from ledger.rules.message_id import SEGMENT, SEQ_BOUND
-from ledger.rules.text import storable
 
 PATTERN = (
     r"^([A-Za-z0-9_-]{1,100}(?:\.fifo-[0-9a-f]{8})?)\.([0-9]{1,3})\.(" + SEGMENT.pattern + r")\.([0-9]{1,10})"
     r"\.([0-9a-f]{32})\.([0-9a-f]{8})$"
 )
 _HANDLE = re.compile(PATTERN)
+_RECEIPT = re.compile(r"[0-9a-f]{32}")
 
 
 class ReceiptHandle(NamedTuple):
@@ -38,10 +38,13 @@ def new_receipt_id() -> str:
 
 
 def is_receipt(receipt_id: object) -> bool:
-    """Whether there is a receipt: of an empty claim it is None. Raises InvalidParameterValue for what is no text."""
-    if receipt_id is not None and not isinstance(receipt_id, str):
-        raise InvalidParameterValue("receipt_id", receipt_id, "Must be a string", "Give a claim's receipt_id.")
-    return bool(receipt_id and storable("receipt_id", receipt_id))
+    """Whether there is a receipt: of an empty claim it is None. Raises InvalidParameterValue for what can be none."""
+    if receipt_id is None or receipt_id == "":
+        return False
+    if not isinstance(receipt_id, str) or _RECEIPT.fullmatch(receipt_id) is None:
+        bound = "Must be 32 hexadecimal digits"
+        raise InvalidParameterValue("receipt_id", receipt_id, bound, "Give a claim's receipt_id, no receipt handle.")
+    return True
 
 
 def encode(handle: ReceiptHandle) -> str:

@@ -182,6 +182,7 @@ def test_under_an_attempt_id_nothing_is_sent_twice(cli, queue):
         (("-", "--format", "csv"), "a,a\n1,2\n", "two columns 'a'"),
         (("-", "--format", "csv"), "a;b\n1;2\n", "separated by ';'"),
         (("-", "--format", "csv"), "a\tb\n1\t2\n", r"separated by '\t'"),
+        (("-", "--format", "csv"), "id, body\n1,2\n", "' body', with spaces"),
         (("-", "--format", "csv"), "MessageBody\n1\n", "MessageBody"),
         (("-", "--format", "json"), '{"MessageBody": "a"}\n', "MessageBody"),
         (("-m", "a", "--delay", "901"), "", "DelaySeconds"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from jobs.work import require_lasting
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
@@ -152,3 +153,12 @@ def test_a_queue_that_is_there_with_other_attributes_is_answered_with_options(tm
     assert run_job("create_queue.py", "ledger", "jobs", cwd=tmp_path).returncode == 0
     ended = run_job("create_queue.py", "ledger", "jobs", "--attribute", "VisibilityTimeout=5", cwd=tmp_path)
     assert ended.returncode == 1 and "--change" in ended.stderr and "set_attributes" not in ended.stderr
+
+
+def test_an_output_that_would_be_gone_with_the_job_is_refused(spark):
+    """Messages were acknowledged, and nobody found the table."""
+    for option in ("--output", "--failed"):
+        with pytest.raises(InvalidParameterValue, match=rf"{option} is invalid.*in this job's memory.*\./results"):
+            require_lasting(option, "results")
+        for lasting in (None, "./results", "s3://bucket/results"):
+            require_lasting(option, lasting)

@@ -243,6 +243,33 @@ def test_restored_messages_are_received_and_may_be_written_anew(place):
     assert place.written() == {message_id: 2}, "its owner asked for it"
 
 
+def test_of_a_claim_that_is_over_when_it_is_found_again_no_row_is_lost_in_silence(place):
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    rows = rows_of(claim)
+    place.clock.advance(31)
+    assert place.another().queue("work").receive(None).count == 2
+    again = place.queue.claim(claim.receipt_id)
+    assert not again
+    with pytest.raises(LeaseLost, match=f"under the receipt {claim.receipt_id}.*None of these rows"):
+        again.write(rows, place.table)
+    assert again.write(rows.slice(0, 0), place.table).messages == 0 and place.written() == {}
+    assert place.queue.receive(None).write(rows, place.table).messages == 0, (
+        "nothing was received, and nothing is wrong"
+    )
+
+
+def test_who_writes_a_claim_in_parts_without_naming_their_messages_is_told(place, caplog):
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(None)
+    rows = rows_of(claim)
+    claim.write(rows.slice(0, 1), place.table)
+    assert "not in" not in caplog.text
+    assert claim.write(rows.slice(1), place.table).messages == 2
+    assert f"the rows of this call are not in {place.table}" in caplog.text and "messages=" in caplog.text
+    assert len(place.written()) == 1
+
+
 def test_a_write_that_fails_leaves_the_claim_as_it_was(place):
     place.queue.send("a")
     claim = place.queue.receive()

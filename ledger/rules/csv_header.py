@@ -1,0 +1,26 @@
+"""Headers of CSV files that say that the file is another one than it is read as."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+#: What other programs put between the columns of what they call CSV.
+_OTHER_SEPARATOR = re.compile(r"[;\t|]")
+
+
+def wrong_header(names: Sequence[str], body: str | None) -> str | None:
+    """Why nothing is sent of a file with these columns, the bodies in `body` if that is named; None where it is."""
+    double = [name for name, count in Counter(names).items() if count > 1]
+    if double:
+        return f"The header has two columns {double[0]!r}."
+    spaced = next((name for name in names if name != name.strip() and name != body), None)
+    if spaced is not None:
+        return f"The header has a column {spaced!r}, with spaces around its name: take them away."
+    if len(names) == 1 and names[0] != body and (other := _OTHER_SEPARATOR.search(names[0])):
+        return (
+            f"The header is one column {names[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
+            "commas. If it is one column, name it with --body."
+        )
+    return None
