@@ -121,7 +121,8 @@ def test_decisions_about_different_lanes_do_not_conflict(one, other):
 
 def test_a_merge_says_what_it_did_in_the_history_of_every_engine(one, other):
     before = one.version("visibility")
-    said = {"operation": "0f", "verb": "receive", "events": [{"messages": 3, "text": "'\"\\ü"}]}
+    events = [{"messages": 3, "text": "'\"\\ü"}]
+    said = {"operation": "0f", "verb": "receive", "queue": "jobs-1", "at": 7, "owner": "me", "events": events}
     version = Decision(one).commit(said)
     Decision(other, CHANGED).commit({"operation": "10"})
     for engine in (one, other):

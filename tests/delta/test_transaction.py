@@ -82,7 +82,7 @@ def test_a_verb_that_lost_decides_anew(queue, open_ledger):
     assert claim.count == 1
 
 
-def test_after_some_losses_a_verb_has_the_table_alone(queue, open_ledger):
+def test_after_some_losses_newcomers_wait_for_a_verb(queue, open_ledger):
     other, lost = open_ledger(losses_before_waiting=2), []
 
     def compete():
@@ -90,19 +90,19 @@ def test_after_some_losses_a_verb_has_the_table_alone(queue, open_ledger):
             lost.append(queue.receive(1, visibility_timeout=0))
         else:
             with pytest.raises(BlockingIOError):
-                hold_without_waiting(other)
+                come_without_waiting(other)
 
     interrupt(other, "chosen", compete)
     assert other.queue("jobs").receive(3).count == 3
     assert len(lost) == 2
 
 
-def hold_without_waiting(ledger):
+def come_without_waiting(ledger):
     import fcntl
 
     lock = ledger.store.transactions.locks["visibility"]
-    with lock._turn.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with lock._gate.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_receive_whose_answer_was_lost_finds_its_own_commit(lossy, queue):
