@@ -16,6 +16,7 @@ from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
+from tests.delta.test_locks import SOON, entered
 
 
 class LosesItsAnswers(DeltaRsEngine):
@@ -83,26 +84,18 @@ def test_a_verb_that_lost_decides_anew(queue, open_ledger):
 
 
 def test_after_some_losses_newcomers_wait_for_a_verb(queue, open_ledger):
-    other, lost = open_ledger(losses_before_waiting=2), []
+    other, lost, newcomers = open_ledger(losses_before_waiting=2), [], []
 
     def compete():
         if len(lost) < 2:
             lost.append(queue.receive(1, visibility_timeout=0))
         else:
-            with pytest.raises(BlockingIOError):
-                come_without_waiting(other)
+            newcomers.append(entered(other.store.transactions.locks["visibility"].shared))
+            assert not newcomers[0].wait(0.2)
 
     interrupt(other, "chosen", compete)
     assert other.queue("jobs").receive(3).count == 3
-    assert len(lost) == 2
-
-
-def come_without_waiting(ledger):
-    import fcntl
-
-    lock = ledger.store.transactions.locks["visibility"]
-    with lock._gate.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert len(lost) == 2 and newcomers[0].wait(SOON)
 
 
 def test_a_receive_whose_answer_was_lost_finds_its_own_commit(lossy, queue):
