@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,13 +55,8 @@ def main(options: argparse.Namespace) -> None:
 
     rows = read(SparkSession.active(), options.input, options.format, options.body)
     attempt_id = shortened(options.attempt_id) if options.attempt_id else None
-    try:
+    with wrong_lines_named(options.input):
         sent = queue.send(rows, body=options.body, attempt_id=attempt_id)
-    except Exception as error:
-        wrong = WRONG_LINE.search(str(error))
-        if wrong is None:
-            raise
-        raise unreadable(options.input, wrong[1]) from None
     print(f"sent {sent.count:,} messages to {queue.name} in {time.monotonic() - started:.1f} s")
 
 
@@ -84,16 +81,12 @@ def read(spark: SparkSession, source: str, kind: str | None, body: str | None = 
             return spark.table(source)
         if kind == "csv":
             return read_csv(spark, source, body)
-        return spark.read.option("mode", "FAILFAST").format(kind).load(for_spark(source))
+        with wrong_lines_named(source):
+            return spark.read.option("mode", "FAILFAST").format(kind).load(for_spark(source))
     except AnalysisException as error:
         raise InvalidParameterValue(
             "input", source, f"It cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from None
-    except Exception as error:
-        wrong = WRONG_LINE.search(str(error))
-        if wrong is None:
-            raise
-        raise unreadable(source, wrong[1]) from None
 
 
 def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
@@ -122,6 +115,18 @@ def read_csv(spark: SparkSession, source: str, body: str | None) -> DataFrame:
     if "delay_seconds" in meant.intersection(rows.columns):
         rows = rows.withColumn("delay_seconds", F.col("delay_seconds").cast("int"))
     return rows
+
+
+@contextlib.contextmanager
+def wrong_lines_named(source: str) -> Iterator[None]:
+    """Turns what Spark says of a line that cannot be read into InvalidParameterValue."""
+    try:
+        yield
+    except Exception as error:
+        wrong = WRONG_LINE.search(str(error))
+        if wrong is None:
+            raise
+        raise unreadable(source, wrong[1]) from None
 
 
 def unreadable(source: str, why: str) -> Exception:

@@ -109,7 +109,7 @@ class TableLock:
         else:
             # Who has waited for a moment has nothing to tell.
             if not _is_recent(self._at_gate_in_vain, IN_VAIN):
-                self._tell(self._at_gate_in_vain)
+                _tell(self._at_gate_in_vain)
 
     def _behind_gate(self, until: float | None) -> contextlib.ExitStack | None:
         """Alone, which newcomers wait for. None: others do not go. Raises StillLocked, see `exclusive`."""
@@ -126,7 +126,7 @@ class TableLock:
         except StillLocked:
             if until is not None and time.monotonic() >= until:
                 raise
-            self._tell(self._in_vain)
+            _tell(self._in_vain)
             return False
         return True
 
@@ -142,9 +142,10 @@ class TableLock:
                 return None
             return alone.pop_all()
 
-    def _tell(self, found_out: Path) -> None:
-        with naming(str(found_out)):
-            found_out.touch()
+
+def _tell(found_out: Path) -> None:
+    with naming(str(found_out)):
+        found_out.touch()
 
 
 def _is_recent(written: Path, seconds: float) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
-from ledger.store.delta.engines.followed import Files, Partition
+from ledger.store.delta.engines.followed import Files, Partition, segments_named
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.table_files import SMALL
@@ -98,5 +98,4 @@ def _files_of(latest: Files, where: Where, sent_after: int | None) -> list[tuple
         return [(partition, path, latest.of(partition)[path]) for partition, path in recent]
     if where.lanes is None or where.segments is None or len(where.lanes) * len(where.segments) > MOST_PARTITIONS:
         return None
-    named = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
-    return [(one, path, size) for one in named for path, size in latest.of(one).items()]
+    return [(one, path, size) for one in segments_named(where) for path, size in latest.of(one).items()]

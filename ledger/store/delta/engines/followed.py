@@ -208,6 +208,11 @@ class Followed:
         return _Seen(files and replace(files, transactions=TransactionsSeen(files.version)), now)
 
 
+def segments_named(where: Where) -> list[Partition]:
+    """The partitions of `messages` that are named by queue, lane and segment."""
+    return [(where.queue, str(lane), segment) for lane in where.lanes or () for segment in where.segments or ()]
+
+
 def files_of(loaded: DeltaTable, table: Table) -> Files | None:
     """The files of a loaded table; None where it is not as the ledger makes them, or a file's name may be another one
     on the storage."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
-from ledger.store.delta.engines.followed import Files, Partition
+from ledger.store.delta.engines.followed import Files, Partition, segments_named
 from ledger.store.delta.engines.merging import SmallCommits
 from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.engines.where import Where
@@ -114,17 +114,15 @@ def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
     for together in _across(files):
         mine = sum(file.weight for file in together)
         is_wrong = len(together) > 1 or together[0].has_doubles
-        if mine > (MOST_ACROSS if is_wrong else large):
-            if is_wrong:
-                log.warning("messages may be twice in %d files, which are too large to be made one", len(together))
+        fits = mine <= (MOST_ACROSS if is_wrong else large)
+        if not fits or weight + mine > 1:
             found.append([])
             weight = 0.0
-            continue
-        if weight + mine > 1:
-            found.append([])
-            weight = 0.0
-        found[-1] += together
-        weight += mine
+        if fits:
+            found[-1] += together
+            weight += mine
+        elif is_wrong:
+            log.warning("messages may be twice in %d files, which are too large to be made one", len(together))
     return [some for some in found if len(some) > 1 or any(file.has_doubles for file in some)]
 
 
@@ -151,6 +149,5 @@ def _files(latest: Files, partition: Partition) -> Iterator[File]:
 
 def _named(latest: Files, where: Where) -> list[Partition]:
     if where.queue is not None and where.lanes and where.segments:
-        named: list[Partition] = [(where.queue, str(lane), one) for lane in where.lanes for one in where.segments]
-        return [one for one in named if one in latest.by_partition]
+        return [one for one in segments_named(where) if one in latest.by_partition]
     return [one for one in latest.by_partition if where.covers(one[0], int(one[1] or -1))]
