@@ -148,7 +148,7 @@ INSIDES = {
     "tests.delta.test_followed": {"_seen"},
     "tests.delta.test_frames_fifo": {"_gateway"},
     "tests.delta.test_groups": {"_own", "_kept"},
-    "tests.delta.test_open_segments": {"_next", "_open", "_sender"},
+    "tests.delta.test_segment_ends": {"_sender", "_segments"},
     "tests.delta.test_sharing": {"_turns", "_reader"},
     "tests.delta.test_sql": {"_add"},
     "tests.delta.test_turns": {"_queues"},

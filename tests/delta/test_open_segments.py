@@ -1,21 +1,36 @@
-"""The open segments of one writer: what it appends to no more it knows no more."""
+"""The open segments of one writer: no two appends at once have the same, and what is over is forgotten."""
 
-from ledger.store.delta.verbs.sending import FEW_OPEN
+from ledger.store.delta.verbs.open_segments import FEW_OPEN, OpenSegments
 
-OPEN = 60
+OPEN, NOW = 60, 1_700_000_000_000
 
 
-def test_segments_that_are_appended_to_no_more_are_let_go_of_and_the_others_go_on(open_ledger, clock):
-    sender = open_ledger(open_segment_seconds=OPEN).store.send.__self__._sender
+def test_segments_that_are_appended_to_no_more_are_let_go_of_and_the_others_go_on():
+    segments, now = OpenSegments(OPEN), NOW
     for n in range(10 * FEW_OPEN):
-        sender._next(_queue(f"deleted {n}"), 0, 1, clock())
-        clock.advance(1)
+        segments.give_back(segments.take(f"deleted {n}", 0, now).extended(1), now)
+        now += 1_000
         if n == 9 * FEW_OPEN:
-            segment, _ = sender._next(_queue("young"), 0, 2, clock())
+            young = segments.take("young", 0, now).extended(2)
+            segments.give_back(young, now)
         if n == 9 * FEW_OPEN + OPEN - 2:
-            assert sender._next(_queue("young"), 0, 1, clock()) == (segment, 2)
-    assert len(sender._open) <= 2 * FEW_OPEN
+            assert segments.take("young", 0, now) == young
+    assert len(segments) <= 2 * FEW_OPEN
 
 
-def _queue(name):
-    return type("Named", (), {"id": name})
+def test_a_segment_that_is_taken_is_nobody_elses_until_it_is_given_back():
+    segments = OpenSegments(OPEN)
+    first = segments.take("q", 0, NOW)
+    other = segments.take("q", 0, NOW)
+    assert first.name != other.name
+    segments.give_back(first.extended(3), NOW)
+    again = segments.take("q", 0, NOW)
+    assert (again.name, again.following, again.end.last) == (first.name, 3, 2)
+
+
+def test_a_segment_that_is_open_no_longer_is_not_given_out_again():
+    segments = OpenSegments(OPEN)
+    first = segments.take("q", 0, NOW).extended(1)
+    for later in (NOW + OPEN * 1_000, NOW - 1):
+        segments.give_back(first, NOW)
+        assert segments.take("q", 0, later).name != first.name

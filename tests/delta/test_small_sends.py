@@ -28,9 +28,9 @@ def other(engine_of):
     return engine_of("delta-rs")
 
 
-def append(engine, first, bodies=("a",), transaction=None, lane=0, segment=SEGMENT):
+def append(engine, first, bodies=("a",), transaction=None, lane=0, segment=SEGMENT, ends=()):
     rows = message_rows(QUEUE, lane, segment, first, [Entry(body) for body in bodies], NOW + first)
-    return engine.append("messages", rows, {"operation": f"op {first}"}, transaction)
+    return engine.append("messages", rows, {"operation": f"op {first}"}, transaction, ends)
 
 
 def ordinals(engine, **bounds):

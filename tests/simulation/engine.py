@@ -22,6 +22,8 @@ from ledger.store.delta.engines.protocol import (
     Commit,
     Conflict,
     OutputLog,
+    SegmentEnd,
+    SegmentTaken,
     Snapshot,
     require_next,
     unreadable,
@@ -115,8 +117,16 @@ class SimulatedEngine:
         removed, added = merged(known, known.state(base), named, edits, checked=self._spark)
         return self._commit(table, known, base, removed, added, metadata, named)
 
+    def extends_segments(self) -> bool:
+        return True
+
     def append(
-        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
     ) -> int:
         self._at(f"append {table}")
         known = self.storage.tables[table]
@@ -131,7 +141,7 @@ class SimulatedEngine:
                 if committed is not None and committed >= transaction[1]:
                     raise Conflict("nothing was committed: the transaction was committed before")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
-        version = self._commit(table, known, base, [], added, metadata, None, transaction)
+        version = self._commit(table, known, base, [], added, metadata, None, transaction, ends=ends)
         return version if self._spark else self.version(table)
 
     def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
@@ -291,12 +301,17 @@ class SimulatedEngine:
         transaction: tuple[str, int] | None = None,
         data: bool = True,
         also: tuple[str, int] | None = None,
+        ends: Sequence[SegmentEnd] = (),
     ) -> int:
         fault = self._at(f"commit {name}")
         if fault is Fault.REFUSED:
             raise Conflict("somebody else was first, it seems")
         if fault is Fault.NEVER:
             raise AnswerLost("the storage did not answer, and did nothing")
+        for end in ends:
+            files = table.changes[-1].state.get((end.queue, end.lane, end.segment), ())
+            if max((file.bounds("seq")[1] for file in files), default=None) != end.last:
+                raise SegmentTaken(f"the segment {end.segment} does not end at {end.last}")
         # Written and read as text, as in the log: nothing that a writer still holds is shared with a reader.
         said = json.loads(json.dumps(metadata))
         version = table.commit(

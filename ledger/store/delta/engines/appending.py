@@ -6,7 +6,7 @@ delta-rs takes 12 ms for a row where this takes 3, and 30 once the table has som
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
 from ledger.store.delta.engines.followed import Files, Partition, segments_named
 from ledger.store.delta.engines.merging import SmallCommits, of_partitions
-from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.protocol import Conflict, SegmentEnd
+from ledger.store.delta.engines.segment_ends import require_ends
 from ledger.store.delta.engines.table_files import SMALL
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.engines.written_out import (
@@ -46,9 +47,16 @@ class Appending:
         #: By name: where the log tells of all columns, their statistics are the engine's to make.
         self._statistics = table.statistics
 
-    def append(self, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None) -> int | None:
+    def append(
+        self,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
+    ) -> int | None:
         """Commits rows, under a transaction that may be committed next; returns the version. None: only the engine can
-        do it, and nothing has happened. Raises Conflict, and what the storage does."""
+        do it, and nothing has happened. Raises SegmentTaken where a segment does not end as `ends` says, Conflict, and
+        what the storage does."""
         latest = self._log.followed.newest() if self._statistics else None
         if latest is None:
             return None
@@ -70,6 +78,8 @@ class Appending:
         for _ in range(REBASES):
             # Who stood still while the files were written lists the log, if that was long.
             latest = self._log.newest() if transaction is None else self._log.newest_before(transaction)
+            # The commit is the version after this one, or none: what is true of this one is true of the table.
+            require_ends(latest, ends)
             version = self._log.put(latest, actions, there)
             if version is not None:
                 return version

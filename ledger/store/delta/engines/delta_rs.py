@@ -35,6 +35,7 @@ from ledger.store.delta.engines.protocol import (
     Commit,
     Conflict,
     Publishing,
+    SegmentEnd,
     Snapshot,
     StagedFile,
     require_next,
@@ -42,6 +43,7 @@ from ledger.store.delta.engines.protocol import (
 )
 from ledger.store.delta.engines.pruning import wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
+from ledger.store.delta.engines.segment_ends import require_new
 from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
 from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.engines.where import Where
@@ -154,11 +156,17 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return merge_by_query(loaded, TABLES[table], where, edits, metadata)
 
     def append(
-        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction)
+        version = self._appending[table].append(rows, metadata, transaction, ends)
         if version is not None:
             return version
+        require_new(ends)
         with self._using(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
@@ -167,6 +175,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             with conflicts():
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
+
+    def extends_segments(self) -> bool:
+        return self._small["messages"].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._using(table) as loaded:

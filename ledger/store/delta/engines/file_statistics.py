@@ -71,6 +71,12 @@ class FileStatistics:
         told: list[dict[str, Any]] = self._files.filter(pc.equal(self._files["segment"], segment)).to_pylist()
         return told
 
+    def last_ordinal(self, segment: str) -> int | None:
+        """The last ordinal of a segment that has files; None where the log does not tell it of all of them."""
+        mine = self._files["last_seq"].filter(pc.equal(self._files["segment"], segment))
+        last: int | None = pc.max(mine, skip_nulls=False).as_py()
+        return last
+
     def after(self, added: Sequence[Mapping[str, Any]], removed: Iterable[str]) -> FileStatistics:
         """Those of the next version, which removes files by their paths and then adds some, as its log has them.
 

@@ -28,6 +28,19 @@ class Conflict(Exception):
     """Another writer changed what the commit relied on. Nothing was committed, as far as the engine knows."""
 
 
+class SegmentTaken(Conflict):
+    """A segment does not end where its writer left it, or nobody can tell: its writer must begin another one."""
+
+
+class SegmentEnd(NamedTuple):
+    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it; None: it is new."""
+
+    queue: str
+    lane: int
+    segment: str
+    last: int | None
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The rows of a table's partitions `where` as of one version. `loaded` is the engine's own."""
@@ -96,10 +109,20 @@ class Tables(Protocol):
         """
 
     def append(
-        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
     ) -> int:
         """One blind append. With a transaction (application id, version) it is committed only as the first one of its
-        application, or directly after the version before; else Conflict."""
+        application, or directly after the version before; else Conflict. It is committed only where the segments of
+        `messages` that it extends end as `ends` says; else SegmentTaken."""
+
+    def extends_segments(self) -> bool:
+        """Whether `append` can extend a segment, or raises SegmentTaken for any that is not new: as far as it is known
+        without asking the storage."""
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         """One commit of no rows under transactions, each an application id and a version. Raises Conflict where the

@@ -26,12 +26,14 @@ from ledger.store.delta.engines.protocol import (
     Commit,
     Conflict,
     OutputLog,
+    SegmentEnd,
     Snapshot,
     require_next,
     require_unset,
     unreadable,
 )
 from ledger.store.delta.engines.pruning import wanted_messages, within
+from ledger.store.delta.engines.segment_ends import require_new
 from ledger.store.delta.engines.spark_committing import (
     commit_layout,
     commit_nothing,
@@ -139,11 +141,17 @@ class SparkEngine:
             return committed_version(session)
 
     def append(
-        self, table: str, rows: pa.Table, metadata: Mapping[str, Any], transaction: tuple[str, int] | None
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction)
+        version = self._appending[table].append(rows, metadata, transaction, ends)
         if version is not None:
             return version
+        require_new(ends)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self._committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -151,6 +159,9 @@ class SparkEngine:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
             writer.save(self._locations[table])
             return committed_version(session)
+
+    def extends_segments(self) -> bool:
+        return self._small["messages"].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._committing(metadata) as session:

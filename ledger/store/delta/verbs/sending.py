@@ -1,4 +1,4 @@
-"""Sending a few messages: appended to this writer's own open segment of a lane, one append a call.
+"""Sending a few messages: appended to an open segment of this writer's own in a lane, one append a call.
 
 Every append is a file, and every verb looks at the files that there are: so the writer of a segment makes one of them
 now and then, beside its sends. To whoever reads it is the same, and upkeep does as much for what a writer leaves.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,16 +24,15 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.protocol import Conflict, SegmentTaken
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
+from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
 
 #: What makes two messages the same, see `deduplication_key`.
 Key = tuple[str, str]
-#: So many open segments are known before it is looked through which of them are appended to no more.
-FEW_OPEN = 64
 #: After so many appends to an open segment its small files are joined, which takes as long as some three sends.
 #: Measured: with 2,000 files a verb takes 40 ms longer.
 WORTH_JOINING = 32
@@ -43,24 +40,26 @@ _REMEMBERED = ["segment", "seq", "sent_at", "message_group_id", "message_dedupli
 log = logging.getLogger("ledger.verbs")
 
 
-class OpenSegment(NamedTuple):
-    """What a writer appends to in one lane: the segment's name, the next ordinal, when it was opened, and how often it
-    was appended to since its files were joined."""
+@dataclass
+class _Append:
+    """What an append of messages has beside them: the open segments that it extends, as they are after it, by how they
+    were before; and the transaction that it carries. `is_taken`: another writer extended one of them."""
 
-    name: str
-    following: int
-    opened_at: int
-    appends: int = 0
+    segments: dict[OpenSegment, OpenSegment]
+    transaction: tuple[str, int] | None = None
+    is_taken: bool = False
 
 
 class Sender:
-    """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself."""
+    """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself.
+
+    Where the object is there twice (after a fork, say), one of the two goes on: see `engines.segment_ends`.
+    """
 
     def __init__(self, opened: OpenTables, sender: str | None) -> None:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
-        self._lock, self._sender = threading.Lock(), sender
-        self._open: dict[tuple[str, int], OpenSegment] = {}
-        self._most_open = FEW_OPEN
+        self._sender = sender
+        self._segments = OpenSegments(opened.settings.open_segment_seconds)
         self._turn = secrets.randbelow(1 << 16)
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
@@ -72,9 +71,7 @@ class Sender:
         lanes = int(queue.attributes["Lanes"])
         if attempt_id is None:
             self._turn += 1
-            lane = self._turn % lanes
-            segment, first = self._next(queue, lane, len(entries), clock())
-            attempt = None
+            lane, segment, first, attempt = self._turn % lanes, "", 0, None
         else:
             attempt = Attempt(attempt_id, queue.id, content_of(queue.id, entries))
             lane, segment, first = int(attempt.key[:8], 16) % lanes, ids.segment(attempt.key, 0), 0
@@ -85,9 +82,13 @@ class Sender:
                 if before:
                     return [Sent(ids.message_id(ids.segment(before, 0), seq)) for seq in range(len(entries))]
                 now = clock()
+                append = _Append({}, attempt and attempt.transaction)
+                if attempt is None:
+                    mine = self._segments.take(queue.id, lane, now)
+                    append.segments[mine] = mine.extended(len(entries))
+                    segment, first = mine.name, mine.following
                 rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
-                if self._append(queue, rows, now, attempt and attempt.transaction, attempts):
-                    self._join(queue, lane)
+                if self._append(queue, rows, now, append, attempts):
                     return [Sent(ids.message_id(segment, first + n)) for n in range(len(entries))]
         raise attempts.outlasted()
 
@@ -111,15 +112,17 @@ class Sender:
                         new.add(key)
                     answer.append(key)
                 tables = []
+                append = _Append({}, (application, count + 1))
                 for lane, mine in fresh.items():
-                    segment, first = self._next(queue, lane, len(mine), at)
+                    taken = self._segments.take(queue.id, lane, at)
+                    append.segments[taken] = taken.extended(len(mine))
+                    segment, first = taken.name, taken.following
                     numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
                     sent = [entry for _, entry, _ in mine]
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
                     known.update({key: Sent(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
-                if not tables or self._append(queue, pa.concat_tables(tables), at, (application, count + 1), attempts):
-                    self._join(queue, *fresh)
+                if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [known[key] for key in answer]
         raise attempts.outlasted()
 
@@ -142,49 +145,38 @@ class Sender:
                 known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at
 
-    def _append(
-        self, queue: QueueRecord, rows: pa.Table, now: int, transaction: tuple[str, int] | None, attempts: Attempts
-    ) -> bool:
-        """One append; False when another writer was first."""
-        since = self._opened.tables.version("messages")
+    def _append(self, queue: QueueRecord, rows: pa.Table, now: int, append: _Append, attempts: Attempts) -> bool:
+        """Commits one append, and gives back the open segments that it extends; returns False when another writer was
+        first. After any other error nobody knows what became of them, and they are not used again."""
+        tables = self._opened.tables
+        since = tables.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
-        append = partial(self._opened.tables.append, "messages", rows, metadata, transaction)
-        if self._transactions.commit("messages", metadata, since, append, attempts) is None:
+
+        def write() -> int:
+            try:
+                ends = [segment.end for segment in append.segments]
+                return tables.append("messages", rows, metadata, append.transaction, ends)
+            except SegmentTaken as taken:
+                append.is_taken = True
+                log.info("a send begins a new segment: %s", taken)
+                raise
+
+        if self._transactions.commit("messages", metadata, since, write, attempts) is None:
+            for before in append.segments if not append.is_taken else ():
+                self._segments.give_back(before, now)
             return False
         self._transactions.step("committed")
+        for after in append.segments.values() if tables.extends_segments() else ():
+            self._segments.give_back(after if after.appends < WORTH_JOINING else after._replace(appends=0), now)
+            if after.appends >= WORTH_JOINING:
+                self._join(after)
         return True
 
-    def _next(self, queue: QueueRecord, lane: int, count: int, now: int) -> tuple[str, int]:
-        """The open segment of a lane and the first of `count` ordinals in it, never given out again."""
-        with self._lock:
-            known = self._open.get((queue.id, lane))
-            if known is None or not self._is_open(known.opened_at, now):
-                known = OpenSegment(ids.segment(ids.new_send_key(), 0, is_open=True), 0, now)
-            self._open[queue.id, lane] = known._replace(following=known.following + count, appends=known.appends + 1)
-            if len(self._open) > self._most_open:
-                self._let_go(now)
-            return known.name, known.following
-
-    def _join(self, queue: QueueRecord, *lanes: int) -> None:
-        """Joins the files of this writer's open segments where they have become many. What was sent is sent, whatever
-        comes of it; after another writer's commit to the segment, which can only be upkeep's, it is done the next time.
-        """
-        for lane in lanes:
-            with self._lock:
-                known = self._open.get((queue.id, lane))
-                if known is None or known.appends < WORTH_JOINING:
-                    continue
-                self._open[queue.id, lane] = known._replace(appends=0)
-            try:
-                self._opened.tables.compact(Where(queue.id, (lane,), (known.name,)), growing=True)
-            except (Conflict, StorageFailed) as error:
-                log.info("the files of %s are joined later: %s", known.name, error)
-
-    def _let_go(self, now: int) -> None:
-        """Forgets what is appended to no more, as that of deleted queues. Next when there are twice as many as now."""
-        self._open = {key: known for key, known in self._open.items() if self._is_open(known.opened_at, now)}
-        self._most_open = max(FEW_OPEN, 2 * len(self._open))
-
-    def _is_open(self, opened_at: int, now: int) -> bool:
-        return 0 <= now - opened_at < self._settings.open_segment_seconds * MILLISECONDS
+    def _join(self, segment: OpenSegment) -> None:
+        """Joins the files of an open segment, which have become many. What was sent is sent, whatever comes of it;
+        after another writer's commit to the segment it is done the next time."""
+        try:
+            self._opened.tables.compact(Where(segment.queue, (segment.lane,), (segment.name,)), growing=True)
+        except (Conflict, StorageFailed) as error:
+            log.info("the files of %s are joined later: %s", segment.name, error)
