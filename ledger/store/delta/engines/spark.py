@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ from ledger.store.delta.engines.spark_committing import (
     committing,
 )
 from ledger.store.delta.engines.spark_replay import files_at, small_commits, statistics_of
-from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of
+from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
@@ -136,7 +135,7 @@ class SparkEngine:
         if version is not None:
             return version
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
-        with self._committing(metadata, small=small) as session, self._view(session, edits) as source:
+        with self._committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
             return committed_version(session)
 
@@ -310,15 +309,6 @@ class SparkEngine:
     def _rows(self, query: str) -> pa.Table:
         session = self._session()
         return without_gaps(lambda: session.sql(query).toArrow())
-
-    @contextmanager
-    def _view(self, session: SparkSession, rows: pa.Table) -> Iterator[str]:
-        name = f"ledger_edits_{secrets.token_hex(4)}"
-        arrow_frame(session, rows).createOrReplaceTempView(name)
-        try:
-            yield name
-        finally:
-            session.catalog.dropTempView(name)
 
     def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
         return committing(self._session(small=small), metadata)

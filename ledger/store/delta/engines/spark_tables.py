@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +21,17 @@ if TYPE_CHECKING:
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
+
+
+@contextmanager
+def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
+    """A temporary view of an Arrow table's rows, there within the context: its name in SQL."""
+    name = f"ledger_edits_{secrets.token_hex(4)}"
+    arrow_frame(spark, rows).createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        spark.catalog.dropTempView(name)
 
 
 def jvm_of(spark: SparkSession) -> Any:
