@@ -14,8 +14,13 @@ import pyarrow.compute as pc
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
 from ledger.store.delta.model.distinct_rows import distinct, matches
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import HEAD, TABLES
 
+TWO_MESSAGES = (
+    "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
+    "earlier release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later one a place of its own: "
+    "nothing is lost"
+)
 #: No revision: they count from 1.
 NONE = -1
 
@@ -24,12 +29,14 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
     """Raises Conflict when an edit does not find the table as it supposes: a row to insert that is there, one to update
     or delete that is not or is of another revision, or a partition that was not read.
 
-    Raises LedgerDamaged for an edit of a row that is there twice; ValueError for two edits of one row, which no commit
-    may have.
+    Raises LedgerDamaged for an edit of a row that is there twice, and for two edits of one place, which two messages
+    have; ValueError for two edits of another row, which no commit may have.
     """
     known = TABLES[table]
     keys = [*known.partitions, *known.key]
     if edits.num_rows != len(distinct(edits, keys)):
+        if table == "visibility" and pc.any(pc.not_equal(edits["segment"], HEAD)).as_py():
+            raise LedgerDamaged(TWO_MESSAGES)
         raise ValueError(f"two edits of {table} are about one row")
     if known.partitions and not all(snapshot.where.covers(**one) for one in distinct(edits, known.partitions)):
         raise Conflict(f"of {table} more is changed than was read")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ledger.rules import message_id as ids
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES
 from ledger.store.delta.engines.followed import Files, Partition, segments_named
@@ -32,6 +33,13 @@ MESSAGES = TABLES["messages"]
 LARGE, LARGE_WHILE_IT_GROWS = 1 / 2, 1 / 16
 #: As many whole ones may lie across each other to be made one.
 MOST_ACROSS = 16
+
+
+#: What the log says of messages that had the place of another message.
+MOVED = (
+    "%d messages of %s had the places of other messages, as two processes gave out the same ones (a fork under an "
+    "earlier release). None is lost: they have the segment %s now, and other ids than their senders were told"
+)
 
 
 class File(NamedTuple):
@@ -62,8 +70,9 @@ class Joining:
 
     def join(self, where: Where, *, growing: bool) -> bool | None:
         """Makes fewer of the files of the partitions that are named, a commit each; whether there were any. A message
-        that is there twice, as OPTIMIZE may have left it, is there once then. None: the table is not as the ledger
-        makes it, and nothing has happened.
+        that is there twice, as OPTIMIZE may have left it, is there once then. Of two messages that differ and have one
+        ordinal, the later one is moved to a segment of its own. None: the table is not as the ledger makes it, and
+        nothing has happened.
 
         `growing`: only of the smallest files. Raises Conflict when others took them out first, and what the storage
         does.
@@ -80,18 +89,24 @@ class Joining:
 
     def _join(self, partition: Partition, files: Sequence[File]) -> None:
         """Makes one of these files, if they are all there."""
-        before = pa.concat_tables([self._rows.of(partition, file.path) for file in files]).sort_by("seq")
-        rows = before.filter(pa.array(np.diff(before["seq"].to_numpy(), prepend=-1) != 0))
-        twice = before.num_rows - rows.num_rows
+        before = pa.concat_tables([self._rows.of(partition, file.path) for file in files])
+        rows, others = told_apart(before)
+        twice = before.num_rows - rows.num_rows - others.num_rows
+        is_change = rows.num_rows < before.num_rows
         named = dict(zip(MESSAGES.partitions, partition))
-        path, content = new_path(named), parquet(rows, list(named))
-        written = self._log.write({path: content})
+        parts = [(named, rows), *_moved(named, others)]
+        new = {new_path(place): (place, part) for place, part in parts}
+        contents = {path: parquet(part, list(place)) for path, (place, part) in new.items()}
+        written = self._log.write(contents)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
         now = int(time.time() * MILLISECONDS)
         actions = [
             said("OPTIMIZE", {}, now),
-            *(removed(file.path, file.size, named, now, is_change=twice > 0) for file in files),
-            added(path, len(content), rows, named, now, MESSAGES.statistics, is_change=twice > 0),
+            *(removed(file.path, file.size, named, now, is_change=is_change) for file in files),
+            *(
+                added(path, len(contents[path]), part, place, now, MESSAGES.statistics, is_change=is_change)
+                for path, (place, part) in new.items()
+            ),
         ]
         for _ in range(REBASES):
             latest = self._log.newest()
@@ -102,8 +117,40 @@ class Joining:
                     log.warning(
                         "%d messages of %s were there twice; one of each stays", twice, "/".join(map(str, partition))
                     )
+                for place, part in parts[1:]:
+                    log.error(MOVED, part.num_rows, "/".join(map(str, partition)), place["segment"])
                 return
         raise Conflict(f"others committed to messages {REBASES} times in the meantime")
+
+
+def told_apart(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Tells messages apart that have one ordinal: the earliest of each ordinal, in order, and those that differ from it
+    in any column, each once."""
+    rows = rows.sort_by([("seq", "ascending"), ("sent_at", "ascending")])
+    is_first = np.diff(rows["seq"].to_numpy(), prepend=-1) != 0
+    firsts, others = rows.filter(pa.array(is_first)), rows.filter(pa.array(~is_first))
+    beside = firsts.take(pa.array(np.searchsorted(firsts["seq"].to_numpy(), others["seq"].to_numpy())))
+    if beside.equals(others):
+        return firsts, others.slice(0, 0)
+    known: dict[int, list[dict[str, Any]]] = {}
+    differing: list[int] = []
+    for number, (first, other) in enumerate(zip(beside.to_pylist(), others.to_pylist())):
+        there = known.setdefault(other["seq"], [first])
+        if other not in there:
+            there.append(other)
+            differing.append(number)
+    return firsts, others.take(pa.array(differing, pa.int64()))
+
+
+def _moved(partition: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Rows in a segment of their own, with its partition; nothing where there are none."""
+    if rows.num_rows:
+        place = {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
+        columns = {"segment": pa.array([place["segment"]] * rows.num_rows), "seq": pa.array(np.arange(rows.num_rows))}
+        for name, values in columns.items():
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, rows.schema.field(at), values.cast(rows.schema.field(at).type))
+        yield place, rows
 
 
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:

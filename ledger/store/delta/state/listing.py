@@ -77,13 +77,22 @@ class Listing:
     def of(self, queue: str, now: int, expired: int) -> FileRuns:
         """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
         `expired` has expired."""
-        files = self._files_of.get(queue)
-        if files is None:
-            files = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
+        files = self._known(queue)
         inside = files.worth_reading(now, expired)
         if (queue, inside) not in self._runs:
             self._runs[queue, inside] = self._read(queue, files.files, inside)
         return self._runs[queue, inside]
+
+    def doubled(self, queue: str) -> set[str]:
+        """The segments of a queue in which several messages have one ordinal: none, but for what a fork of an earlier
+        release left."""
+        return self._known(queue).doubled
+
+    def _known(self, queue: str) -> _QueueFiles:
+        known = self._files_of.get(queue)
+        if known is None:
+            known = self._files_of[queue] = _QueueFiles(self._files.filter(pc.equal(self._files["queue"], queue)))
+        return known
 
     def places(self, segments: Sequence[str]) -> dict[str, list[tuple[str, int]]]:
         """Where the messages of segments lie: segments and their lanes by the queue that they were sent to. Dropped
@@ -188,6 +197,7 @@ class _QueueFiles:
             told = pc.and_(told, pc.and_(pc.is_valid(first), pc.is_valid(last)))
             instants.append((pc.fill_null(first, 0).to_numpy(), pc.fill_null(last, 0).to_numpy()))
         self._untold: np.ndarray = ~told.to_numpy()
+        self.doubled = _doubled(files, pc.fill_null(pc.greater(files["messages"], span), False).to_numpy())
         self._available, self._sent = instants
 
     def worth_reading(self, now: int, expired: int) -> tuple[str, ...]:
@@ -197,6 +207,18 @@ class _QueueFiles:
         for (first, last), instant in ((self._available, now), (self._sent, expired)):
             worth |= (first <= instant) & (instant < last)
         return tuple_of(self.files["segment"].filter(pa.array(worth)).to_pylist()) if worth.any() else ()
+
+
+def _doubled(files: pa.Table, too_many: np.ndarray) -> set[str]:
+    """The segments with files that lie across each other, or have `too_many` messages for their ordinals; a file of
+    which the log tells no ordinals lies across no other."""
+    segments = files["segment"].combine_chunks().dictionary_encode()
+    numbers = segments.indices.to_numpy().astype(np.int64)
+    first, last = (positions(numbers, pc.fill_null(files[name], -1).to_numpy()) for name in ("first_seq", "last_seq"))
+    told = np.flatnonzero(files["last_seq"].is_valid().to_numpy())
+    order = told[np.argsort(first[told], kind="stable")]
+    wrong = numbers[order][1:][first[order][1:] <= last[order][:-1]].tolist()
+    return {segments.dictionary[number].as_py() for number in {*wrong, *numbers[too_many].tolist()}}
 
 
 def _listed(rows: pa.Table, files: pa.Table) -> np.ndarray:

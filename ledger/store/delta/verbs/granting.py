@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from ledger.errors import LedgerError, OutputUnreadable
+from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
+from ledger.store.delta.engines.edits import TWO_MESSAGES
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
@@ -29,6 +30,13 @@ class Part:
 def refused(error: LedgerError) -> Part:
     """An error, and nothing recorded."""
     return Part(Runs.empty(), lambda version: error)
+
+
+def require_apart(lanes: Lanes, runs: Runs, doubled: Collection[str]) -> None:
+    """Raises LedgerDamaged for runs of a segment that is `doubled`: several messages have one place there, and whoever
+    settled one of them would settle the others, too."""
+    if doubled and any(lanes.segments[number] in doubled for number in set(runs.segment.tolist())):
+        raise LedgerDamaged(TWO_MESSAGES)
 
 
 def granted(

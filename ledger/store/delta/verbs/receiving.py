@@ -28,7 +28,7 @@ from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
-from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused
+from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused, require_apart
 from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
@@ -99,6 +99,8 @@ class Receiver:
         # Who has lost takes what is in some lanes, of all there is.
         runs = receivable(loaded, classified, self._groups, most if losses < LOSSES_TO_HALVE else None)
         dead = lanes.per_code(runs.code, lambda r: redrive.is_dead(r, policy), bool)
+        doubled = classified.listing.doubled(loaded.queue.id)
+        require_apart(lanes, runs.where(dead), doubled)
         buried = self._bury(loaded, classified.listing, runs.where(dead).in_order(), events)
         alive = runs.where(~dead)
         some = _of_few_lanes(lanes, alive, most, losses, fifo=fifo)
@@ -111,6 +113,7 @@ class Receiver:
                 parts[n] = refused(error)
                 continue
             chosen = deal.take(most)
+            require_apart(lanes, chosen, doubled)
             order = chosen.order if fifo else None
             events.expired(lanes, chosen)
             parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +31,9 @@ log = logging.getLogger("ledger.upkeep")
 FILES_WORTH_COMPACTING = 8
 #: A predicate names at most so many runs of messages, or whole segments: delta-rs's stack is not made for thousands.
 MOST_AT_ONCE = 500
+#: Where a segment lies: its queue, its lane and its name.
+PLACE = ["queue", "lane", "segment"]
+Place = tuple[str, int, str]
 #: Earlier than everything: no message is told from another by its age.
 NEVER = -1
 
@@ -91,6 +95,7 @@ class Upkeep:
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
         tidying = Tidying(self._store, self._clock, before)
         filled = fill_receipts(self._engine, self._store.transactions)
+        compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
         version, files = self._engine.files()
         listing = Listing(self._engine, version, files)
         rows = self._engine.load("visibility", Where()).rows
@@ -111,7 +116,7 @@ class Upkeep:
         if dropped:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
-        compacted = sum(self._compact(where) for where in _compactable(files))
+        compacted += sum(self._compact(where) for where in _where(_of_many_files(files)))
         if vacuum:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
@@ -214,24 +219,30 @@ def _runs(files: FileRuns) -> dict[str, tuple[tuple[int, int], ...]]:
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def _compactable(files: pa.Table) -> list[Where]:
-    """The lanes that have open segments of many files, or any in which messages are twice (see `joining`), as nobody's
-    sends have them, and those segments."""
-    places = ["queue", "lane", "segment"]
-    counted = files.group_by(places).aggregate([("messages", "count")]).to_pylist()
-    found = {
-        tuple(row[name] for name in places)
+def _of_many_files(files: pa.Table) -> set[Place]:
+    """The open segments that have many files."""
+    counted = files.group_by(PLACE).aggregate([("messages", "count")]).to_pylist()
+    return {
+        (row["queue"], row["lane"], row["segment"])
         for row in counted
         if row["messages_count"] >= FILES_WORTH_COMPACTING and ids.is_open(row["segment"])
     }
+
+
+def _doubled(files: pa.Table) -> set[Place]:
+    """The segments in which several messages have one ordinal (see `joining`), as nobody's sends have them."""
     told = files.filter(pc.is_valid(files["first_seq"])).sort_by([("segment", "ascending"), ("first_seq", "ascending")])
     before, behind = told.slice(0, max(0, told.num_rows - 1)), told.slice(1)
     across = pc.less_equal(behind["first_seq"], before["last_seq"])
     across = pc.and_(across, pc.equal(before["segment"], behind["segment"]))
     doubled = pc.greater(told["messages"], pc.add(pc.subtract(told["last_seq"], told["first_seq"]), 1))
-    for wrong in (behind.filter(across), told.filter(doubled)):
-        found |= {tuple(row.values()) for row in wrong.select(places).to_pylist()}
+    wrong = pa.concat_tables([behind.filter(across), told.filter(doubled)])
+    return {(row["queue"], row["lane"], row["segment"]) for row in wrong.select(PLACE).to_pylist()}
+
+
+def _where(places: Iterable[Place]) -> list[Where]:
+    """Segments, by the lanes that they lie in."""
     lanes: dict[tuple[str, int], list[str]] = {}
-    for queue, lane, segment in sorted(found):
+    for queue, lane, segment in sorted(places):
         lanes.setdefault((queue, lane), []).append(segment)
     return [Where(queue, (lane,), tuple(segments)) for (queue, lane), segments in lanes.items()]
