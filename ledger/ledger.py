@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ledger import shown_html
 from ledger.access import Access
-from ledger.clock import Clock, system_clock
+from ledger.clock import Clock, Passing, system_clock
 from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
 from ledger.move_tasks import carry_on
 from ledger.queue import Queue
@@ -68,6 +68,7 @@ class Ledger:
         clock: Clock = system_clock,
         storage_options: Mapping[str, str | bool | float] | None = None,
         storage_clock: Clock | None = None,
+        passing: Passing | None = None,
     ) -> Ledger:
         """Opens the ledger at `root`, making its tables if there are none; with `create=False` that is an error, so
         that a mistyped root does not become a new, empty ledger: LedgerDoesNotExist.
@@ -81,9 +82,12 @@ class Ledger:
         environment says; when none are given, on S3 with `spark` they are what the session says of the bucket
         (fs.s3a.access.key, endpoint, ...). `storage_clock` returns the storage's time (milliseconds), which this
         machine's is held against at opening and every 10 minutes; without it it is a file's time, where delta-rs
-        commits. `read_only` is for storage that one may only read, and for looking only: without locks, without files
-        to try the storage out, and nothing is made or brought to a newer format. All that shows works (counts, peek,
-        messages, views, attributes); what writes raises LedgerIsReadOnly.
+        commits. `clock` returns the instant (milliseconds), and `passing` the seconds that passed, whatever the clock
+        is set to: by default the clock's method `passing`, if it has one, else this machine's uptime. A step of the
+        clock by more than the setting maximum_clock_skew raises ClocksDisagree in every verb, unless another owner's
+        commit confirms it. `read_only` is for storage that one may only read, and for looking only: without locks,
+        without files to try the storage out, and nothing is made or brought to a newer format. All that shows works
+        (counts, peek, messages, views, attributes); what writes raises LedgerIsReadOnly.
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
         """
         from ledger.store.delta.opening import open_tables
@@ -111,8 +115,9 @@ class Ledger:
             create,
             message_attributes.sender_id(sender_id),
             read_only,
+            passing,
         )
-        return cls(opened.store, clock, settings, opened)
+        return cls(opened.store, opened.clock or clock, settings, opened)
 
     @classmethod
     def in_memory(
@@ -227,12 +232,16 @@ class Ledger:
 
         Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
         complete `receipts`.
+
+        What it drops because of its age it has seen to be so old in an earlier round, the setting mark_seconds (5
+        minutes) before, or since this process opened the ledger: one wrong look at the clock destroys nothing.
+        Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
         from ledger.store.delta.verbs.upkeep import Upkeep
 
-        store = self._on_delta("upkeep").store
-        carry_on(store, self.clock)
-        return Upkeep(store, self.clock).run(vacuum)
+        opened = self._on_delta("upkeep")
+        carry_on(opened.store, self.clock)
+        return Upkeep(opened.store, self.clock, opened.ages).run(vacuum)
 
     def _on_delta(self, call: str) -> Opened:
         if self._opened is None:

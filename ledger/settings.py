@@ -40,6 +40,7 @@ MOST = {
     "keep_deleted_receipts": YEAR,
     "open_segment_seconds": YEAR,
     "maximum_clock_skew": YEAR,
+    "mark_seconds": YEAR,
     "purge_interval": YEAR,
     "deletion_interval": YEAR,
     "log_retention": YEAR,
@@ -48,7 +49,7 @@ MOST = {
 #: The smallest values of those that need more than to be greater than 0: what reads a version takes its time.
 LEAST = {"log_retention": 3_600, "deleted_file_retention": 3_600}
 #: Those that may be 0, which turns off what they are about.
-MAY_BE_0 = ("purge_interval", "deletion_interval")
+MAY_BE_0 = ("mark_seconds", "purge_interval", "deletion_interval")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class Settings:
     open_segment_seconds: int = 3_600
     #: How far apart the clocks of drivers may be. Beyond it verbs raise ClocksDisagree.
     maximum_clock_skew: float = 30.0
+    #: What upkeep drops for its age it has seen to be so old this long before, by the wall clock and by the time that
+    #: passed. 0: one look at the clock is enough.
+    mark_seconds: int = 300
     #: The account and the region in ARNs. They name queues to SQS's callers; they neither grant nor refuse anything.
     account_id: str = arns.DEFAULT.account_id
     region: str = arns.DEFAULT.region

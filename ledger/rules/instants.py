@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
+
+#: So long ago a commit of another owner still tells what time it is, in seconds.
+WITNESSED = 600
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
@@ -22,10 +26,41 @@ def require_alike(now: int, other: int, maximum_skew: float, what: str, *, only_
     """Raises ClocksDisagree when this clock (`now`) and another are further apart than `maximum_skew` seconds."""
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
+        repair = ". If this clock is right, `ledger repair --clock` puts right what a wrong one left" * only_behind
         raise ClocksDisagree(
             f"This machine's clock says {_text(now)}, and {what}: {_text(other)}, {abs(apart):.1f} s apart; at most "
-            f"{maximum_skew} s are allowed (setting maximum_clock_skew). Set the clock by a time server (NTP)"
+            f"{maximum_skew} s are allowed (setting maximum_clock_skew). Set the clock by a time server (NTP){repair}"
         )
+
+
+def require_steady(now: int, expected: int, maximum_skew: float) -> None:
+    """Raise ClocksDisagree when a clock says `now`, and by the time that passed since it was read last should say
+    `expected`, and the two are further apart than `maximum_skew` seconds."""
+    apart = (now - expected) / MILLISECONDS
+    if abs(apart) > maximum_skew:
+        raise ClocksDisagree(
+            f"This machine's clock says {_text(now)}, and by the time that passed since it was read last it should say "
+            f"{_text(expected)}, {abs(apart):.1f} s apart; at most {maximum_skew} s are allowed (setting "
+            "maximum_clock_skew). Set the clock by a time server (NTP). If it is right now, because it was wrong "
+            "before or because the machine slept, open the ledger anew"
+        )
+
+
+def explains(others: Iterable[int], now: int, expected: int, maximum_skew: float) -> bool:
+    """Whether commits of others, at the instants `others`, explain that a clock says `now` and not `expected`.
+
+    They explain a step forward only: one of them is beyond what was expected, and not long before `now`. A commit from
+    before a step back has the same instant as one from after it, and so proves nothing.
+    """
+    skew = round(maximum_skew * MILLISECONDS)
+    recent = now - WITNESSED * MILLISECONDS
+    return any(max(expected + skew, recent) < at <= now + skew for at in others)
+
+
+def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
+    """Whether commits that landed after the instant `at` was noted say that it is in their future: then it was noted
+    by a clock that was ahead, or theirs are behind."""
+    return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
 
 
 def _text(milliseconds: int) -> str:

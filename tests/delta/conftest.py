@@ -47,11 +47,13 @@ def clock():
 
 @pytest.fixture
 def open_ledger(request, root, clock) -> Callable[..., Ledger]:
-    """Opens the test's ledger on an engine; `frames` gives it Spark for DataFrames; further keywords are settings."""
+    """Opens the test's ledger on an engine; `frames` gives it Spark for DataFrames; further keywords are settings. One
+    look at the clock is enough for upkeep, where a test does not say otherwise: it stands still."""
 
     def open_one(engine: str = "delta-rs", frames: bool = False, **settings) -> Ledger:
         spark = request.getfixturevalue("spark") if frames or engine == "spark" else None
-        return Ledger.open(root, spark, engine, settings=Settings(**settings), clock=clock, owner="tester")
+        known = Settings(**{"mark_seconds": 0, **settings})
+        return Ledger.open(root, spark, engine, settings=known, clock=clock, owner="tester")
 
     return open_one
 

@@ -13,7 +13,7 @@ from ledger.store.delta.verbs import upkeep as upkeep_module
 from tests.clock import FrozenClock
 
 KEPT = OPEN = 60
-SETTINGS = Settings(keep_deleted_receipts=KEPT, open_segment_seconds=OPEN)
+SETTINGS = Settings(keep_deleted_receipts=KEPT, open_segment_seconds=OPEN, mark_seconds=0)
 #: What upkeep asks of its engine; before each it is stopped.
 STEPS = ("load", "files", "delete")
 POLICY = {"deadLetterTargetArn": "dead", "maxReceiveCount": 1}

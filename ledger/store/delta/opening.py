@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ledger.clock import Clock, system_clock
+from ledger.clock import Clock, Passing, passing_of, system_clock
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
@@ -32,6 +32,7 @@ from ledger.rules.storage import (
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.migrating import migrate
+from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
 from ledger.store.delta.commit.storage_safety import require_committer, require_conditional_puts, require_safe
 from ledger.store.delta.commit.transactions import Transactions
@@ -40,6 +41,7 @@ from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors
 from ledger.store.delta.engines.versions import require_engines
 from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:
@@ -64,6 +66,9 @@ class Opened:
     transactions: Transactions
     frames: Frames | None
     spark: SparkSession | None
+    #: None: it is believed, as in a simulation.
+    clock: SteadyClock | None = None
+    ages: Ages | None = None
 
 
 def open_tables(
@@ -78,9 +83,10 @@ def open_tables(
     create: bool = True,
     sender_id: str | None = None,
     read_only: bool = False,
+    passing: Passing | None = None,
 ) -> Opened:
-    """Opens the tables under `root`; makes them, if it may. See StorageClock for the clocks. With `read_only` nothing
-    is written, and so nothing locked, tried out or brought to a newer format."""
+    """Opens the tables under `root`; makes them, if it may. See StorageClock and SteadyClock for the clocks. With
+    `read_only` nothing is written, and so nothing locked, tried out or brought to a newer format."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
@@ -108,12 +114,15 @@ def open_tables(
     if missing and (read_only or not create):
         found = _found(missing, folder.parent if place.is_local else None, files)
         raise LedgerDoesNotExist(root, found, missing if len(missing) < len(TABLES) else ())
+    # What a local path says of the time is this machine's word again, as far as anybody can tell.
+    own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
             storage_clock = probe(folder.parent / "_locks")
         elif files is not None:
-            storage_clock = probe_of(files)
-    clocks = StorageClock(clock, storage_clock, settings.maximum_clock_skew)
+            storage_clock = own_clock = probe_of(files)
+    steady = SteadyClock(clock, passing or passing_of(clock), settings.maximum_clock_skew)
+    clocks = StorageClock(steady, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local and not read_only:
         locks = _locks(root, folder.parent / "_locks", there=not missing)
@@ -136,11 +145,13 @@ def open_tables(
     transactions = Transactions(
         chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check, read_only=read_only
     )
-    migrate(chosen, transactions, () if read_only else older, clock)
+    migrate(chosen, transactions, () if read_only else older, steady)
     log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark)
     store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
-    return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark)
+    ages = Ages(chosen, transactions, steady, settings, own_clock)
+    steady.explained_by = ages.explain
+    return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)
 
 
 def default_owner() -> str:

@@ -33,6 +33,8 @@ from ledger.store.delta.verbs.store import DeltaStore
 log = logging.getLogger("ledger.upkeep")
 #: How often upkeep tries a commit of its own, and how long it waits at first, in seconds.
 ATTEMPTS, FIRST_PAUSE = 10, 0.08
+#: Earlier than everything: no message is told from another by its age.
+NEVER = -1
 
 
 def is_final(record: Record, before: int) -> bool:
@@ -43,7 +45,7 @@ def is_final(record: Record, before: int) -> bool:
 
 
 class Tidying:
-    """Of one upkeep. What was deleted before the instant `before` loses its receipt."""
+    """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age."""
 
     def __init__(self, store: DeltaStore, clock: Clock, before: int) -> None:
         self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
@@ -135,7 +137,7 @@ class Tidying:
         new = old.coded(code).where(known[old.segment]).joined()
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
-        expired = _expired(lanes, listing, queue.expired_before, now, only)
+        expired = Runs.empty() if before == NEVER else _expired(lanes, listing, queue.expired_before, now, only)
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined

@@ -20,11 +20,12 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
+from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.retaining import require_possible, retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
 from ledger.store.delta.verbs.store import DeltaStore
-from ledger.store.delta.verbs.tidying import Tidying, is_final, retried
+from ledger.store.delta.verbs.tidying import NEVER, Tidying, is_final, retried
 
 log = logging.getLogger("ledger.upkeep")
 #: A segment is rewritten into one file when it has at least so many.
@@ -34,8 +35,6 @@ MOST_AT_ONCE = 500
 #: Where a segment lies: its queue, its lane and its name.
 PLACE = ["queue", "lane", "segment"]
 Place = tuple[str, int, str]
-#: Earlier than everything: no message is told from another by its age.
-NEVER = -1
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,20 @@ class Upkeep:
       is in one of them. All queues that it tells of count there, those made or deleted meanwhile, too.
     """
 
-    def __init__(self, store: DeltaStore, clock: Clock) -> None:
-        self._store, self._engine, self._clock = store, store.engine, clock
+    def __init__(self, store: DeltaStore, clock: Clock, ages: Ages | None = None) -> None:
+        """`ages` tells by which instant this round may judge ages; None: the clock alone does."""
+        self._store, self._engine, self._clock, self._ages = store, store.engine, clock, ages
 
     def run(self, vacuum: bool = True) -> UpkeepReport:
-        """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts."""
-        settings, now = self._store.settings, self._clock()
+        """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts.
+
+        Raises ClocksDisagree, with nothing done, for a clock that made a step.
+        """
+        settings = self._store.settings
         if vacuum:
             require_possible(self._engine, settings)
-        before = now - settings.keep_deleted_receipts * MILLISECONDS
+        now = self._clock() if self._ages is None else self._ages.judged_at()
+        before = NEVER if now is None else now - settings.keep_deleted_receipts * MILLISECONDS
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
         tidying = Tidying(self._store, self._clock, before)
         filled = fill_receipts(self._engine, self._store.transactions)
@@ -105,10 +109,11 @@ class Upkeep:
         gone = sorted({*lanes, *rows["queue"].unique().to_pylist()} - {queue.id for queue in queues})
         forgotten = [queue for queue in gone if tidying.forget(queue, lanes.get(queue, ()))]
         # What is deleted loses its receipt, and what expired by any driver's clock is recorded as deleted.
-        queues = tidying.expire(queues, rows, listing, now - skew)
+        if now is not None:
+            queues = tidying.expire(queues, rows, listing, now - skew)
         joined = sum(tidying.tidy(queue, rows, listing) for queue in queues)
         by_id = {queue.id: queue for queue in queues}
-        droppable = self._droppable(files, listing, by_id, forgotten, now, skew)
+        droppable = [] if now is None else self._droppable(files, listing, by_id, forgotten, now, skew)
         finished = self._finished(droppable, by_id, before)
         for queue in sorted({segment.queue for segment in finished}):
             self._drop(queue, [segment for segment in finished if segment.queue == queue])
@@ -117,15 +122,16 @@ class Upkeep:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
         compacted += sum(self._compact(where) for where in _where(_of_many_files(files)))
-        if vacuum:
+        if vacuum and now is not None:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
             retain(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
                 # Once more: of what was committed since, however long that is ago, no entry of the log goes unread.
                 filled += fill_receipts(self._engine, self._store.transactions)
-            with self._store.transactions.turn(table):
-                self._engine.vacuum(table)
+            if now is not None:
+                with self._store.transactions.turn(table):
+                    self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
         if removed:
             # Dead letters of a deleted queue stay where they are as long as they count elsewhere.

@@ -1,0 +1,280 @@
+"""A wall clock that is set while time passes as ever: what is refused, and that one wrong look destroys nothing."""
+
+import json
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import ClocksDisagree
+from ledger.rules import instants
+from ledger.settings import Settings
+from ledger.store.delta.verbs.ages import MARK
+from tests.clock import FrozenClock
+
+HOUR, DAY = 3_600, 86_400
+#: Between two rounds of upkeep, each a process of its own.
+ROUND = HOUR
+
+
+class Machine:
+    """Several processes' wall clock, and the time that passes; `set` is what somebody does to the clock alone."""
+
+    def __init__(self):
+        self.clock, self.passed, self.boot = FrozenClock(), 1_000.0, "boot 1"
+
+    def __call__(self):
+        return self.clock()
+
+    def passing(self):
+        return self.Passing(self)
+
+    class Passing:
+        def __init__(self, machine):
+            self.machine = machine
+
+        def __call__(self):
+            return self.machine.passed
+
+        @property
+        def boot(self):
+            return self.machine.boot
+
+    def advance(self, seconds):
+        """Lets time pass."""
+        self.clock.advance(seconds)
+        self.passed += seconds
+
+    def set(self, seconds):
+        """Sets the clock so much ahead, or back."""
+        self.clock.advance(seconds)
+
+    def restart(self, name):
+        self.boot, self.passed = name, 0.0
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def process(root, machine):
+    """Opens the ledger as a new process of the machine does."""
+
+    def one(owner="one", **settings):
+        kept = Settings(**{"keep_deleted_receipts": 60, "open_segment_seconds": 60, **settings})
+        return Ledger.open(root, clock=machine.clock, passing=machine.passing(), settings=kept, owner=owner)
+
+    return one
+
+
+@pytest.fixture
+def ledger(process):
+    return process()
+
+
+@pytest.fixture
+def queue(ledger):
+    made = ledger.create_queue("jobs", {"Lanes": 1, "VisibilityTimeout": 30})
+    made.send(["a", "b"])
+    return made
+
+
+def state(ledger):
+    return [ledger.store.engine.version(table) for table in ("visibility", "messages", "queues", "tasks")]
+
+
+@pytest.mark.parametrize("ahead", [5 * DAY, 31, -31, -5 * DAY])
+def test_a_step_that_nothing_explains_is_refused_and_changes_nothing(ledger, queue, machine, ahead):
+    (message,) = queue.receive(1).messages()
+    before = state(ledger)
+    machine.set(ahead)
+    for verb in (
+        queue.receive, lambda: queue.send("c"), lambda: queue.delete(message.receipt_handle), ledger.upkeep,
+        lambda: queue.purge(), lambda: ledger.create_queue("new"), queue.counts,
+    ):  # fmt: skip
+        with pytest.raises(ClocksDisagree, match=r"2023-11-\d\dT.*should say 2023-11-14T.*NTP.*open the ledger anew"):
+            verb()
+    assert state(ledger) == before
+    machine.set(-ahead)
+    assert queue.receive(None).count == 1
+
+
+@pytest.mark.parametrize("step", [30, -30, 0])
+def test_a_step_within_the_skew_and_any_time_that_passes_are_no_error(queue, machine, step):
+    machine.advance(3 * DAY)
+    machine.set(step)
+    assert queue.receive(None).count == 2
+
+
+def test_a_clock_that_is_hurried_for_weeks_is_no_step(queue, machine):
+    for _ in range(100):
+        machine.advance(60)
+        machine.set(5)
+        assert queue.counts().stored == 2
+
+
+def test_what_another_owner_commits_explains_a_step_forward(queue, process, machine):
+    """The machine slept, or was set right: who has started since goes by the new time."""
+    machine.set(DAY)
+    with pytest.raises(ClocksDisagree):
+        queue.send("c")
+    process("two").queue("jobs").send("d")
+    machine.advance(60)
+    assert all(queue.send(["e"])) and queue.counts().stored == 4
+
+
+def test_what_this_owner_commits_explains_nothing(queue, process, machine):
+    machine.set(DAY)
+    process("one").queue("jobs").send("d")
+    with pytest.raises(ClocksDisagree):
+        queue.send("c")
+
+
+def test_a_ledger_that_was_idle_for_days_is_used_again_by_a_process_that_has_just_started(queue, process, machine):
+    machine.advance(3 * DAY)
+    machine.restart("boot 2")
+    mine = process("two").queue("jobs")
+    assert mine.receive(None).count == 2 and all(mine.send(["c"]))
+
+
+def expired(process, machine):
+    """Messages that are expired by right, and the ledger of another process."""
+    process().create_queue("brief", {"MessageRetentionPeriod": HOUR, "Lanes": 1}).send(["old"])
+    machine.advance(2 * HOUR)
+    process().queue("brief").send(["young"])
+
+
+def segments(process):
+    return process().store.engine.files()[1].num_rows
+
+
+def test_what_is_old_is_marked_in_one_round_and_dropped_in_a_later_one(process, machine):
+    expired(process, machine)
+    assert process().upkeep().segments_dropped == 0
+    machine.advance(299)
+    assert process().upkeep().segments_dropped == 0, "an interval later only"
+    machine.advance(1)
+    assert process().upkeep().segments_dropped == 1
+    assert segments(process) == 1
+    assert [one.body for one in process().queue("brief").receive(None)] == ["young"]
+
+
+def test_a_process_that_has_been_open_for_long_needs_no_mark(process, machine):
+    expired(process, machine)
+    ledger = process()
+    machine.advance(300)
+    assert ledger.upkeep().segments_dropped == 1
+    assert segments(process) == 1 and MARK not in ledger.store.engine.layout("tasks").properties
+
+
+@pytest.mark.parametrize("reboots", [False, True])
+def test_one_round_by_a_clock_that_is_days_ahead_destroys_nothing(process, machine, reboots):
+    """Whenever it comes: before the first right round, between two, or after them."""
+    queue = process().create_queue("jobs", {"Lanes": 1, "MessageRetentionPeriod": DAY})
+    queue.send([f"{n}" for n in range(3)])
+    done = queue.receive(1)
+    receipt = done.receipt_id
+    done.delete()
+    for wrong in (True, False, False, True, False, True, False):
+        if reboots:
+            machine.restart(f"boot {machine.clock()}")
+        machine.advance(60)
+        if wrong:
+            machine.set(5 * DAY)
+        process(keep_deleted_receipts=DAY).upkeep()
+        if wrong:
+            machine.set(-5 * DAY)
+        machine.advance(ROUND)
+    mine = process().queue("jobs")
+    assert mine.counts().stored == 2 and mine.restore(receipt) == 1
+    assert mine.receive(None).count == 3
+
+
+def test_a_clock_that_returns_makes_receivable_again_what_it_had_expired(process, machine):
+    """That it looked expired is recorded nowhere."""
+    process().create_queue("jobs", {"Lanes": 1}).send(["a"])
+    machine.set(5 * DAY)
+    ahead = process("two").queue("jobs")
+    assert ahead.counts().expired == 1 and ahead.receive(None).count == 0
+    machine.set(-5 * DAY)
+    assert process().queue("jobs").receive(None).count == 1
+
+
+def test_on_another_machine_what_was_old_at_the_mark_is_dropped_and_what_became_old_since_is_marked(process, machine):
+    expired(process, machine)
+    process().upkeep()
+    for boot in ("boot 2", "boot 3"):
+        machine.restart(boot)
+        machine.advance(ROUND)
+        process().upkeep()
+        mark = json.loads(process().store.engine.layout("tasks").properties[MARK])
+        assert mark["at"] == machine.clock() and mark["boot"] == boot
+    assert segments(process) == 1, "the younger one has expired too, and by the mark it has not been so for long"
+    machine.restart("boot 4")
+    machine.advance(ROUND)
+    process().upkeep()
+    assert segments(process) == 0
+
+
+def test_a_commit_from_before_the_mark_that_came_after_it_contradicts_it(process, machine):
+    """By the clocks of others: on this machine the clock is ahead for hours, and was started anew in between."""
+    expired(process, machine)
+    machine.restart("boot 2")
+    machine.set(5 * DAY)
+    process().upkeep()
+    machine.set(-5 * DAY)
+    machine.advance(60)
+    process("two").queue("brief").send("right")
+    machine.restart("boot 3")
+    machine.set(5 * DAY)
+    machine.advance(ROUND / 2)
+    process().upkeep()
+    assert segments(process) == 3
+    machine.set(-5 * DAY)
+    assert process().queue("brief").receive(None).count == 2
+
+
+def test_a_mark_that_is_not_understood_confirms_nothing(process, machine):
+    expired(process, machine)
+    ledger = process()
+    ledger.store.engine.configure("tasks", {MARK: '{"later": 1}'}, {})
+    ledger.upkeep()
+    assert segments(process) == 2
+    assert json.loads(ledger.store.engine.layout("tasks").properties[MARK])["at"] == machine.clock()
+
+
+def test_a_storage_with_a_clock_of_its_own_is_the_second_look(root, process, machine):
+    expired(process, machine)
+    kept = Settings(keep_deleted_receipts=1, open_segment_seconds=60)
+    right = FrozenClock(machine.clock())
+    more = {"clock": machine.clock, "passing": machine.passing(), "storage_clock": right, "settings": kept}
+    ledger = Ledger.open(root, **more)
+    machine.set(DAY)
+    with pytest.raises(ClocksDisagree):
+        ledger.upkeep()
+    right.advance(DAY)
+    ledger.upkeep()
+    machine.advance(10)
+    right.advance(10)
+    ledger.upkeep()
+    assert segments(process) == 0
+
+
+def test_files_that_look_old_are_not_removed_in_the_first_round(process, machine, monkeypatch):
+    ledger, vacuumed = process(), []
+    monkeypatch.setattr(ledger.store.engine, "vacuum", vacuumed.append)
+    ledger.upkeep()
+    assert vacuumed == []
+    machine.advance(300)
+    ledger.upkeep()
+    assert "messages" in vacuumed
+
+
+def test_which_commits_of_others_explain_a_step():
+    minute, now = 60_000, 1_700_000_000_000
+    assert instants.explains([now - minute], now, now - 60 * minute, 30)
+    assert not instants.explains([now - 11 * minute], now, now - 60 * minute, 30), "too long ago"
+    assert not instants.explains([now - minute], now, now - minute, 30), "as expected: it says nothing of now"
+    assert not instants.explains([now + minute], now, now - 60 * minute, 30), "it is not of this time"
+    assert not instants.explains([now], now, now + 60 * minute, 30), "back: it may be from before the step"
