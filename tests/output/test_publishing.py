@@ -12,10 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from ledger.errors import StorageFailed
 from ledger.rules.publishable import FOLDER
-from ledger.store.delta.dataframes.staged_output import staged_file
 from ledger.store.delta.engines import output_publishing
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
 from ledger.store.delta.engines.protocol import Conflict
+from ledger.store.delta.engines.publishing import staged_file
+from ledger.store.delta.engines.table_files import LocalFiles
 
 WRITE = "019a00000000-0123456789abcdef"
 PUBLISHING = DeltaRsOutputs(None)
@@ -111,11 +112,11 @@ def test_what_a_vacuum_removed_is_not_published(table):
 def test_a_commit_that_fails_without_others_is_not_tried_again(table, monkeypatch):
     tried = []
 
-    def fails(*_, **__):
+    def taken(*_):
         tried.append(1)
-        raise Conflict("full")
+        return False
 
-    monkeypatch.setattr(output_publishing, "add_files", fails)
-    with pytest.raises(Conflict, match="full"):
+    monkeypatch.setattr(LocalFiles, "put_new", taken)
+    with pytest.raises(Conflict, match="version 1 is there, and cannot be read"):
         publish(table, staged(table, pa.table({"message_id": ["a"]}), '{"numRecords":1}'))
     assert tried == [1]

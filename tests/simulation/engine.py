@@ -225,6 +225,9 @@ class SimulatedEngine:
         known = self.storage.tables[table]
         return known.transaction_version(application, known.version)
 
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        """Nothing: what this storage has answered survives."""
+
     def output_log(self, location: str, application: str) -> OutputLog:
         known = self._output(location, self._at("output_log"))
         return OutputLog(known.identifier, known.version, known.transaction_version(application, known.version))

@@ -106,7 +106,7 @@ def open_tables(
         require_s3a(spark)
         given = given or storage_options_of(spark, place.text.split("/")[2])
     options = _options(given)
-    chosen = _engine(root, engine, scheme, locations, spark, options)
+    chosen = _engine(root, engine, scheme, locations, spark, options, settings.sync)
     by_delta_rs = chosen.name == "delta-rs"
     files = _files(place, given, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
@@ -147,7 +147,7 @@ def open_tables(
     )
     migrate(chosen, transactions, () if read_only else older, steady)
     log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
-    by_spark = _by_spark(chosen, spark, of_spark)
+    by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
     store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
     ages = Ages(chosen, transactions, steady, settings, own_clock)
     steady.explained_by = ages.explain
@@ -273,6 +273,7 @@ def _engine(
     locations: Mapping[str, str],
     spark: SparkSession | None,
     storage_options: Mapping[str, str],
+    sync: bool,
 ) -> Engine:
     if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in DELTA_RS_COMMITS):
         if scheme not in DELTA_RS_COMMITS:
@@ -281,11 +282,11 @@ def _engine(
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.engines.delta_rs import DeltaRsEngine
 
-        return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark))
+        return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark), sync=sync)
     from ledger.store.delta.engines.spark import SparkEngine
 
     require_jvm(spark)
-    return SparkEngine(spark, locations)
+    return SparkEngine(spark, locations, sync=sync)
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:
@@ -297,12 +298,14 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
     return partial(storage_options_of, spark)
 
 
-def _by_spark(chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str]) -> SparkEngine | None:
+def _by_spark(
+    chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
+) -> SparkEngine | None:
     if spark is None or not has_jvm(spark):
         return None
     from ledger.store.delta.engines.spark import SparkEngine
 
-    return chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations)
+    return chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync)
 
 
 def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str]) -> Frames | None:

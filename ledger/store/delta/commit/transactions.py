@@ -92,6 +92,8 @@ class Transactions:
         """The version that holds what was planned: of one MERGE, or where there is nothing to edit, that which it was
         decided on. None when another writer was first. Raises StorageFailed."""
         if not plan.edits.num_rows:
+            # The answer tells what others have committed.
+            self._tables.make_durable()
             return plan.snapshot.version
         self.step("chosen")
         said = self.metadata(secrets.token_hex(8), verb, queue, plan.at, plan.events)
@@ -164,7 +166,11 @@ class Transactions:
     def _committed(self, table: str, metadata: Mapping[str, Any], since: int, write: Callable[[], int]) -> int | None:
         verb = metadata["verb"]
         try:
-            return write()
+            # What the decision relied on survives a power cut before what is decided does: see `durability`, rule 4.
+            self._tables.make_durable()
+            version: int | None = write()
+            self._tables.make_durable(table, version or 0)
+            return version
         except (Conflict, StorageFailed) as error:
             if isinstance(error, StorageFailed):
                 log.warning(
@@ -195,13 +201,15 @@ class Transactions:
         return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:
-        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it.
+        """A conflict may hide a commit that landed (a lost answer): its version, if the history has it. It survives
+        a power cut then.
 
         Raises StorageFailed, `unknown`, where the log was cut behind `since`, as upkeep does after log_retention.
         """
         commits = self._tables.history(table, since)
         for commit in commits:
             if commit.metadata.get("operation") == operation:
+                self._tables.make_durable(table, commit.version)
                 return commit.version
         if commits and commits[0].version > since + 1:
             cut = f"its log begins at version {commits[0].version}, and it was read at version {since}"

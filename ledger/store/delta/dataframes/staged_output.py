@@ -12,7 +12,6 @@ import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from ledger.rules.storage import for_spark
 from ledger.store.delta.commit.folders import Folders, folders_below
 from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_ids
 from ledger.store.delta.engines.protocol import StagedFile
+from ledger.store.delta.engines.publishing import staged_file
 from ledger.store.delta.engines.table_files import log_file
 
 if TYPE_CHECKING:
@@ -113,12 +113,6 @@ class StagedRows:
             for name in old[-LOOKED_AT:]:
                 if self._writes.read(f"{name}/{log_file(0)}") is not None:
                     self._writes.remove(f"{name}/_delta_log")
-
-
-def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
-    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
-    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -26,6 +26,13 @@ from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.loaded_tables import LoadedTables
+from ledger.store.delta.engines.local_commits import (
+    commit_files,
+    commits_here,
+    create,
+    require_each_next,
+    write_checkpoint,
+)
 from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
@@ -44,7 +51,7 @@ from ledger.store.delta.engines.protocol import (
 from ledger.store.delta.engines.pruning import wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.segment_ends import require_new
-from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
+from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, log_file
 from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
@@ -65,18 +72,24 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         locations: Mapping[str, str],
         storage_options: Mapping[str, str] | None = None,
         known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
+        *,
+        sync: bool = True,
     ) -> None:
-        """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs."""
-        super().__init__(dict(storage_options or {}) or None, known_elsewhere)
+        """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs. `sync`:
+        on a local path what is committed survives a power cut."""
+        super().__init__(dict(storage_options or {}) or None, known_elsewhere, sync)
         self._locations = dict(locations)
-        self._files = {table: table_files(place, self._storage_options) for table, place in self._locations.items()}
+        self._files = {table: self._stored(place) for table, place in self._locations.items()}
         self._loaded = {
             table: LoadedTables(partial(opened, location, self._storage_options), self._files[table])
             for table, location in locations.items()
         }
-        self._small = {
-            name: SmallCommits(TABLES[name], ReplayOfDeltaRs(TABLES[name], loaded), self._files[name], DeltaError)
+        replays = {
+            name: ReplayOfDeltaRs(TABLES[name], loaded, partial(write_checkpoint, self._files[name]))
             for name, loaded in self._loaded.items()
+        }
+        self._small = {
+            name: SmallCommits(TABLES[name], replay, self._files[name], DeltaError) for name, replay in replays.items()
         }
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
         local = all(recorded(place).is_local for place in self._locations.values())
@@ -91,18 +104,22 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         if not self.exists(table):
             known = TABLES[table]
             layout = layout_of_new(known, recorded(self._locations[table]).scheme)
-            DeltaTable.create(
-                self._locations[table],
-                known.schema,
+            make = partial(
+                DeltaTable.create,
+                schema=known.schema,
                 mode="ignore",
                 partition_by=list(known.partitions),
                 configuration=layout.properties,
                 description=layout.description,
-                storage_options=self._storage_options,
                 # Version 0 or none: it would make the table once more, behind what others have committed by now.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
+            files = self._files[table]
+            if isinstance(files, LocalFiles):
+                create(files, make)
+            else:
+                make(self._locations[table], storage_options=self._storage_options)
 
     def layout(self, table: str) -> Layout:
         with self._using(table) as loaded:
@@ -181,9 +198,14 @@ class DeltaRsEngine(OutputsOfDeltaRs):
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._using(table) as loaded:
-            require_next(transactions[0], loaded.transaction_version(transactions[0][0]))
+            files, first = self._files[table], transactions[0]
+            require_next(first, loaded.transaction_version(first[0]))
+            if isinstance(files, LocalFiles) and commits_here(loaded, files):
+                require = partial(require_each_next, transactions=[first])
+                return commit_files(loaded, files, [], metadata, transactions, require)
             commit_nothing(loaded, properties(metadata, *transactions))
-            catch_up(loaded, self._files[table])
+            catch_up(loaded, files)
+            files.make_durable(loaded.version())
             return loaded.version()
 
     def publishing(self) -> Publishing:
@@ -194,7 +216,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         with self._using(table) as loaded:
             require_plain(loaded)
         log = log_for_spark(demands_of_staging(schema, partitions), now)
-        table_files(location, self._storage_options).write(log)
+        self._stored(location).write(log)
         return location
 
     def publish(
@@ -205,11 +227,15 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         *transactions: tuple[str, int] | None,
     ) -> int:
         with self._using(table) as loaded:
-            for transaction in transactions:
-                require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            stored, carried = self._files[table], [one for one in transactions if one is not None]
+            require_each_next(loaded, carried)
+            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+                require_plain(loaded)
+                require = partial(require_each_next, transactions=carried)
+                return commit_files(loaded, stored, files, metadata, carried, require)
             with conflicts():
-                publish(loaded, files, TABLES[table].partitions, **committing(metadata, *transactions))
-            catch_up(loaded, self._files[table])
+                publish(loaded, files, TABLES[table].partitions, **committing(metadata, *carried))
+            catch_up(loaded, stored)
             return loaded.version()
 
     def files(self) -> tuple[int, pa.Table]:
@@ -237,6 +263,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._using(table) as loaded, conflicts():
             loaded.delete(predicate, **committing(metadata))
+            self._files[table].make_durable(loaded.version())
 
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
@@ -245,6 +272,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
 
     def history(self, table: str, since: int) -> list[Commit]:
         return history(self._files[table], max(since, -1))
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        self._ends.make_durable(table, version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
@@ -260,6 +290,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
             gone = unneeded(loaded, since)
+            # What is removed is replaced by what survives a power cut.
+            files.make_durable(loaded.version())
+            files.sync_checkpoints()
             loaded.cleanup_metadata()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(files.remove, (*gone, *replaced(files.log()))))

@@ -132,8 +132,11 @@ class Replay(Protocol):
 class ReplayOfDeltaRs:
     """As delta-rs reads it."""
 
-    def __init__(self, table: Table, loaded: LoadedTables) -> None:
-        self._table, self._loaded = table, loaded
+    def __init__(
+        self, table: Table, loaded: LoadedTables, sum_up: Callable[[DeltaTable], None] = DeltaTable.create_checkpoint
+    ) -> None:
+        """`sum_up`: what makes a checkpoint."""
+        self._table, self._loaded, self._sum_up = table, loaded, sum_up
 
     def files(self) -> Files | None:
         self._loaded.forget()
@@ -146,7 +149,7 @@ class ReplayOfDeltaRs:
 
     def checkpoint(self) -> None:
         with self._loaded.using() as loaded:
-            loaded.create_checkpoint()
+            self._sum_up(loaded)
 
 
 class Followed:

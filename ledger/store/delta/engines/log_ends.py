@@ -28,6 +28,13 @@ class LogEnds:
         with ThreadPoolExecutor(len(tables)) as threads:
             return dict(zip(tables, threads.map(self._end, tables)))
 
+    def make_durable(self, table: str | None, version: int) -> None:
+        """See Tables.make_durable, and `durability` for what it is for (rule 4)."""
+        known = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
+        for name, seen in known.items():
+            if seen is not None:
+                self._files[name].make_durable(seen)
+
     def _end(self, table: str) -> int:
         known = self._known.get(table, self._logs[table].seen())
         found = None if known is None else self._files[table].newest_from(known)

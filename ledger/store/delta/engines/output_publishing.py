@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
 from ledger.errors import OutputUnreadable, StorageFailed
-from ledger.rules.location import recorded
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
 from ledger.store.delta.engines.empty_tables import first_commit, log_for_spark
+from ledger.store.delta.engines.local_commits import commit_files
 from ledger.store.delta.engines.newest_version import catch_up, opened
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
-from ledger.store.delta.engines.publishing import add_files
-from ledger.store.delta.engines.table_files import AT_ONCE, log_file, table_files
+from ledger.store.delta.engines.publishing import add_files, target_of
+from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
 
 
 class DeltaRsOutputs:
     """OutputPublishing through delta-rs."""
 
-    def __init__(self, storage_options: dict[str, str] | None) -> None:
-        self.storage_options = storage_options
+    def __init__(self, storage_options: dict[str, str] | None, *, sync: bool = True) -> None:
+        self.storage_options, self._sync = storage_options, sync
 
     def look(self, location: str) -> Target | None:
         loaded = self._open(location)
-        return None if loaded is None else _target(loaded)
+        return None if loaded is None else target_of(loaded)
 
     def make(self, location: str, demands: Demands, now: int) -> None:
-        if recorded(location).is_local:
-            Path(location, "_delta_log").mkdir(parents=True, exist_ok=True)
-        table_files(location, self.storage_options).put_new(log_file(0), first_commit(demands, now))
+        files = self._files(location)
+        if isinstance(files, LocalFiles):
+            files.make_log()
+        files.put_new(log_file(0), first_commit(demands, now))
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
-        table_files(location, self.storage_options).write(log_for_spark(demands, now))
+        self._files(location).write(log_for_spark(demands, now))
 
     def column(self, location: str, paths: Sequence[str], name: str) -> Any:
-        return table_files(location, self.storage_options).column(paths, name)
+        return self._files(location).column(paths, name)
 
     def publish(
         self,
@@ -52,12 +52,22 @@ class DeltaRsOutputs:
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
+        stored = self._files(location)
+        if isinstance(stored, LocalFiles):
+
+            def require(now: DeltaTable) -> None:
+                require_uncommitted(now, transaction[0])
+                require_same(target, target_of(now))
+                self._require_there(location, files)
+
+            commit_files(loaded, stored, files, metadata, [transaction], require, cleans_log=True)
+            return
         # Right behind the version that was looked at, or not at all: of what others commit meanwhile delta-rs passes
         # some by that asks more of rows (a further feature), and takes some for a conflict that asks nothing (DELETE).
         said = properties(metadata, transaction, rebases=0)
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
-            require_same(target, _target(loaded))
+            require_same(target, target_of(loaded))
             self._require_there(location, files)
             try:
                 with conflicts():
@@ -65,7 +75,7 @@ class DeltaRsOutputs:
                 return
             except Conflict:
                 looked_at = loaded.version()
-                catch_up(loaded, table_files(location, self.storage_options))
+                catch_up(loaded, stored)
                 # Where nobody else committed it was no race.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
@@ -73,12 +83,15 @@ class DeltaRsOutputs:
     def _require_there(self, location: str, files: Sequence[StagedFile]) -> None:
         """Raises StorageFailed when a VACUUM that keeps files for no longer than rows are on their way has removed one:
         the table could not be read any more."""
-        stored = table_files(location, self.storage_options)
+        stored = self._files(location)
         with ThreadPoolExecutor(AT_ONCE) as threads:
             found = list(threads.map(stored.has, (one.path for one in files)))
         if not all(found):
             gone = files[found.index(False)].path
             raise StorageFailed(location, f"{gone}, which was to be published, was removed, perhaps by VACUUM", "write")
+
+    def _files(self, location: str) -> TableFiles:
+        return table_files(location, self.storage_options, sync=self._sync)
 
     def _open(self, location: str) -> DeltaTable | None:
         return loaded_output(location, self.storage_options)
@@ -95,16 +108,3 @@ def require_uncommitted(loaded: DeltaTable, application: str) -> None:
     """Raises Conflict when any version of a transaction is committed already."""
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
-
-
-def _target(loaded: DeltaTable) -> Target:
-    protocol, metadata = loaded.protocol(), loaded.metadata()
-    known: dict[str, Any] = {
-        "minReaderVersion": protocol.min_reader_version,
-        "minWriterVersion": protocol.min_writer_version,
-    }
-    for name, features in (("readerFeatures", protocol.reader_features), ("writerFeatures", protocol.writer_features)):
-        if features is not None:
-            known[name] = sorted(features)
-    demands = Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
-    return Target(str(metadata.id), demands)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
+from ledger.clock import system_clock
 from ledger.errors import OutputUnreadable
+from ledger.rules import staging
 from ledger.rules.location import recorded
+from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, conflicts, properties
+from ledger.store.delta.engines.local_commits import commit_files, commits_here, create
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
-from ledger.store.delta.engines.protocol import OutputLog, unreadable
+from ledger.store.delta.engines.protocol import Conflict, OutputLog, Target, unreadable
+from ledger.store.delta.engines.publishing import staged_file, target_of
+from ledger.store.delta.engines.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
@@ -28,9 +37,12 @@ class OutputsOfDeltaRs:
     """A part of the engine."""
 
     def __init__(
-        self, storage_options: dict[str, str] | None, known_elsewhere: Callable[[str], Mapping[str, str]] | None
+        self,
+        storage_options: dict[str, str] | None,
+        known_elsewhere: Callable[[str], Mapping[str, str]] | None,
+        sync: bool,
     ) -> None:
-        self._storage_options, self._known_elsewhere = storage_options, known_elsewhere
+        self._storage_options, self._known_elsewhere, self._sync = storage_options, known_elsewhere, sync
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):
@@ -39,27 +51,38 @@ class OutputsOfDeltaRs:
 
     def fence_output(self, location: str, application: str, version: int) -> None:
         with unreadable(location):
-            loaded = self._output(location)
+            loaded, stored = self._output(location), self._stored(location)
             require_uncommitted(loaded, application)
-            commit_nothing(loaded, properties({"verb": "fence"}, (application, version)))
+            said, transaction = {"verb": "fence"}, (application, version)
+            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+                require = partial(require_uncommitted, application=application)
+                commit_files(loaded, stored, [], said, [transaction], require, cleans_log=True)
+            else:
+                commit_nothing(loaded, properties(said, transaction))
+                stored.make_durable(loaded.version())
 
     def arrow_outputs(self) -> ArrowOutputs:
         return self
 
     def output_publishing(self, location: str) -> DeltaRsOutputs:
-        return DeltaRsOutputs(self._options_of(location))
+        return DeltaRsOutputs(self._options_of(location), sync=self._sync)
 
     def create_output(self, location: str, schema: pa.Schema) -> None:
         options = self._options_of(location)
-        if not DeltaTable.is_deltatable(location, options):
-            DeltaTable.create(
-                location,
-                schema,
-                mode="ignore",
-                storage_options=options,
-                # Version 0 or none, as in `create`.
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
+        if DeltaTable.is_deltatable(location, options):
+            return
+        stored = self._stored(location)
+        make = partial(
+            DeltaTable.create,
+            schema=schema,
+            mode="ignore",
+            # Version 0 or none, as in `create`.
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+        if isinstance(stored, LocalFiles):
+            create(stored, make)
+        else:
+            make(location, storage_options=options)
 
     def output_schema(self, location: str) -> pa.Schema:
         return pa.schema(self._output(location).schema().to_arrow())
@@ -69,15 +92,49 @@ class OutputsOfDeltaRs:
     ) -> None:
         loaded = self._output(location)
         require_uncommitted(loaded, application)
-        applied = _with_lengths_applied(loaded, rows)
+        applied, stored = _with_lengths_applied(loaded, rows), self._stored(location)
+        how = _without_wrong_statistics(pa.schema(loaded.schema().to_arrow()))
+        if commits_here(loaded, stored):
+            self._publish_rows(location, target_of(loaded), applied, (application, version), metadata, how)
+            return
         with conflicts():
-            write_deltalake(
-                loaded,
-                applied,
-                mode="append",
-                commit_properties=properties(metadata, (application, version)),
-                **_without_wrong_statistics(pa.schema(loaded.schema().to_arrow())),
-            )
+            said = properties(metadata, (application, version))
+            write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
+        stored.make_durable(loaded.version())
+
+    def _publish_rows(
+        self,
+        location: str,
+        target: Target,
+        rows: pa.Table,
+        transaction: tuple[str, int],
+        metadata: Mapping[str, Any],
+        how: Mapping[str, Any],
+    ) -> None:
+        """Writes rows into a folder below a table, as Spark does, and publishes them: the files are synced in between.
+        A folder of a write that died is VACUUM's, see `staged_output`."""
+        now, publishing = system_clock(), self.output_publishing(location)
+        name = staging.new_folder(now)
+        place = f"{location.rstrip('/')}/{FOLDER}/{name}"
+        publishing.stage(place, target.demands, now)
+        # What is not known to be published, or not, stays: others may read it.
+        unneeded: str | None = place
+        try:
+            write_deltalake(DeltaTable(place), rows, mode="append", **how)
+            entry = table_files(place, None).read(log_file(1)) or b""
+            added = [json.loads(line).get("add") for line in entry.splitlines()]
+            files, unneeded = [staged_file(name, add) for add in added if add is not None], None
+            publishing.publish(location, target, files, transaction, metadata)
+            unneeded = f"{place}/{LOG}"
+        except Conflict:
+            unneeded = place
+            raise
+        finally:
+            if unneeded is not None:
+                shutil.rmtree(unneeded, ignore_errors=True)
+
+    def _stored(self, location: str) -> TableFiles:
+        return table_files(location, self._options_of(location), sync=self._sync)
 
     def _output(self, location: str) -> DeltaTable:
         loaded = loaded_output(location, self._options_of(location))

@@ -144,6 +144,10 @@ class Tables(Protocol):
     def transaction_version(self, table: str, application: str) -> int | None:
         """The newest version committed under an application id."""
 
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        """Makes a version of a table survive a power cut, and all before it; without a table, all that this process has
+        seen of its tables. Costs nothing where that is so already."""
+
 
 class Publishing(Tables, Protocol):
     """What an engine has that commits files where others have written them, below one of the ledger's tables."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from ledger.errors import StorageFailed
-from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
-from ledger.store.delta.engines.protocol import StagedFile
+from ledger.rules.publishable import FOLDER, PROTOCOL_OF_NEW, Demands
+from ledger.store.delta.engines.protocol import StagedFile, Target
 from ledger.store.delta.model.tables import TABLES
 
 #: The property that names the columns of which Delta collects statistics.
@@ -62,6 +63,26 @@ def demands_of(loaded: DeltaTable) -> list[str]:
         if not field.nullable or any(name.startswith("delta.") for name in field.metadata):
             asked.append(field.name)
     return asked
+
+
+def target_of(loaded: DeltaTable) -> Target:
+    """What a loaded table is, and asks for."""
+    protocol, metadata = loaded.protocol(), loaded.metadata()
+    known: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+    }
+    for name, features in (("readerFeatures", protocol.reader_features), ("writerFeatures", protocol.writer_features)):
+        if features is not None:
+            known[name] = sorted(features)
+    demands = Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
+    return Target(str(metadata.id), demands)
+
+
+def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
+    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
+    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
+    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def require_plain(loaded: DeltaTable) -> None:

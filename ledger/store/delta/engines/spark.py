@@ -40,6 +40,7 @@ from ledger.store.delta.engines.spark_committing import (
     committing,
 )
 from ledger.store.delta.engines.spark_replay import files_at, small_commits, statistics_of
+from ledger.store.delta.engines.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTIONS
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
@@ -52,24 +53,6 @@ if TYPE_CHECKING:
 #: What Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
 
-#: The engine's sessions; the user's keeps its own settings.
-EVERY_TRANSACTION = {
-    # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # VACUUM would start as many tasks to list a handful of folders: 10,000 by default.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-}
-#: Beside them, for the usual transaction: a few rows.
-SMALL_TRANSACTIONS = {
-    # One task to read a table's state, one for a shuffle: measured 4.2 s to 1.4 s a MERGE.
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.shuffle.partitions": "1",
-    # Compiling and adapting a plan takes longer than running it over a few rows: 1.4 s to 0.9 s.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 #: More edits than these are merged faster by compiled code.
 MOST_EDITS_OF_SMALL = 5_000
 #: Beside the commits that are known, so many others are expected to be made while a history is read.
@@ -82,14 +65,15 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, locations: Mapping[str, str]) -> None:
-        self.session, self._spark, self._locations = spark, spark, dict(locations)
+    def __init__(self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True) -> None:
+        """`sync`: on a local path, and on HDFS, what is committed survives a power cut."""
+        self.session, self._spark, self._locations, self._sync = spark, spark, dict(locations), sync
         self._own = threading.local()
-        self._small = small_commits(self._locations, self._session, self._state, *FAILURES)
+        self._files = {name: files_at(place, self._session, sync=sync) for name, place in self._locations.items()}
+        self._small = small_commits(self._files, self._session, self._state, *FAILURES)
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
-        files = {name: files_at(place, self._session) for name, place in self._locations.items()}
         logs = {table: small.log.followed for table, small in self._small.items()}
-        self._ends = LogEnds(files, logs, self.version, at_once=False)
+        self._ends = LogEnds(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -98,6 +82,7 @@ class SparkEngine:
     def create(self, table: str) -> None:
         if not self.exists(table):
             create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+            self._made_durable(table)
 
     def layout(self, table: str) -> Layout:
         known, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
@@ -168,7 +153,7 @@ class SparkEngine:
             committed = begun.txnVersion(transactions[0][0])
             require_next(transactions[0], None if committed < 0 else int(committed))
             commit_nothing(session, begun, *transactions)
-            return int(self._state(table).version())
+            return self._made_durable(table)
 
     def files(self) -> tuple[int, pa.Table]:
         known = self._small["messages"].log.followed.newest()
@@ -198,6 +183,7 @@ class SparkEngine:
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._committing(metadata) as session:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
+            self._made_durable(table)
 
     def greatest(self, table: str, column: str) -> int | None:
         rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
@@ -219,6 +205,14 @@ class SparkEngine:
             if row.version > since
         ]
         return sorted(commits, key=lambda commit: commit.version)
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        self._ends.make_durable(table, version)
+
+    def _made_durable(self, table: str) -> int:
+        """The newest version, which survives a power cut then."""
+        self.make_durable(table, version := self.version(table))
+        return version
 
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
@@ -252,6 +246,8 @@ class SparkEngine:
             if transaction.txnVersion(application) >= 0:
                 raise Conflict(f"{application} was committed before")
             commit_nothing(session, transaction, (application, version))
+            files = files_at(location, self._session, sync=self._sync)
+            files.make_durable(int(self._state_at(for_spark(location)).version()))
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         joined = Joining(self._small["messages"]).join(where, growing=growing)
@@ -259,10 +255,14 @@ class SparkEngine:
             with self._committing({}) as session:
                 (done,) = session.sql(f"OPTIMIZE {self._named('messages')} WHERE {where.sql()}").collect()
                 joined = done.metrics.numFilesRemoved > 0
+                self._made_durable("messages")
         return joined
 
     def vacuum(self, table: str) -> None:
         session = self._session()
+        # What is removed is replaced by what survives a power cut.
+        self._made_durable(table)
+        self._files[table].sync_checkpoints()
         session.sql(f"VACUUM {self._named(table)}")
         # Spark does that with its own checkpoints, and what is written out has others: of the same log.
         state = self._state(table)

@@ -20,31 +20,34 @@ if TYPE_CHECKING:
 
 
 def small_commits(
-    locations: Mapping[str, str],
+    files: Mapping[str, CommitFiles],
     session: Callable[[], SparkSession],
     state: Callable[[str], Any],
     *failures: type[Exception],
 ) -> dict[str, SmallCommits]:
-    """By name, the small commits to some tables; the arguments are those of ReplayOfSpark, and what Spark raises."""
+    """By name, the small commits to some tables, whose `files` these are; the other arguments are those of
+    ReplayOfSpark, and what Spark raises."""
     return {
-        name: SmallCommits(table, ReplayOfSpark(table, session, state), files_at(locations[name], session), *failures)
+        name: SmallCommits(table, ReplayOfSpark(table, session, state, files[name]), files[name], *failures)
         for name, table in TABLES.items()
-        if name in locations
+        if name in files
     }
 
 
-def files_at(location: str, session: Callable[[], SparkSession]) -> CommitFiles:
-    """The files of a table: on a local path without the JVM."""
+def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> CommitFiles:
+    """The files of a table: on a local path without the JVM. `sync`: what is written survives a power cut."""
     place = recorded(location)
-    return LocalFiles(place) if place.is_local else HadoopFiles(location, session)
+    return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 
 
 class ReplayOfSpark:
     """Of one of the ledger's tables. `session` returns the thread's, `state` Delta's own snapshot of the newest version
-    of a table."""
+    of a table, and `stored` has the table's files."""
 
-    def __init__(self, table: Table, session: Callable[[], SparkSession], state: Callable[[str], Any]) -> None:
-        self._table, self._session, self._state = table, session, state
+    def __init__(
+        self, table: Table, session: Callable[[], SparkSession], state: Callable[[str], Any], stored: CommitFiles
+    ) -> None:
+        self._table, self._session, self._state, self._stored = table, session, state, stored
 
     def files(self) -> Files | None:
         from pyspark.sql import DataFrame
@@ -72,6 +75,7 @@ class ReplayOfSpark:
         none = jvm_of(self._session()).scala.Option.empty()
         state = self._state(self._table.name)
         state.deltaLog().checkpoint(state, none)
+        self._stored.sync_checkpoints()
 
     def _is_plain(self, state: Any) -> bool:
         """Whether rows need nothing but their columns to be in the table; as `followed.is_plain`."""

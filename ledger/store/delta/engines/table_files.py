@@ -1,14 +1,8 @@
-"""The files below one table, by their paths from its place: how the rows in them are read, and how new ones come there.
-
-On an object store nothing is read through delta-rs's own file system for Arrow, which is written in Python: Arrow's
-threads let go of its objects a moment after a read, and a process that ends in that moment is aborted (exit code 134,
-"terminate called without an active exception").
-"""
+"""The files below one table, by their paths from its place: how rows in them are read, and how new ones come there."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -16,22 +10,19 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pyarrow.fs as arrow_fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.rules.location import Location, recorded
+from ledger.store.delta.engines.durability import durability_of
+from ledger.store.delta.engines.durability import sync as sync_descriptor
 from ledger.store.delta.engines.pruning import Wanted, dataset_of
 from ledger.store.delta.engines.where import Where
-
-if TYPE_CHECKING:
-    from ledger.store.delta.engines.object_store import ObjectStore
 
 #: The folder of a table's log.
 LOG = "_delta_log"
@@ -74,6 +65,19 @@ class CommitFiles(Protocol):
 
     def remove(self, path: str) -> None:
         """Removes a file, if it is there."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether commits say that they were synced before they became visible; see `durability`."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes files that others wrote survive a power cut. On an object store they do."""
+
+    def make_durable(self, version: int) -> None:
+        """Makes all versions up to this one survive a power cut, if this process has not done so before."""
+
+    def sync_checkpoints(self) -> None:
+        """Makes the log's checkpoints survive one, whoever wrote them."""
 
     def newest_from(self, version: int) -> int | None:
         """The newest version of the table, which has had this one; None where the log tells of that no more."""
@@ -122,21 +126,23 @@ def galloped(files: CommitFiles, version: int) -> int | None:
     return version
 
 
-def table_files(location: str, storage_options: Mapping[str, str] | None) -> TableFiles:
-    """The files of the table at a location."""
+def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableFiles:
+    """The files of the table at a location. `sync`: on a local path what is written survives a power cut."""
     place = recorded(location)
     if place.is_local:
-        return LocalFiles(place)
+        return LocalFiles(place, sync=sync)
+    from ledger.store.delta.engines.object_files import StoredFiles
     from ledger.store.delta.engines.object_store import ObjectStore
 
     return StoredFiles(ObjectStore(place.text, storage_options))
 
 
 class LocalFiles:
-    """On a local path, where Arrow reads by itself."""
+    """On a local path, where Arrow reads by itself. `sync`: what is written survives a power cut; see `durability`."""
 
-    def __init__(self, place: Location) -> None:
-        self._place = Path(place.text)
+    def __init__(self, place: Location, *, sync: bool = True) -> None:
+        self._place, self.is_synced = Path(place.text), sync
+        self._durability = durability_of(self._place)
         self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
 
     def has(self, path: str) -> bool:
@@ -154,21 +160,68 @@ class LocalFiles:
     def write(self, files: Mapping[str, bytes]) -> None:
         for path, content in files.items():
             file = self._place / path
-            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.parent.exists():
+                self._durability.make_folder(file.parent)
             file.write_bytes(content)
+        self.sync(files)
 
     def put_new(self, path: str, content: bytes) -> bool:
-        file = self._place / path
+        file, version = self._place / path, version_of(path)
+        if self.is_synced and version:
+            self._durability.prepare(version - 1, log_file)
         # Named as delta-rs names what it links.
         written = file.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
         try:
-            written.write_bytes(content)
+            self._write(written, content)
             os.link(written, file)
         except FileExistsError:
             return False
         finally:
             written.unlink(missing_ok=True)
+        if self.is_synced:
+            self._durability.sync_folders([str(file.parent)])
+            self._durability.committed(-1 if version is None else version)
         return True
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Makes a file, or puts it in place of the one that is there, all at once."""
+        written = (self._place / path).with_name(f"_commit_{uuid.uuid4()}.json.tmp")
+        try:
+            self._write(written, content)
+            written.replace(self._place / path)
+        finally:
+            written.unlink(missing_ok=True)
+        if self.is_synced:
+            self._durability.sync_folders([str((self._place / path).parent)])
+
+    def make_log(self) -> None:
+        """Makes the folder of the table's log, with its parents."""
+        if not (self._place / LOG).exists():
+            self._durability.make_folder(self._place / LOG)
+
+    def absolute(self, path: str) -> Path:
+        """Where a file lies."""
+        return self._place / path
+
+    def _write(self, file: Path, content: bytes) -> None:
+        with file.open("wb", buffering=0) as opened:
+            left = memoryview(content)
+            while left:
+                left = left[opened.write(left) :]
+            if self.is_synced:
+                sync_descriptor(opened.fileno())
+
+    def sync(self, paths: Iterable[str]) -> None:
+        if self.is_synced:
+            self._durability.sync_files(paths)
+
+    def make_durable(self, version: int) -> None:
+        if self.is_synced:
+            self._durability.make_durable(version, log_file)
+
+    def sync_checkpoints(self) -> None:
+        if self.is_synced:
+            self._durability.sync_checkpoints(LOG)
 
     def remove(self, path: str) -> None:
         (self._place / path).unlink(missing_ok=True)
@@ -256,110 +309,3 @@ class FileRows:
 
 def _taken(rows: pa.Table | None) -> int:
     return 0 if rows is None else rows.nbytes + A_TABLE
-
-
-class Parts(io.RawIOBase):
-    """A file of an object store, of which each read is one request."""
-
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
-        self._store, self._path, self._size, self._at = store, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        length = left if size < 0 else min(size, left)
-        content = self._store.part(self._path, self._at, length) if length else b""
-        self._at += length
-        return content
-
-
-class StoredFiles:
-    """On an object store: small files in one request, of larger ones what is needed."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def has(self, path: str) -> bool:
-        return self._store.exists(path)
-
-    def read(self, path: str) -> bytes | None:
-        return self._store.get(path)
-
-    def write(self, files: Mapping[str, bytes]) -> None:
-        # A put with a condition may be refused for nothing, and say so of a file that is not there.
-        if len(files) == 1:
-            self._store.put(*next(iter(files.items())))
-        else:
-            with ThreadPoolExecutor(AT_ONCE) as threads:
-                # Each is asked for when it is its turn: it may be made then.
-                list(threads.map(lambda path: self._store.put(path, files[path]), files))
-
-    def put_new(self, path: str, content: bytes) -> bool:
-        return self._store.put_new(path, content)
-
-    def remove(self, path: str) -> None:
-        self._store.delete(path)
-
-    def newest_from(self, version: int) -> int | None:
-        # One request says what stands behind a name.
-        listed = map(version_of, self._store.paths(LOG, log_file(version)))
-        return max((one for one in listed if one is not None), default=version)
-
-    def log(self) -> list[Stored]:
-        return [Stored(path, at) for path, at in self._store.written(LOG)]
-
-    def log_paths(self) -> list[str]:
-        return list(self._store.paths(LOG))
-
-    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
-        # Nothing is read through this file system: the dataset says which files there are, and what is in them.
-        dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
-        wanted = wanted or Wanted(dataset.schema.names)
-        schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
-        parts = [self._rows_of(fragment, schema, wanted.where) for fragment in dataset.get_fragments(wanted.where)]
-        rows = pa.concat_tables(parts) if parts else schema.empty_table()
-        return rows.select(list(wanted.columns))
-
-    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
-        return column_of(map(self.open, paths), name)
-
-    def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
-        """The rows of one file, with the columns of its partition."""
-        partition = pads.get_partition_keys(fragment.partition_expression)
-        whole = rows_of_file(self.open(fragment.path), schema, partition)
-        return whole if where is None else whole.filter(where)
-
-    def open(self, path: str) -> pq.ParquetFile:
-        with self._lock:
-            kept = self._kept.get(path)
-        if kept is None:
-            kept, size = self._store.beginning(path, SMALL)
-            if size > len(kept):
-                # Without buffering ahead all is read in this thread: Arrow's own would hold on to the file.
-                return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
-            self._keep(path, kept)
-        return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
-
-    def _keep(self, path: str, content: bytes) -> None:
-        if len(content) > SMALL:
-            return
-        with self._lock:
-            self._size += len(content) - len(self._kept.pop(path, b""))
-            self._kept[path] = content
-            while self._size > KEPT:
-                self._size -= len(self._kept.popitem(last=False)[1])

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledger.store.delta.engines.checkpoints import is_due
+from ledger.store.delta.engines.durability import with_mark
 from ledger.store.delta.engines.followed import Files, Followed, Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.protocol import Conflict, require_next
@@ -113,7 +114,7 @@ class Log:
         """
         self._require_there(written)
         version = latest.version + 1
-        entry = log_entry(actions)
+        entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
         # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
         if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
             return None

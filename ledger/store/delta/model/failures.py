@@ -22,7 +22,7 @@ METHODS = (
     *("create", "layout", "configure"),
     *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
     "history",
-    *("transaction_version", "compact", "vacuum"),
+    *("transaction_version", "compact", "vacuum", "make_durable"),
 )
 
 

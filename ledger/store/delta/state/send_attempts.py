@@ -7,13 +7,17 @@ from ledger.store.delta.engines.protocol import Tables
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
-    """The key of the segments that a send under this attempt wrote; None when none was committed.
+    """The key of the segments that a send under this attempt wrote, which survive a power cut; None when none was
+    committed.
 
     Raises InvalidParameterValue when what was committed under it is another send.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
+    application, key = attempt.former
     if content is not None:
         attempt.require_same(content)
-        return attempt.key
-    application, key = attempt.former
-    return None if tables.transaction_version("messages", application) is None else key
+        key = attempt.key
+    elif tables.transaction_version("messages", application) is None:
+        return None
+    tables.make_durable("messages", tables.version("messages"))
+    return key

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
@@ -18,6 +19,7 @@ from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.storage_safety import require_conditional_puts, require_safe_output
 from ledger.store.delta.engines.protocol import Conflict, ForeignTables, OutputPublishing, reason
+from ledger.store.delta.engines.table_files import table_files
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.spark import SparkEngine
@@ -73,7 +75,12 @@ class OutputTables:
         OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
         """
         until = None if patience is None else time.monotonic() + patience
-        return self._first(table, lambda engine: _written_or_fenced(engine, table, write_id, until))
+        keep = partial(self._make_durable, table)
+        return self._first(table, lambda engine: _written_or_fenced(engine, table, write_id, until, keep))
+
+    def _make_durable(self, table: str, version: int) -> None:
+        if recorded(table).is_local:
+            table_files(table, None, sync=self._settings.sync).make_durable(version)
 
     def written_or_fenced_by_others(self, table: str, write_id: str) -> bool:
         """As `written_or_fenced`, for a receive that has other messages to serve: a table that hangs is not asked each
@@ -127,7 +134,9 @@ class OutputTables:
         return engines
 
 
-def _written_or_fenced(engine: ForeignTables, table: str, write_id: str, until: float | None) -> bool:
+def _written_or_fenced(
+    engine: ForeignTables, table: str, write_id: str, until: float | None, keep: Callable[[int], None]
+) -> bool:
     application, before, attempts = (
         output_doubts.application(write_id),
         None,
@@ -136,6 +145,8 @@ def _written_or_fenced(engine: ForeignTables, table: str, write_id: str, until: 
     for _ in attempts:
         found = engine.output_log(table, application)
         if found.committed is not None:
+            # Its rows survive a power cut before anybody records that their messages are done.
+            keep(found.version)
             return found.committed == output_doubts.WRITTEN
         if output_doubts.table_of(write_id) not in (None, found.table_id):
             # The rows may be in the table that was here, which may come back: a disk that is not mounted now.

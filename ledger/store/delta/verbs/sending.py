@@ -122,6 +122,9 @@ class Sender:
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
                     known.update({key: Sent(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
+                if not tables:
+                    # The answer tells what others have sent.
+                    self._opened.tables.make_durable()
                 if not tables or self._append(queue, pa.concat_tables(tables), at, append, attempts):
                     return [known[key] for key in answer]
         raise attempts.outlasted()

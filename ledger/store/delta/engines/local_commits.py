@@ -1,0 +1,168 @@
+"""Commits and checkpoints that delta-rs makes without a sync, made here so that they survive a power cut.
+
+delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
+writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.publishable import not_applied
+from ledger.store.delta.engines.committing import REBASES
+from ledger.store.delta.engines.durability import with_mark
+from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
+from ledger.store.delta.engines.newest_version import catch_up
+from ledger.store.delta.engines.protocol import Conflict, StagedFile, require_next
+from ledger.store.delta.engines.publishing import target_of
+from ledger.store.delta.engines.table_files import LOG, LocalFiles, TableFiles, log_entry, log_file
+from ledger.store.delta.engines.written_out import carried, said
+
+log = logging.getLogger("ledger.commits")
+#: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
+COMMITS_A_CHECKPOINT = 100
+_LAST = f"{LOG}/_last_checkpoint"
+
+
+def commits_here(loaded: DeltaTable, files: TableFiles) -> bool:
+    """Return whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
+    return isinstance(files, LocalFiles) and not not_applied(target_of(loaded).demands)
+
+
+def commit_files(
+    loaded: DeltaTable,
+    files: LocalFiles,
+    added: Iterable[StagedFile],
+    metadata: Mapping[str, Any],
+    transactions: Iterable[tuple[str, int]],
+    require: Callable[[DeltaTable], None],
+    *,
+    cleans_log: bool = False,
+) -> int:
+    """Commit files that lie below a table, under transactions, and return the version.
+
+    Args:
+        loaded: The table as of a newest version. It is brought to later ones.
+        files: The table's files.
+        added: What is committed. It is durable before the commit can be seen.
+        metadata: What the commit says of itself.
+        transactions: The transactions that it carries.
+        require: Is called before each try with the table as it is then. It raises Conflict where the commit may not
+            follow.
+        cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
+
+    Raises:
+        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        OSError: The storage fails.
+    """
+    known = list(added)
+    files.sync(one.path for one in known)
+    for _ in range(REBASES):
+        began = time.monotonic()
+        require(loaded)
+        now = int(time.time() * MILLISECONDS)
+        actions = [said("WRITE", metadata, now), *(carried(one, now) for one in transactions), *map(_added, known)]
+        version = loaded.version() + 1
+        if files.put_new(log_file(version), log_entry(with_mark(actions) if files.is_synced else actions)):
+            if time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
+                # This process stood still until the log was cut. Nobody reads what lies before its beginning.
+                files.remove(log_file(version))
+                raise Conflict(f"the log has lost version {version - 1}, which was read")
+            catch_up(loaded, files)
+            _sum_up_when_due(loaded, files, version, cleans_log)
+            return version
+        catch_up(loaded, files)
+        if loaded.version() < version:
+            raise Conflict(f"version {version} is there, and cannot be read")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]]) -> None:
+    """Raise Conflict where one of these transactions may not be committed next."""
+    for transaction in transactions:
+        require_next(transaction, loaded.transaction_version(transaction[0]))
+
+
+def create(files: LocalFiles, make: Callable[[str], object]) -> None:
+    """Make a table that delta-rs makes, if there is none. Of several that do so at once one is first.
+
+    Args:
+        files: The table's files.
+        make: Makes the table at another place, which is given to it.
+    """
+    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+        make(scratch)
+        entry = Path(scratch, log_file(0)).read_bytes()
+    files.make_log()
+    files.put_new(log_file(0), entry)
+
+
+def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
+    """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable.
+
+    Raises what delta-rs does, and OSError.
+    """
+    if not isinstance(files, LocalFiles) or not files.is_synced:
+        loaded.create_checkpoint()
+        return
+    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+        log = Path(scratch, LOG)
+        log.mkdir()
+        for path in _since_checkpoint(files):
+            Path(scratch, path).symlink_to(files.absolute(path))
+        before = {file.name for file in log.iterdir()}
+        DeltaTable(scratch).create_checkpoint()
+        for file in log.iterdir():
+            if file.name not in before:
+                files.replace(f"{LOG}/{file.name}", file.read_bytes())
+        # Last: it says that the others are there.
+        files.replace(_LAST, Path(scratch, _LAST).read_bytes())
+
+
+def _since_checkpoint(files: LocalFiles) -> list[str]:
+    """The entries of a log from the last checkpoint on, and the checkpoint."""
+    try:
+        first = f"{json.loads(files.read(_LAST) or b'{}')['version']:020d}"
+    except (KeyError, TypeError, ValueError):
+        first = ""
+    paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
+    since = [path for path in paths if path.partition("/")[2] >= first]
+    return since if any(".checkpoint." in path for path in since) else paths
+
+
+def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
+    """Do what delta-rs does behind a commit of its own. The commit has landed, whatever comes of it."""
+    properties = loaded.metadata().configuration
+    interval = properties.get("delta.checkpointInterval", "")
+    if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):
+        return
+    try:
+        write_checkpoint(files, loaded)
+        if cleans_log and properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+            loaded.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)
+
+
+def _added(one: StagedFile) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": quote(one.path, safe="/=-_.~"),
+            "partitionValues": dict(one.partition),
+            "size": one.size,
+            "modificationTime": one.modified_at,
+            "dataChange": True,
+            "stats": one.statistics,
+        }
+    }
