@@ -278,3 +278,51 @@ def test_which_commits_of_others_explain_a_step():
     assert not instants.explains([now - minute], now, now - minute, 30), "as expected: it says nothing of now"
     assert not instants.explains([now + minute], now, now - 60 * minute, 30), "it is not of this time"
     assert not instants.explains([now], now, now + 60 * minute, 30), "back: it may be from before the step"
+
+
+@pytest.fixture
+def ahead(queue, process, machine):
+    """The queue `jobs` of a right process, after one that had just started received there by a clock 2 days ahead."""
+    machine.set(2 * DAY)
+    process("two").queue("jobs").receive(1)
+    machine.set(-2 * DAY)
+    return queue
+
+
+@pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
+def test_a_send_is_refused_where_a_receive_is(ledger, process, machine, name):
+    """Else it is answered, and has expired before anybody may receive it."""
+    fifo = name.endswith(".fifo")
+    group = {"message_group_id": "a"} if fifo else {}
+    queue = ledger.create_queue(name, {"FifoQueue": True, "ContentBasedDeduplication": True} if fifo else {})
+    queue.send(["a"], **group)
+    machine.set(2 * DAY)
+    process("two").queue(name).receive(1)
+    machine.set(-2 * DAY)
+    before = state(ledger)
+    for sender in (process(), ledger):
+        with pytest.raises(ClocksDisagree, match="repair --clock"):
+            sender.queue(name).receive(1)
+        with pytest.raises(ClocksDisagree, match="the last commit is ahead"):
+            sender.queue(name).send(["b"], **group)
+    assert state(ledger) == before
+
+
+def test_a_process_that_only_sends_notices_within_a_minute(ahead, ledger, machine):
+    assert all(ahead.send(["within the minute"]))
+    machine.advance(61)
+    with pytest.raises(ClocksDisagree):
+        ahead.send(["c"])
+
+
+def test_a_send_looks_at_the_lanes_once_a_minute_and_only_after_a_commit(queue, ledger, machine, monkeypatch):
+    engine, loads = ledger.store.engine, []
+    load = engine.load
+    monkeypatch.setattr(engine, "load", lambda table, where: loads.append(table) or load(table, where))
+    for seconds, commits, expected in ((0, 0, 0), (59, 0, 0), (61, 0, 0), (61, 1, 1), (1, 0, 0), (61, 0, 0)):
+        machine.advance(seconds)
+        if commits:
+            queue.receive(1, visibility_timeout=0)
+        loads.clear()
+        queue.send("x")
+        assert loads.count("visibility") == expected

@@ -127,7 +127,7 @@ class Race:
     def _there(queue: Queue, operations: Sequence[Operation]) -> list[str]:
         """What a queue still has. (Receiving it all would bury some, and a FIFO queue or a quota would give a part.)"""
         store = queue.access.store
-        opened = OpenTables(store.engine, store.engine, store.transactions, store.settings, store.listings)
+        opened = OpenTables(store.engine, store.engine, store.transactions, store.settings, store.listings, store.times)
         loaded = opened.load(queue.access.record(), system_clock)
         _, _, pieces, state = loaded.classify(store.listings)
         left = loaded.lanes.to_arrow(pieces.where(~np.isin(state, GONE_STATES)))

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.clock import Clock
+from ledger.errors import ClocksDisagree
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import MessageFiles, Tables
+from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Loaded, load
 
@@ -17,13 +19,14 @@ from ledger.store.delta.state.snapshot import Loaded, load
 @dataclass(frozen=True)
 class OpenTables:
     """Given to every verb. `tables` and `files` are one engine, by what it is asked; `listings` is what all verbs share
-    of what is known about `files`."""
+    of what is known about `files`, and `times` what sends know of lanes."""
 
     tables: Tables
     files: MessageFiles
     transactions: Transactions
     settings: Settings
     listings: Listings
+    times: LaneTimes
 
     def load(
         self,
@@ -34,4 +37,8 @@ class OpenTables:
         receipt_id: str | None = None,
     ) -> Loaded:
         """See `snapshot.load`."""
-        return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
+        try:
+            return load(self.tables, self.settings, queue, clock, lanes, others, receipt_id)
+        except ClocksDisagree:
+            self.times.forget(queue.id)
+            raise

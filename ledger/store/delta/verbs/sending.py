@@ -63,9 +63,12 @@ class Sender:
         self._turn = secrets.randbelow(1 << 16)
 
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
-        """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then."""
+        """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then.
+
+        Raises ClocksDisagree where a receive would."""
         if not entries:
             return []
+        self._opened.times.require(queue.id, clock)
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, entries, clock)
         lanes = int(queue.attributes["Lanes"])

@@ -28,6 +28,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Classified, Decision, Loaded, load_all
@@ -80,7 +81,8 @@ class DeltaStore:
         self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self.listings = Listings(engine)
-        opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings)
+        self.times = LaneTimes(engine, settings)
+        opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings, self.times)
         queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
