@@ -13,6 +13,11 @@ receipt_handle) and returns either
 In the last two, messages with rows to write are acknowledged; every other one stays in the queue, with its reason in
 the table --failed, a row per failed receive. Such a message is released at once, until it was received --max-receives
 times; then it is parked: hidden for --park seconds. The loop is that of Queue.work, for jobs of your own.
+
+Where the function raises, here or in Spark while its rows are computed, the claim is tried again in halves. All other
+messages are done; those that raise alone fail as above, each with its own exception as the reason. A function that
+aggregates over its claim then sees parts of it. Where everything raises alike (a missing module, no connection) the
+claim is given back, the receive does not count, and the job ends with the error.
 """
 
 from __future__ import annotations
@@ -83,13 +88,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> None:
+    from ledger import errors
+
     # What needs no Spark is found wrong before it starts.
-    function = load(options.function)
+    try:
+        function = load(options.function)
+    except errors.LedgerError:
+        raise
+    except Exception:
+        # The module may need a session: @pandas_udf("double") on its top level asks one what a double is.
+        function = None
     for option, table in (("--output", options.output), ("--failed", options.failed)):
         require_table(option, table)
     ledger, name = common.open_ledger(options, spark=True), options.owner or f"worker {os.getpid()}"
     for option, table in (("--output", options.output), ("--failed", options.failed)):
         require_lasting(option, table)
+
+    if function is None:
+        function = load(options.function)
 
     def say(what: str) -> None:
         print(f"{datetime.now():%H:%M:%S} {name} {what}", flush=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,16 @@ from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import Action, QueueRecord
-from ledger.tabular import arrow_table, is_spark
+from ledger.tabular import arrow_table, is_spark, is_text, require_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ledger.handles import Handles, Outcomes, Timeouts
+    from ledger.handles import Handles, Outcomes, Reasons, Timeouts
 
 FIELD = "ReceiptHandle"
+#: The column of a table of handles that says why each is released or extended.
+REASON = "reason"
 
 
 def apply(access: Access, record: QueueRecord, actions: Sequence[Action]) -> list[pa.Table]:
@@ -78,10 +81,10 @@ def settle(
     release: Handles | None = None,
     extend: Handles | None = None,
     timeout: Timeouts | None = None,
-    reason: str | None = None,
+    reason: Reasons | None = None,
 ) -> Outcomes:
     """See Settling.settle."""
-    why, record = reason_of(reason), access.record()
+    record = access.record()
     limits = attribute_rules.limits_of(record.attributes)
     if timeout is not None and extend is None:
         raise InvalidParameterValue(
@@ -93,25 +96,50 @@ def settle(
     parts = [(verb, _read(handles), seconds) for verb, handles, seconds in given if handles is not None]
     _require_timeout(timeout, None if extend is None else parts[-1][1], limits)
     if any(is_spark(handles) for _, handles, _ in parts):
+        why = reason_of(reason)
         with access.named_jobs("settle"):
             asked = access.spark().wishes(record, parts, limits)
             return asked.outcomes(apply(access, record, _for_reason(asked.actions, why)))
-    wishes = [wish for verb, handles, timeout in parts for wish in _wishes(verb, handles, timeout, limits)]
-    outcomes = _apply_list(access, record, wishes, limits, why)
+    wishes, reasons = list[Wish](), _reasons(reason, [handles for verb, handles, _ in parts if verb is Verb.CHANGE])
+    for verb, handles, seconds in parts:
+        found = _wishes(verb, handles, seconds, limits)
+        wishes += found if verb is Verb.DELETE else map(_with_reason, found, reasons)
+    outcomes = _apply_list(access, record, wishes, limits)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
 
 
 def _apply_list(
-    access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits, reason: str | None = None
+    access: Access, record: QueueRecord, wishes: Sequence[Wish], limits: bounds.Limits
 ) -> list[HandleOutcome]:
     asked = HandleList(record, wishes, limits)
-    actions = _for_reason(asked.actions, reason)
-    return asked.outcomes(apply(access, record, actions)) if actions else asked.outcomes([])
+    return asked.outcomes(apply(access, record, asked.actions)) if asked.actions else asked.outcomes([])
 
 
 def _for_reason(actions: Sequence[Action], reason: str | None) -> list[Action]:
     """The same, with the reason of those that give back or extend."""
     return [replace(action, reason=reason) if action.verb is Verb.CHANGE else action for action in actions]
+
+
+def _with_reason(wish: Wish, reason: str | None) -> Wish:
+    return replace(wish, reason=reason)
+
+
+def _reasons(given: Any, parts: Sequence[Any]) -> Iterator[str | None]:
+    """A reason for each handle that is released, then for each that is extended. Raises InvalidParameterValue."""
+    counts = [len(handles) if isinstance(handles, list) else handles.num_rows for handles in parts]
+    if isinstance(given, (list, tuple)):
+        if len(given) != sum(counts):
+            bound = f"Must be one text, or one for each of the {sum(counts)} handles that are released or extended"
+            raise InvalidParameterValue("reason", f"{len(given)} of them", bound)
+        return iter([reason_of(one) for one in given])
+    if given is not None:
+        return itertools.repeat(reason_of(given))
+    each: list[str | None] = []
+    for handles, count in zip(parts, counts):
+        has_reasons = not isinstance(handles, list) and REASON in handles.column_names
+        column = require_column(handles, REASON, is_text, "string").to_pylist() if has_reasons else [None] * count
+        each += map(reason_of, column)
+    return iter(each)
 
 
 def _apply_one(access: Access, record: QueueRecord, wish: Wish) -> None:

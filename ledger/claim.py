@@ -154,11 +154,13 @@ class Claim(Settling):
         if left and access.store.held(access.record(), self.grant.receipt_id, access.clock) is None:
             raise self._lost(left)
 
-    def release(self, reason: str | None = None) -> Settled:
+    def release(self, reason: str | None = None, *, counted: bool = True) -> Settled:
         """Gives back all that is still held, at once; for a `reason`, which the view `receipts` has, and `dead_letters`
-        should they die of it (500 characters of it). Raises LeaseLost when others ended or hold all of it; what was
+        should they die of it (500 characters of it). `counted=False` takes the receive back from the count of each
+        message: give messages back so that did not fail, and they come no nearer to the `maxReceiveCount` of the
+        queue's RedrivePolicy. Raises LeaseLost when others ended or hold all of it; what was
         ended through this object is not lost, so that a second call gives back nothing and says so."""
-        return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason))
+        return self._apply(self.access.record(), Verb.CHANGE, 0, reason=reason_of(reason), counted=counted)
 
     def delete(self) -> Settled:
         """Acknowledges all that is still held and was not released. Costs the same for any size; safe to retry.
@@ -196,8 +198,9 @@ class Claim(Settling):
         - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
           (a reason, say) the message failed. Such rows are not written, nor is the column. One evaluation decides;
         - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
-        The reasons in such a column are in the view `receipts`, in one text for all, and in `dead_letters`;
-        `Queue.work` writes a row for each failed message, with its own reason.
+        The reasons in such a column are in the views `receipts`, an event for each of the 100 most frequent, and
+        `dead_letters`; `Queue.work` writes a row for each failed message, with its own reason. Hidden messages are no
+        part of the claim any more: no heartbeat extends them, and their handles still change them.
         Rows that carry ids have to be about just the others: neither a row about a failed message nor a message that
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
@@ -257,14 +260,20 @@ class Claim(Settling):
         return [public_message(record, message, now, self.receipt_id, access.settings.account) for message in stored]
 
     def _apply(
-        self, record: QueueRecord, verb: Verb, timeout: int, only_later: bool = False, reason: str | None = None
+        self,
+        record: QueueRecord,
+        verb: Verb,
+        timeout: int,
+        only_later: bool = False,
+        reason: str | None = None,
+        counted: bool = True,
     ) -> Settled:
         limits = attribute_rules.limits_of(record.attributes)
         bounds.visibility_timeout(timeout, limits)
         if self.grant is None:
             return Settled(0, 0)
         runs = self.grant.runs.select(RUNS.names)
-        action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason)
+        action = Action(verb, self.grant.receipt_id, runs, timeout, True, only_later, reason, counted)
         # Through this object, before: what is settled beside that was settled by another holder of the receipt.
         answer, elsewhere = self._applied(record, action)
         by_outcome = count_by_outcome(answer)

@@ -204,13 +204,18 @@ class ContentionOutlastedRetries(LedgerError):
 
 
 class OutputNotWritten(LedgerError):
-    """`claim.write` could not write: nothing of it is in the table, and the claim is held as before."""
+    """`claim.write` could not write: nothing of it is in the table, and the claim is held as before, unless the error
+    says that it was given back."""
 
     code = "OutputNotWritten"
 
-    def __init__(self, table: object, reason: str) -> None:
+    def __init__(self, table: object, reason: str, claim: str = "The claim is held as before") -> None:
         self.table, self.reason = table, reason
-        super().__init__(f"Nothing was written to the output table {table}: {reason}. The claim is held as before")
+        super().__init__(f"Nothing was written to the output table {table}: {reason}. {claim}")
+
+    def given_back(self) -> OutputNotWritten:
+        """The same, of a claim that was given back since."""
+        return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back")
 
 
 class OutputUnreadable(LedgerError):

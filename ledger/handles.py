@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ from ledger.results import HandleOutcome, OutcomeList
 from ledger.rules import message_id as ids
 from ledger.rules.limits import Limits, visibility_timeout
 from ledger.rules.outcomes import error
+from ledger.rules.reasons import FURTHER, distinct
 from ledger.rules.receipt_handle import ReceiptHandle, decode
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, QueueRecord
@@ -32,6 +33,9 @@ Outcomes: TypeAlias = "DataFrame | pa.Table | list[HandleOutcome]"
 #: In seconds: for all, for each of a list, or the name of a table's column.
 Timeouts: TypeAlias = "int | str | Sequence[int]"
 
+#: Why messages are released or extended: one text for all, or one for each handle.
+Reasons: TypeAlias = "str | Sequence[str | None]"
+
 #: What is returned for an Arrow table of receipt handles; what is for a DataFrame has the same columns.
 OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("receipt_handle", "action", "outcome", "error_code", "error_message")]
@@ -40,12 +44,13 @@ OUTCOMES = pa.schema(
 
 @dataclass(frozen=True)
 class Wish:
-    """What to do through one receipt handle; nothing when its timeout is `refused`: for what, says the error."""
+    """What to do through one receipt handle, and why. Nothing is done where its timeout is `refused`."""
 
     handle: str | None
     verb: Verb
     timeout: int = 0
     refused: InvalidParameterValue | None = None
+    reason: str | None = None
 
     @classmethod
     def checked(cls, handle: str | None, verb: Verb, timeout: object, limits: Limits) -> Wish:
@@ -57,17 +62,22 @@ class Wish:
 
 
 class HandleList:
-    """Wishes grouped into the fewest actions. A handle that cannot be read has the outcome INVALID, beside the rest."""
+    """Wishes grouped into the fewest actions, one for each reason. A handle that cannot be read has the outcome
+    INVALID, beside the rest."""
 
     def __init__(self, queue: QueueRecord, wishes: Sequence[Wish], limits: Limits) -> None:
         self._wishes, self._ceiling = wishes, limits.maximum_visibility_timeout
         self._read = [_read(wish.handle, queue) for wish in wishes]
-        groups: dict[tuple[Verb, str, int], set[ReceiptHandle]] = {}
+        groups: dict[tuple[Verb, str, int, str | None], set[ReceiptHandle]] = {}
+        named = distinct(wish.reason for wish in wishes)
+        mark = {reason: number for number, reason in enumerate(named)}
         for wish, handle in zip(wishes, self._read):
             if handle is not None and wish.refused is None:
-                groups.setdefault((wish.verb, handle.receipt_id, wish.timeout), set()).add(handle)
+                reason = wish.reason if wish.reason is None or wish.reason in mark else FURTHER
+                groups.setdefault((wish.verb, handle.receipt_id, wish.timeout, reason), set()).add(handle)
         self.actions = [
-            Action(verb, receipt_id, _runs(handles), timeout) for (verb, receipt_id, timeout), handles in groups.items()
+            Action(verb, receipt_id, _runs(handles), timeout, reason=reason, mark=_mark(mark, reason))
+            for (verb, receipt_id, timeout, reason), handles in groups.items()
         ]
 
     def outcomes(self, answers: Sequence[pa.Table]) -> list[HandleOutcome]:
@@ -88,6 +98,13 @@ class HandleList:
             said = (None, None) if failure is None else (failure.code, failure.message)
             answered.append(HandleOutcome(wish.handle, outcome.value, *said))
         return OutcomeList(answered)
+
+
+def _mark(marks: Mapping[str, int], reason: str | None) -> int:
+    """See `visibility.change`: those of further reasons, and of none, come behind those that are named."""
+    if reason is None:
+        return len(marks) + 1 if marks else 0
+    return marks.get(reason, len(marks))
 
 
 def handles_of(field: str, handles: object) -> list[str | None]:

@@ -12,13 +12,13 @@ import pyarrow as pa
 from ledger.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.output_messages import all_but, id_column, messages_of
+from ledger.output_reasons import give_back_each
 from ledger.output_writers import Writer, writer_of
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
-from ledger.rules.reasons import summary
-from ledger.rules.visibility import Outcome, Verb
-from ledger.store import RUNS, Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
+from ledger.rules.visibility import Outcome
+from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 from ledger.store.delta.dataframes.output_target import not_written
 from ledger.store.delta.engines.protocol import reason
 
@@ -56,15 +56,10 @@ def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callab
         done, exceptions = all_but(record, grant, writer, failed)
         if not exceptions.num_rows:
             return Decision(done)
-        why = summary(writer.failed(id_column(writer))[failed].to_pylist()) if isinstance(failed, str) else None
-        return Decision(done, [given_back(grant, exceptions, timeout, why)])
+        why = writer.failed(id_column(writer)) if isinstance(failed, str) else None
+        return Decision(done, give_back_each(record.id, grant, exceptions, timeout, why))
 
     return decide
-
-
-def given_back(grant: Grant, runs: pa.Table, timeout: int, reason: str | None = None) -> Action:
-    """Messages of a claim that are released, or hidden for some more seconds, and why."""
-    return Action(Verb.CHANGE, grant.receipt_id, runs.select(RUNS.names), timeout, whole_claim=True, reason=reason)
 
 
 def write_output(

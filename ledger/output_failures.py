@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,34 +16,41 @@ from ledger.output_writers import writer_of
 from ledger.rules import message_id as ids
 from ledger.rules.location import is_name
 from ledger.rules.receipt_handle import ReceiptHandle, encode
-from ledger.store import Grant, QueueRecord
+from ledger.rules.storage import for_spark
+from ledger.store import Grant, QueueRecord, StoredMessage
+from ledger.store.delta.dataframes.output_target import place_of
 from ledger.store.delta.engines.protocol import Conflict, reason
 
+log = logging.getLogger("ledger.work")
 NO_RESULT = "the function returned neither a result nor a reason"
 SCHEMA = pa.schema(
     [
         *(pa.field(name, pa.string()) for name in ("message_id", "reason", "verdict")),
         pa.field("receive_count", pa.int32()),
         pa.field("receipt_handle", pa.string()),
+        pa.field("body", pa.string()),
     ]
 )
+#: What tables of earlier releases lack.
+LATER = "body"
 
 
 def failed_messages(
-    queue: QueueRecord, grant: Grant | None, runs: pa.Table, reasons: pa.Table | None, verdict: str
+    queue: QueueRecord, grant: Grant, stored: Sequence[StoredMessage], reasons: pa.Table | None, verdict: str
 ) -> pa.Table:
-    """SCHEMA for messages of a grant (GRANTED_RUNS); `reasons`: message_id and reason, of which the first counts."""
+    """SCHEMA for messages of a grant, as they are `stored`. Of `reasons` (message_id, reason) the first one counts."""
     known: dict[str, Any] = {}
-    if reasons is not None and runs.num_rows:
+    if reasons is not None and stored:
         known = dict(zip(reversed(reasons["message_id"].to_pylist()), reversed(reasons["reason"].to_pylist())))
-    receipt = grant.receipt_id if grant else ""
+    body = {message.message_id: message.body for message in stored}
     rows = []
-    for run in runs.to_pylist():
+    for run in grant.runs.to_pylist():
         for seq in range(run["first_seq"], run["last_seq"] + 1):
             named = ids.message_id(run["segment"], seq)
-            handle = encode(ReceiptHandle(queue.id, run["lane"], run["segment"], seq, receipt))
+            handle = encode(ReceiptHandle(queue.id, run["lane"], run["segment"], seq, grant.receipt_id))
             why = known.get(named)
-            rows.append((named, NO_RESULT if why is None else str(why), verdict, run["receive_count"], handle))
+            said = NO_RESULT if why is None else str(why)
+            rows.append((named, said, verdict, run["receive_count"], handle, body.get(named)))
     columns = list(zip(*rows)) if rows else [()] * len(SCHEMA)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA)], schema=SCHEMA)
 
@@ -51,17 +62,31 @@ class Failures:
         self._access, self._table = access, table
 
     def append(self, rows: pa.Table, receipt_id: str | None, version: int | None) -> None:
-        """Appends the rows of a claim; done again for the same claim it does nothing. Raises OutputNotWritten."""
-        alone = self._access.store.outputs.writes_arrow() and not is_name(self._table)
+        """Appends rows about messages of a claim; done again for the same ones it does nothing. Raises
+        OutputNotWritten."""
+        outputs = self._access.store.outputs
+        alone = outputs.writes_arrow() and not is_name(self._table)
+        rows = self._as_the_table_has_them(rows)
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)
+        about = hashlib.sha256("".join(sorted(rows["message_id"].to_pylist())).encode()).hexdigest()[:16]
         with writer.evaluated():
             location = writer.make().text
             said = {"queue": self._access.name, "receipt_id": receipt_id, "verb": "failures"}
             try:
-                writer.write(location, f"ledger/failures/{receipt_id}/{version}", said)
+                writer.write(location, f"ledger/failures/{receipt_id}/{version}/{about}", said)
             except Conflict as conflict:
                 if "committed before" not in str(conflict):
                     raise OutputNotWritten(location, reason(conflict)) from conflict
             except Exception as error:
                 raise OutputNotWritten(location, reason(error) + writer.mismatch(location, error)) from error
             writer.ended(written=True)
+
+    def _as_the_table_has_them(self, rows: pa.Table) -> pa.Table:
+        """The rows without a column that a table of an earlier release lacks."""
+        spark = self._access.spark().session
+        place = place_of(self._table, spark)
+        with contextlib.suppress(Exception):
+            if place is not None and LATER not in spark.read.format("delta").load(for_spark(place.text)).columns:
+                log.warning("the table of failures %s has no column %s: it is left out", self._table, LATER)
+                return rows.drop_columns([LATER])
+        return rows

@@ -99,7 +99,8 @@ def _figure(name: str, moments: list[Moment], holds: list[Hold], start: float, n
 def _on_days(hold: Hold, zero: float) -> Hold:
     """The same with matplotlib's instants, which are days; `zero` is that of second 0."""
     end = None if hold.end is None else zero + hold.end / _DAY
-    return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY)
+    hidden = {zero + until / _DAY: zero + since / _DAY for until, since in hold.hidden.items()}
+    return replace(hold, start=zero + hold.start / _DAY, end=end, until=zero + hold.until / _DAY, hidden=hidden)
 
 
 def _explain(axes: Any) -> None:
@@ -109,13 +110,14 @@ def _explain(axes: Any) -> None:
     bars = [
         Patch(facecolor=IN_FLIGHT, label="held, until it was settled or now"),
         Patch(facecolor=LOST, hatch="////", edgecolor="white", alpha=0.85, label="ran out"),
+        Patch(facecolor="none", edgecolor=INK, linestyle=":", label="given back, hidden until later"),
         Patch(facecolor="none", edgecolor=LOST, linewidth=1.8, label="took over what had run out"),
     ]
     axes.legend(
         handles=bars,
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=3,
+        ncols=4,
         frameon=False,
         borderaxespad=0.2,
         fontsize=9,
@@ -155,7 +157,8 @@ def levels(axes: Any, moments: Sequence[Moment], end: float, unit: str) -> None:
 
 
 def leases(axes: Any, holds: Sequence[Hold], owners: Sequence[str], now: float | None = None) -> None:
-    """Claims as bars, a row for each owner. With `now`, those that go on too."""
+    """Claims as bars, a row for each owner; what they postponed or parked as dotted ones. With `now`, those that go on
+    too."""
     rows = {owner: row for row, owner in enumerate(owners)}
     for hold in holds:
         end = hold.end
@@ -164,6 +167,10 @@ def leases(axes: Any, holds: Sequence[Hold], owners: Sequence[str], now: float |
             end, ran_out = min(now, hold.until), hold.until <= now
         if hold.owner not in rows or end is None:
             continue
+        for until, since in hold.hidden.items():
+            shown = until if now is None else min(now, until)
+            hidden = {"width": max(0.0, shown - since), "left": since, "height": 0.31}
+            axes.barh(rows[hold.owner], **hidden, fill=False, edgecolor=INK, linestyle=":", linewidth=1.2)
         bar = {"y": rows[hold.owner], "width": end - hold.start, "left": hold.start, "height": 0.62}
         axes.barh(
             **bar,

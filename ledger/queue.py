@@ -199,17 +199,22 @@ class Queue(Settling):
         - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
           is computed apart, only if something is left, and only tells why: a message without a row failed.
         A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges
-        the others, until it was received `maximum_receives` times; then it is hidden for `park` seconds. It passes
-        through the driver, and so do its reasons: a row for each goes to the table `failures`, if there is one, with
-        message_id, reason, verdict, receive_count and receipt_handle. With `stamped`, rows of both tables also have
-        receipt_id, claim_version, worker and written_at.
+        the others, until it was received `maximum_receives` times; then it is parked: hidden for `park` seconds. It
+        passes through the driver, and so do its reasons: a row for each goes to the table `failures`, if there is one,
+        with message_id, reason, verdict, receive_count, receipt_handle and body. With `stamped`, rows of both tables
+        also have receipt_id, claim_version, worker and written_at.
+        Where `function` raises, or Spark does while its rows are computed, the claim is tried again in halves, at most
+        log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone
+        have failed, each with its own exception as the reason. A function that aggregates over the claim then sees
+        parts of it. Where everything raises alike, the claim is given back and the error is raised.
         `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
         held is waited for); "once" after one receive; "forever" never.
         `attempt_id` makes a retry get back what the failed run still holds, before new work.
         Whatever goes wrong, SIGTERM in the main thread too (which ends as SystemExit then), the claim in hand is given
-        back; a claim that others took over is left to them. `report` gets a line of text for each step; without it they
+        back, and that receive does not count, but where the JVM or the memory is at its end; a claim that others took
+        over is left to them. `report` gets a line of text for each step; without it they
         are printed in notebooks and at prompts, and logged elsewhere.
-        Returns what it did. Raises what `function` and `Claim.write` raise, but LeaseLost.
+        Returns what it did. Raises what `function` and `Claim.write` raise for everything alike, but LeaseLost.
         """
         work = Work(
             function, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ledger.handles import Handles, HandleSequence, Outcomes, PlainHandles, Timeouts
+    from ledger.handles import Handles, HandleSequence, Outcomes, PlainHandles, Reasons, Timeouts
 
 
 class Settling:
@@ -29,7 +29,7 @@ class Settling:
         release: HandleSequence | None = None,
         extend: HandleSequence | None = None,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> list[HandleOutcome]: ...
     @overload
     def settle(
@@ -39,7 +39,7 @@ class Settling:
         release: Handles | None = None,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -49,7 +49,7 @@ class Settling:
         release: DataFrame,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -59,7 +59,7 @@ class Settling:
         release: Handles | None = None,
         extend: DataFrame,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> DataFrame: ...
     @overload
     def settle(
@@ -69,7 +69,7 @@ class Settling:
         release: PlainHandles | None = None,
         extend: PlainHandles | None = None,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> pa.Table: ...
     def settle(
         self,
@@ -78,7 +78,7 @@ class Settling:
         release: Handles | None = None,
         extend: Handles | None = None,
         visibility_timeout: Timeouts | None = None,
-        reason: str | None = None,
+        reason: Reasons | None = None,
     ) -> Outcomes:
         """Acknowledges some messages, releases some and extends some, all in one commit.
 
@@ -87,7 +87,10 @@ class Settling:
         the name of a column; without it the queue's. Returns outcomes, as `Queue.delete`: in the order delete, release,
         extend, and as one DataFrame when one of the three is Spark's, else as one pyarrow.Table when one is a table.
         `reason` is why they are released, or extended: the view `receipts` has it (500 characters of it), and
-        `dead_letters` should they die of it.
+        `dead_letters` should they die of it. It is a text for all, or a list: one for each handle of `release`, then
+        one for each of `extend`. Without it, a column `reason` of an Arrow table of handles says it for each. One call
+        names 100 different reasons, those of the most messages. A message that is extended for a reason is a planned
+        retry: in `processing_times` it is postponed, and not timed out.
         M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
         would make different things (acknowledged and released, two deadlines) is left as it is: both are
         "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.

@@ -34,8 +34,8 @@ def _terminated(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _is_termination(error: BaseException | None) -> bool:
-    """Whether it is that of `_terminated`, or came of it: Py4J makes an error of its own where it was interrupted."""
+def is_termination(error: BaseException | None) -> bool:
+    """Whether an error is SIGTERM's, or came of it: Py4J makes an error of its own where it was interrupted."""
     while error is not None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             return True
@@ -45,7 +45,7 @@ def _is_termination(error: BaseException | None) -> bool:
 
 def why_ended(error: BaseException) -> str:
     """Why work ended with an error, in a line."""
-    if _is_termination(error):
+    if is_termination(error):
         return TERMINATED
     return JVM_ENDED if jvm_has_ended(error) else reason(error)
 

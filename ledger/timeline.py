@@ -21,6 +21,10 @@ _STEPS = {
 }
 
 
+#: Events by which a holder gives messages back that stay hidden until a deadline.
+_HIDDEN = ("postponed", "parked")
+
+
 class Moment(NamedTuple):
     """How many messages were in each state from this second on."""
 
@@ -46,32 +50,38 @@ class Hold:
     until: float = 0.0
     #: How many of its messages nothing is known to have become of, by the deadline that they have.
     left: dict[float, int] = field(default_factory=dict)
+    #: The deadlines of what is hidden, and not worked on, and since when.
+    hidden: dict[float, float] = field(default_factory=dict)
 
 
 class Timeline:
     """The events of one queue, rows of the view `receipts` with instants in milliseconds, as seconds since `start`.
-    `timeout` is the visibility timeout: what is extended for longer than a heartbeat would is parked."""
+    `timeout` is the visibility timeout. Earlier releases noted what they parked as extended, for a reason or for longer
+    than a heartbeat extends."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]], start: float, timeout: float) -> None:
         self.events: list[dict[str, Any]] = []
         for event in sorted(events, key=lambda one: int(one["version"])):
             at, until = event["at"] / MILLISECONDS - start, event["visible_at"]
             until = None if until is None else until / MILLISECONDS - start
-            beat = event["event"] == "extended" and until - at <= timeout + 1
+            beat = event["event"] == "extended" and until - at <= timeout + 1 and event.get("reason") is None
             self.events.append({**event, "at": at, "visible_at": until, "is_beat": beat})
 
     def moments(self, sent: Sequence[tuple[float, int]], now: float | None = None) -> list[Moment]:
         """Counts after each event; `sent` says how many messages came when. A lease that runs out does so at its
-        deadline, without any commit; with `now`, also one whose messages nobody has received again by then."""
+        deadline, without any commit, and so does what is hidden; with `now`, also a lease whose messages nobody has
+        received again by then."""
         changes: list[tuple[float, int, int, int]] = [(at, count, 0, 0) for at, count in sent]
         for event in self.events:
             if event["event"] in _STEPS:
                 changes.append((event["at"], *(step * event["messages"] for step in _STEPS[event["event"]])))
             elif event["event"] == "expired" and event["receipt_id"] is not None:
                 changes.append((event["visible_at"], event["messages"], -event["messages"], 0))
-        if now is not None:
-            left = [one for hold in self.holds() for one in hold.left.items()]
-            changes += [(until, count, -count, 0) for until, count in left if until <= now]
+        last = now if now is not None else max((event["at"] for event in self.events), default=0.0)
+        for hold in self.holds():
+            for until, count in hold.left.items():
+                if until <= last and (now is not None or until in hold.hidden):
+                    changes.append((until, count, -count, 0))
         moments, level = [], (0, 0, 0)
         for at, *step in sorted(changes):
             level = (level[0] + step[0], level[1] + step[1], level[2] + step[2])
@@ -82,7 +92,6 @@ class Timeline:
         """Every claim, in the order they were granted."""
         holds: dict[str, Hold] = {}
         over: dict[int, int] = defaultdict(int)
-        parked: dict[str, set[float]] = defaultdict(set)
         for event in self.events:
             if event["event"] == "expired":
                 over[event["version"]] += event["messages"]
@@ -95,27 +104,27 @@ class Timeline:
                     until=until, left={until: messages},
                 )  # fmt: skip
             elif receipt in holds:
-                _goes_on(holds[receipt], event, parked[receipt])
+                _goes_on(holds[receipt], event)
         return list(holds.values())
 
 
-def _goes_on(hold: Hold, event: Mapping[str, Any], parked: set[float]) -> None:
-    """What an event after the grant makes of a hold. `parked`: the deadlines of what is hidden, and not worked on."""
+def _goes_on(hold: Hold, event: Mapping[str, Any]) -> None:
+    """What an event after the grant makes of a hold."""
     kind, until = event["event"], event["visible_at"]
     if kind == "expired":
         _take(hold, event["messages"], until)
-        if until not in parked:
+        if until not in hold.hidden:
             # It passed for all that had it, also for what nobody has received again yet.
             hold.end, hold.ran_out = max(hold.end or 0.0, until), True
         return
-    if kind not in ("deleted", "released", "extended", "granted again"):
+    if kind not in ("deleted", "released", "extended", "granted again", *_HIDDEN):
         return
     _take(hold, event["messages"])
-    if kind in ("extended", "granted again"):
+    if kind in ("extended", "granted again", *_HIDDEN):
         hold.left[until] = hold.left.get(until, 0) + event["messages"]
-        if kind == "extended" and not event["is_beat"]:
-            parked.add(until)
-    held = [deadline for deadline in hold.left if deadline not in parked]
+        if kind in _HIDDEN or (kind == "extended" and not event["is_beat"]):
+            hold.hidden.setdefault(until, event["at"])
+    held = [deadline for deadline in hold.left if deadline not in hold.hidden]
     if held:
         hold.until = max(held)
     elif hold.end is None or event["owner"] == hold.owner:
@@ -124,9 +133,9 @@ def _goes_on(hold: Hold, event: Mapping[str, Any], parked: set[float]) -> None:
 
 
 def _take(hold: Hold, messages: int, of: float | None = None) -> None:
-    """So many messages have another fate, or another deadline: those of the deadline `of` before others, then those of
-    the earliest, as what is parked is no more worked on."""
-    for deadline in sorted(hold.left, key=lambda one: (one != of, one)):
+    """So many messages have another fate, or another deadline: those of the deadline `of` before others, those that are
+    worked on before hidden ones, and of these the earliest."""
+    for deadline in sorted(hold.left, key=lambda one: (one != of, one in hold.hidden, one)):
         taken = min(messages, hold.left[deadline])
         messages -= taken
         hold.left[deadline] -= taken

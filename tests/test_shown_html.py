@@ -12,10 +12,13 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from ledger import Ledger
+from ledger.applying import apply
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.picture import IN_FLIGHT, LOST
 from ledger.progress import report
+from ledger.rules.visibility import Verb
 from ledger.shown_html import MOST_OUTCOMES, MOST_QUEUES, fields
+from ledger.store import RUNS, Action, Postponed
 from tests.clock import FrozenClock
 
 
@@ -244,6 +247,32 @@ def test_a_bar_ends_when_what_is_left_is_parked_and_is_in_flight_until_that_is_o
     assert bars(one.plot().axes[1])[0] == (0.0, 10.0, to_rgba(IN_FLIGHT))
 
 
+def test_what_is_given_back_for_later_has_a_dotted_bar_and_is_no_lease_that_ran_out(of_two, clock):
+    from matplotlib.colors import to_rgba
+
+    def seconds_of(bar):
+        return round(bar.get_width() * 86_400)
+
+    one = of_two[0].create_queue("jobs", {"VisibilityTimeout": 40, "Lanes": 1})
+    one.send([str(n) for n in range(4)])
+    claim = one.receive(None)
+    clock.advance(10)
+    access, actions = one.access, []
+    for number, seconds, kind in ((0, 20, Postponed.RETRY), (1, 1_000, Postponed.PARKED)):
+        runs = claim.grant.part(number, 1).runs.select(RUNS.names)
+        actions.append(Action(Verb.CHANGE, claim.receipt_id, runs, seconds, True, reason="busy", postponed=kind))
+    apply(access, access.record(), actions)
+    claim.delete()
+    clock.advance(30)
+    upper, lower = one.plot().axes
+    dotted = [bar for bar in lower.patches if not bar.get_fill()]
+    assert list(map(seconds_of, dotted)) == [20, 30]
+    assert bars(lower) == [(0.0, 10.0, to_rgba(IN_FLIGHT))] and levels(upper) == (1, 2, 1)
+    assert one.receive(None).count == 1
+    clock.advance(10)
+    assert bars(one.plot().axes[1])[0] == (0.0, 10.0, to_rgba(IN_FLIGHT))
+
+
 def test_a_plot_has_the_time_of_day_on_its_axis_and_says_what_its_colours_mean(of_two, clock):
     queue = of_two[0].create_queue("jobs", {"VisibilityTimeout": 30})
     queue.send("a")
@@ -258,7 +287,12 @@ def test_a_plot_has_the_time_of_day_on_its_axis_and_says_what_its_colours_mean(o
     said = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (upper, lower)]
     assert said == [
         ["stored", "in flight", "deleted (acknowledged)"],
-        ["held, until it was settled or now", "ran out", "took over what had run out"],
+        [
+            "held, until it was settled or now",
+            "ran out",
+            "given back, hidden until later",
+            "took over what had run out",
+        ],
     ]
 
 

@@ -38,7 +38,7 @@ class History(Timeline):
                     "heartbeats": sum(event["is_beat"] for event in events),
                     "deleted": _messages(events, "deleted"),
                     "released": _messages(events, "released"),
-                    "parked": _messages((event for event in events if not event["is_beat"]), "extended"),
+                    "parked": _messages(events, "parked"),
                     "end": fate,
                 }
             )

@@ -13,12 +13,15 @@ from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.queue import Queue
 from ledger.results import Settled, Worked
+from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 from ledger.working import Work, Worker
 
 UNTIL = ("once", "empty")
 #: Whether a claim, of which an error ended the work, is kept, and not given back.
 Keeps = Callable[[Claim, BaseException], bool]
+#: What is said of a message that the function names without a reason.
+FAILED = "the function says that it failed"
 #: So many reasons of messages that failed are said for each claim.
 MOST_SAID = 10
 
@@ -121,11 +124,13 @@ class MessageWork:
         for name, reason in list(answer.items())[:MOST_SAID]:
             self.say(f"failed {name}: {reason}")
         failed = [handles.pop(name) for name in answer]
+        reasons = [kept(reason) or FAILED for reason in answer.values()]
         done = list(handles.values())
         if self.hide_failed:
-            outcomes = claim.settle(delete=done, extend=failed, visibility_timeout=self.hide_failed)
+            hidden_for = self.hide_failed
+            outcomes = claim.settle(delete=done, extend=failed, visibility_timeout=hidden_for, reason=reasons)
         else:
-            outcomes = claim.settle(delete=done, release=failed)
+            outcomes = claim.settle(delete=done, release=failed, reason=reasons)
         changed = [each.outcome in (Outcome.DELETED, Outcome.CHANGED) for each in outcomes]
         deleted, hidden = sum(changed[: len(done)]), sum(changed[len(done) :])
         return Settled(deleted, len(changed) - deleted - hidden, hidden)

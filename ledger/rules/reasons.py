@@ -9,6 +9,10 @@ from ledger.errors import InvalidParameterValue
 
 #: So many characters of a reason are kept: it is in the commit, once for all that is given back for it.
 LONGEST = 500
+#: One commit names at most so many different reasons. The table of failures has each message's own.
+MOST = 100
+#: What a commit says of messages whose reasons are further ones.
+FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
@@ -19,13 +23,17 @@ def reason_of(given: object) -> str | None:
     return _cut(text) or None
 
 
-def summary(reasons: Iterable[object]) -> str | None:
-    """The reasons of many messages in one text, the most frequent first, with how many have each; None for none."""
-    counted = Counter(" ".join(str(reason).split()) for reason in reasons if reason is not None)
-    if len(counted) < 2:
-        return reason_of(next(iter(counted), None))
-    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    return _cut("; ".join(f"{reason} ({count:,})" for reason, count in ordered))
+def distinct(reasons: Iterable[object]) -> list[str]:
+    """The different reasons of many messages as they are kept, the most frequent first, at most MOST; None and blank
+    texts are none. Each is a text of its own, so that messages group by it in SQL."""
+    counted = Counter(reason for reason in map(kept, reasons) if reason is not None)
+    ordered = sorted(counted, key=lambda reason: (-counted[reason], reason))
+    return ordered[:MOST]
+
+
+def kept(given: object) -> str | None:
+    """A reason of any type as it is kept; None for none."""
+    return None if given is None else reason_of(str(given))
 
 
 def _cut(text: str) -> str:

@@ -20,6 +20,7 @@ class Standing(Enum):
     REPLACED = "another receipt came after it"
     SUPERSEDED = "a lock, a restore or a move came after it"
     RELEASED = "given back under this receipt, and not received again"
+    POSTPONED = "given back under this receipt, and hidden until a deadline that has not passed"
     LATE = "its deadline has passed, and the message was not received again"
     HELD = "in flight under this receipt"
 
@@ -56,11 +57,12 @@ class Receipts(str, Enum):
     RECORDED = "also those of a receipt that a later receive replaced"
 
 
-#: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE and RELEASED ever change anything.
+#: V8, V9, V10, V13 in one place. A law of the table: only HELD, LATE, RELEASED and POSTPONED ever change anything.
 TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.CHANGE): Outcome.CHANGED,
     (Standing.LATE, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
     (Standing.RELEASED, Verb.CHANGE): Outcome.NOT_IN_FLIGHT,
+    (Standing.POSTPONED, Verb.CHANGE): Outcome.CHANGED,
     (Standing.REPLACED, Verb.CHANGE): Outcome.STALE,
     (Standing.SUPERSEDED, Verb.CHANGE): Outcome.STALE,
     (Standing.DELETED, Verb.CHANGE): Outcome.ALREADY_DELETED,
@@ -68,6 +70,7 @@ TABLE: dict[tuple[Standing, Verb], Outcome] = {
     (Standing.HELD, Verb.DELETE): Outcome.DELETED,
     (Standing.LATE, Verb.DELETE): Outcome.DELETED,
     (Standing.RELEASED, Verb.DELETE): Outcome.DELETED,
+    (Standing.POSTPONED, Verb.DELETE): Outcome.DELETED,
     (Standing.REPLACED, Verb.DELETE): Outcome.STALE,
     (Standing.SUPERSEDED, Verb.DELETE): Outcome.STALE,
     (Standing.DELETED, Verb.DELETE): Outcome.ALREADY_DELETED,
@@ -113,9 +116,10 @@ def standing(record: Record, receipt_id: str, now: int) -> Standing:
         return Standing.UNKNOWN
     if record.receipt_id != receipt_id:
         return Standing.SUPERSEDED if record.receipt_id is None else Standing.REPLACED
+    in_flight = status(record, 0, now) is Status.IN_FLIGHT
     if record.released_at is not None:
-        return Standing.RELEASED
-    return Standing.HELD if status(record, 0, now) is Status.IN_FLIGHT else Standing.LATE
+        return Standing.POSTPONED if in_flight else Standing.RELEASED
+    return Standing.HELD if in_flight else Standing.LATE
 
 
 def receive(record: Record, receipt_id: str, attempt_id: str | None, timeout: int, now: int) -> Record:
@@ -143,6 +147,9 @@ def change(
     fifo: bool = False,
     whole_claim: bool = False,
     only_later: bool = False,
+    postpones: bool = False,
+    counted: bool = True,
+    mark: int = 0,
 ) -> tuple[Outcome, Record]:
     """V4 to V9: the deadline becomes `timeout` seconds from `now`; 0 releases. `receipts`, `fifo`: see `table`.
 
@@ -151,6 +158,12 @@ def change(
     `whole_claim`: what was settled one by one before (deleted, released) is no longer part of the claim.
     `only_later`: as a heartbeat asks for it. A deadline that is later already stays, so that it never shortens what its
     body gave longer; and it goes no further than to the ceiling, however long it waited for its turn.
+    `postpones`: the holder gives the message back now, and it stays hidden until the deadline. From then on it is no
+    part of the claim, and no heartbeat extends it. Its handle still changes or deletes it.
+    `counted`: False takes the receive back from the count when the message is given back: its holder did not fail on
+    it. The count never falls below 0, and `first_received_at` stays.
+    `mark`: the deadline of what is given back lies so many milliseconds earlier. So messages that one commit gives back
+    for different reasons have different deadlines, by which the views find the reason of each.
     """
     stands = standing(record, receipt_id, now)
     if whole_claim and _settled(record, stands, receipt_id):
@@ -158,7 +171,8 @@ def change(
     outcome = table(fifo=fifo, receipts=receipts, whole_claim=whole_claim or only_later)[stands, Verb.CHANGE]
     if outcome is not Outcome.CHANGED:
         return outcome, record
-    visible_at = now + timeout * MILLISECONDS
+    gives_back = postpones or not timeout
+    visible_at = now + timeout * MILLISECONDS - (mark if gives_back else 0)
     granted_at = record.received_at
     latest = visible_at if ceiling is None or granted_at is None else granted_at + ceiling * MILLISECONDS
     if timeout and visible_at > latest:
@@ -170,7 +184,9 @@ def change(
     if stands is Standing.REPLACED:
         # V8, recorded: the deadline changes. Whether the newer receipt has given it back stays what it is.
         return outcome, record._replace(visible_at=visible_at)
-    return outcome, record._replace(visible_at=visible_at, released_at=None if timeout else now)
+    if gives_back and not counted and record.released_at is None:
+        record = record._replace(receive_count=max(0, record.receive_count - 1))
+    return outcome, record._replace(visible_at=visible_at, released_at=now if gives_back else None)
 
 
 def delete(
@@ -189,7 +205,8 @@ def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
 
     Deleted long ago, its receipt is no longer recorded; then nothing says that it was another's.
     """
-    return stands is Standing.RELEASED or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
+    given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
+    return given_back or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 
 def lock(record: Record, timeout: int, now: int) -> Record | None:
@@ -228,6 +245,11 @@ def is_held(record: Record, receipt_id: str, now: int | None = None) -> bool:
     if gone or record.receipt_id != receipt_id:
         return False
     return now is None or standing(record, receipt_id, now) is Standing.HELD
+
+
+def is_postponed(record: Record, now: int) -> bool:
+    """Whether a message was given back and is hidden until a deadline that has not passed."""
+    return record.receipt_id is not None and standing(record, record.receipt_id, now) is Standing.POSTPONED
 
 
 def restart(record: Record, timeout: int, now: int) -> Record:

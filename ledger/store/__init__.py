@@ -9,8 +9,9 @@ reads it at each decision, when it has waited for its turn and read what it deci
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.message import Entry
 from ledger.rules.message_attributes import Attribute
 from ledger.rules.move_task import MoveTask
-from ledger.rules.state import Record, Status
+from ledger.rules.state import Record, Status, deadline
 from ledger.rules.visibility import Outcome, Receipts, Verb
 from ledger.store.outputs import ArrowOutputs as ArrowOutputs
 from ledger.store.outputs import OutputWrites as OutputWrites
@@ -98,11 +99,20 @@ class Request(NamedTuple):
 Received = Grant | LedgerError | None
 
 
+class Postponed(str, Enum):
+    """Why messages are given back and hidden: for a retry at a planned time, or because they failed too often."""
+
+    RETRY = "postponed"
+    PARKED = "parked"
+
+
 @dataclass(frozen=True)
 class Action:
     """One verb on the `runs` that were handed out under one receipt. `timeout` is for Verb.CHANGE; 0 releases.
 
-    `whole_claim` and `only_later` are as in `visibility.change`. `reason` is what the receipts ledger says of it.
+    `whole_claim`, `only_later`, `counted` and `mark` are as in `visibility.change`. `reason` is what the receipts
+    ledger says of it. `postponed`: the action gives the messages back now, hidden until the deadline; it names the
+    event, too.
     """
 
     verb: Verb
@@ -112,11 +122,23 @@ class Action:
     whole_claim: bool = False
     only_later: bool = False
     reason: str | None = None
+    counted: bool = True
+    postponed: Postponed | None = None
+    mark: int = 0
 
     @property
     def ends(self) -> bool:
-        """Whether it ends the hold on the messages: deletes or releases them."""
-        return self.verb is Verb.DELETE or not self.timeout
+        """Whether it ends the hold on the messages: deletes or gives them back."""
+        return self.verb is Verb.DELETE or not self.timeout or self.postponed is not None
+
+    @property
+    def event(self) -> str:
+        """What the receipts ledger calls it."""
+        if self.verb is Verb.DELETE:
+            return "deleted"
+        if self.timeout:
+            return "extended" if self.postponed is None else self.postponed.value
+        return "released"
 
     @property
     def name(self) -> str:
@@ -242,6 +264,9 @@ class Store(Protocol):
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """Who holds messages now, and until when: a Lease for each receipt and deadline, in that order."""
 
+    def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        """What was given back and is hidden until a deadline, as `leases`: nobody works on it."""
+
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """What is recorded under a receipt and neither deleted nor given back, or None; with a clock only what is in
         flight by it."""
@@ -291,7 +316,20 @@ def apply_action(
         fifo=fifo,
         whole_claim=action.whole_claim,
         only_later=action.only_later,
+        postpones=action.postponed is not None,
+        counted=action.counted,
+        mark=action.mark,
     )
+
+
+def leases_of(records: Iterable[tuple[Record, int]], now: int, *, postponed: bool) -> list[Lease]:
+    """The leases that messages are held under, or if `postponed` were given back under; of (record, messages)."""
+    found: Counter[tuple[str, str | None, int]] = Counter()
+    for record, messages in records:
+        receipt = record.receipt_id or ""
+        if visibility.is_postponed(record, now) if postponed else visibility.is_held(record, receipt, now):
+            found[receipt, record.attempt_id, deadline(record)] += messages
+    return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
 
 
 def count_messages(runs: pa.Table) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.limits import MILLISECONDS, Limits
 from ledger.rules.message import Entry, deduplication_key
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.state import GONE, Status, deadline, expires_at
+from ledger.rules.state import GONE, Status, expires_at
 from ledger.rules.visibility import Receipts
 from ledger.settings import Settings
 from ledger.store import (
@@ -28,6 +27,7 @@ from ledger.store import (
     QueueRecord,
     Sent,
     StoredMessage,
+    leases_of,
 )
 from ledger.store.memory_applying import applied
 from ledger.store.memory_queues import Place, Stored
@@ -131,11 +131,15 @@ class MemoryStore(MemoryReceives):
             return self._grant(stored, as_found(queue, stored, places), self._version) if places else None
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        return self._leases(queue, clock, postponed=False)
+
+    def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        return self._leases(queue, clock, postponed=True)
+
+    def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         with self._lock:
-            now, records = clock(), [message.record for message in self._stored(queue).values()]
-            held = [r for r in records if visibility.is_held(r, r.receipt_id or "", now)]
-            found = Counter((record.receipt_id or "", record.attempt_id, deadline(record)) for record in held)
-            return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
+            now, records = clock(), [(message.record, 1) for message in self._stored(queue).values()]
+            return leases_of(records, now, postponed=postponed)
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         with self._lock:

@@ -3,7 +3,10 @@
 import pytest
 
 from ledger import claim as claims
+from ledger.applying import apply
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import RUNS, Action, Postponed, count_by_outcome
 from tests.conformance.looking import changing_nothing, seconds_until, statuses
 
 
@@ -326,3 +329,25 @@ def test_leases_say_who_holds_how_many_messages_and_until_when(queue, clock):
     assert found == sorted(held, key=lambda lease: (lease[0], lease[2]))
     clock.advance(60)
     assert [lease.messages for lease in store.leases(record, clock)] == [1]
+
+
+@pytest.mark.spark_too
+@pytest.mark.parametrize("postponed", Postponed)
+def test_what_a_claim_postpones_is_hidden_and_neither_its_heartbeat_nor_its_attempt_has_it(queue, clock, postponed):
+    queue.send([f"{n}" for n in range(4)])
+    claim = queue.receive(None, 60, attempt_id="task")
+    access, some = queue.access, claim.grant.part(0, 2)
+    action = Action(Verb.CHANGE, claim.receipt_id, some.runs.select(RUNS.names), 20, True, postponed=postponed)
+    (answer,) = apply(access, access.record(), [action])
+    assert count_by_outcome(answer) == {Outcome.CHANGED: 2}
+    store, record = access.store, access.record()
+    assert [lease.messages for lease in store.leases(record, clock)] == [2]
+    (hidden,) = store.postponed(record, clock)
+    assert (hidden.receipt_id, hidden.attempt_id, hidden.messages) == (claim.receipt_id, "task", 2)
+    assert hidden.visible_at == clock() + 20_000 and queue.counts().in_flight == 4
+    claim.extend(600)
+    assert queue.claim(claim.receipt_id).count == 2 == queue.receive(None, 60, attempt_id="task").count
+    clock.advance(19.999)
+    assert not queue.receive(None)
+    clock.advance(0.001)
+    assert queue.receive(None).count == 2 and not store.postponed(record, clock)

@@ -81,6 +81,24 @@ def test_d1_a_message_deleted_in_its_last_receive_does_not_move(queue, dead, clo
     assert dead.counts().visible == 1 and bodies(dead.receive(None)) == bodies(claim)[1:]
 
 
+@pytest.mark.spark_too
+def test_d1_a_receive_that_is_given_back_uncounted_brings_no_message_nearer_to_its_death(queue, dead, clock):
+    ids = queue.send(["a", "b"])
+    first = None
+    for _ in range(5):
+        clock.advance(1)
+        claim = queue.receive(None)
+        messages = claim.messages()
+        assert [message.receive_count for message in messages] == [1, 1]
+        first = first or messages[0].first_received_at
+        assert claim.release("the host was down", counted=False).messages == 2
+        assert claim.release(counted=False).messages == 0, "nothing is left to give back"
+    assert dead.counts().stored == 0 and {queue.peek(one).receive_count for one in ids} == {0}
+    assert queue.peek(ids[0]).first_received_at == first
+    fail(queue, 2)
+    assert not queue.receive() and dead.counts().visible == 2
+
+
 def test_d1_a_peek_and_a_lock_do_not_count(queue, dead, clock):
     ids = queue.send("a")
     for _ in range(5):

@@ -132,3 +132,18 @@ def test_handles_of_many_claims_and_lanes_go_in_one_call(make_queue):
 def test_settle_refuses_a_timeout_for_nothing(queue):
     with pytest.raises(InvalidParameterValue, match="Give extend="):
         queue.settle(delete=[], visibility_timeout=5)
+
+
+def test_each_handle_may_have_a_reason_of_its_own(queue, clock):
+    queue.send([f"{n}" for n in range(5)])
+    claim = queue.receive(None)
+    handles = [message.receipt_handle for message in claim.messages()]
+    for wrong in (["a"], ["a"] * 4, []):
+        with pytest.raises(InvalidParameterValue, match="one for each of the 3 handles"):
+            claim.settle(delete=handles[3:], release=handles[:2], extend=handles[2:3], reason=wrong)
+    assert queue.counts().in_flight == 5
+    reasons = ["no number", None, "too slow"]
+    assert all(claim.settle(delete=handles[3:], release=handles[:2], extend=handles[2:3], reason=reasons))
+    counts = queue.counts()
+    assert (counts.deleted, counts.visible, counts.in_flight) == (2, 2, 1)
+    assert queue.receive(None).count == 2, "what is released for several reasons is visible at once"

@@ -6,11 +6,15 @@ import json
 import shutil
 from datetime import datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
 
 from ledger import Ledger
+from ledger.applying import apply
 from ledger.clock import instant
 from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.rules.visibility import Verb
+from ledger.store import RUNS, Action, Postponed
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.views.queries import Queries
@@ -180,6 +184,51 @@ def test_dead_letters_tell_who_held_them_and_what_was_said(clock, root):
     jobs.receive(2, 60)
     assert sum(values(one.sql("SELECT sum(messages) FROM dead_letters"))[0]) == 5, "what was redriven is none any more"
     assert values(one.sql("SELECT sum(messages) FROM dead_letters", timestamp=before)) == [(9,)], "but it was one"
+
+
+def test_each_dead_letter_has_its_own_reason(clock, root):
+    ledger = Ledger.open(root, clock=clock, owner="worker")
+    dead = ledger.create_queue("dead")
+    jobs = ledger.create_queue("jobs", {"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}})
+    jobs.send([str(n) for n in range(4)])
+    claim = jobs.receive(None, 60)
+    messages = claim.messages()
+    failed = pa.table({"receipt_handle": [m.receipt_handle for m in messages], "reason": ["a", "b", "a", None]})
+    assert all(claim.settle(release=failed)["outcome"].to_pylist())
+    assert not jobs.receive(None)
+    said = ledger.sql("SELECT reason, messages, example FROM dead_letters ORDER BY reason NULLS LAST").to_pylist()
+    assert [(row["reason"], row["messages"]) for row in said] == [("a", 2), ("b", 1), (None, 1)]
+    assert said[1]["example"] == messages[1].message_id and said[2]["example"] == messages[3].message_id
+    events = ledger.sql("SELECT reason, messages FROM receipts WHERE event = 'released' ORDER BY reason").to_pylist()
+    assert [tuple(event.values()) for event in events] == [("a", 2), ("b", 1), (None, 1)]
+
+
+def test_planned_retries_parked_messages_and_lost_leases_are_told_apart(clock, root):
+    ledger = Ledger.open(root, clock=clock, owner="worker")
+    jobs = ledger.create_queue("jobs", {"VisibilityTimeout": 60, "Lanes": 1})
+    jobs.send([str(n) for n in range(10)])
+    claim = jobs.receive(None)
+    handles = [message.receipt_handle for message in claim.messages()]
+    claim.settle(extend=handles[:1], visibility_timeout=30, reason="a retry, as before there was another way")
+    access, actions = jobs.access, []
+    for first, count, kind in ((1, 2, Postponed.RETRY), (3, 3, Postponed.PARKED)):
+        runs = claim.grant.part(first, count).runs.select(RUNS.names)
+        actions.append(
+            Action(Verb.CHANGE, claim.receipt_id, runs, 40, True, reason=kind.name, postponed=kind, mark=first)
+        )
+    apply(access, access.record(), actions)
+    states = "SELECT state, reason, messages, seconds_left FROM in_flight ORDER BY messages"
+    assert values(ledger.sql(states)) == [
+        ("postponed", "RETRY", 2, 39.999), ("parked", "PARKED", 3, 39.997), ("held", None, 5, 30.0)
+    ]  # fmt: skip
+    events = "SELECT event, reason, messages FROM receipts WHERE event IN ('postponed', 'parked') ORDER BY messages"
+    assert values(ledger.sql(events)) == [("postponed", "RETRY", 2), ("parked", "PARKED", 3)]
+    clock.advance(60)
+    assert jobs.receive(None).count == 10
+    hours = "SELECT postponed, parked, timed_out, released, redeliveries FROM processing_times"
+    assert values(ledger.sql(hours)) == [(3, 3, 4, 0, 10)]
+    expired = "SELECT sum(messages) FROM receipts WHERE event = 'expired'"
+    assert values(ledger.sql(expired)) == [(5,)], "what was postponed or parked is no lease that ran out"
 
 
 def test_the_last_lease_before_a_dead_letter_or_a_redrive_leaves_an_expired_event_of_its_holder(clock, root):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from ledger import Queue
+from ledger.applying import apply
+from ledger.handles import HandleList, wishes_of_list
+from ledger.rules.attributes import limits_of
+from ledger.rules.limits import Limits
+from ledger.rules.visibility import Verb
+from ledger.store import Postponed, count_by_outcome
 from tests.properties.moves import Moves
 from tests.properties.worlds import CEILING, QUEUES, Pair, answered
 
@@ -124,12 +131,40 @@ class Programs(Moves):
                 self.pairs.append(Pair(queue, ours, theirs, *handles))
 
     @precondition(lambda self: self.pairs)
-    @rule(data=st.data(), verb=st.sampled_from(["extend", "extend", "release", "delete"]), timeout=TIMEOUTS)
-    def act_on_a_whole_claim(self, data: Any, verb: str, timeout: int) -> None:
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["extend", "extend", "release", "delete"]),
+        timeout=TIMEOUTS,
+        counted=st.booleans(),
+    )
+    def act_on_a_whole_claim(self, data: Any, verb: str, timeout: int, counted: bool) -> None:
         pair = self.pair(data)
         arguments = (timeout,) if verb == "extend" else ()
-        tested = answered(lambda: getattr(pair.tested, verb)(*arguments))
-        assert tested == answered(lambda: getattr(pair.expected, verb)(*arguments))
+        more = {"counted": counted} if verb == "release" else {}
+        tested = answered(lambda: getattr(pair.tested, verb)(*arguments, **more))
+        assert tested == answered(lambda: getattr(pair.expected, verb)(*arguments, **more))
+
+    @precondition(lambda self: self.pairs)
+    @rule(data=st.data(), part=PART, timeout=TIMEOUTS, counted=st.booleans(), mark=st.integers(0, 2))
+    def postpone_some(self, data: Any, part: tuple, timeout: int, counted: bool, mark: int) -> None:
+        """Gives messages of a claim back, hidden until a deadline, as claim.write and Queue.work do."""
+        pair = self.pair(data)
+        how = (pair.part(part), timeout, counted, mark)
+        tested = answered(lambda: self._postpone(self.tested[pair.queue], pair.tested_handles, *how))
+        assert tested == answered(lambda: self._postpone(self.expected[pair.queue], pair.expected_handles, *how))
+
+    @staticmethod
+    def _postpone(
+        queue: Queue, known: dict[str, str], part: list[str], timeout: int, counted: bool, mark: int
+    ) -> list[tuple[Any, ...]]:
+        handles: list[str | None] = [known[body] for body in part]
+        access, record = queue.access, queue.access.record()
+        asked = HandleList(
+            record, wishes_of_list(handles, Verb.CHANGE, timeout, limits_of(record.attributes)), Limits()
+        )
+        how = {"whole_claim": True, "counted": counted, "mark": mark, "postponed": Postponed.RETRY if timeout else None}
+        answers = apply(access, record, [replace(action, **how) for action in asked.actions])
+        return sorted((outcome.value, count) for one in answers for outcome, count in count_by_outcome(one).items())
 
     @precondition(lambda self: self.pairs)
     @rule(data=st.data(), delete=PART, release=PART, extend=PART, timeout=TIMEOUTS)

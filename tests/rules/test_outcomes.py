@@ -1,4 +1,4 @@
-"""The table of outcomes: complete, and under the law that only HELD, LATE and RELEASED ever change anything."""
+"""The table of outcomes: complete. Only HELD, LATE, RELEASED and POSTPONED ever change anything."""
 
 import itertools
 
@@ -18,10 +18,11 @@ RECORDS = {
     Standing.REPLACED: HELD._replace(receipt_id="other"),
     Standing.SUPERSEDED: HELD._replace(receipt_id=None),
     Standing.RELEASED: HELD._replace(released_at=NOW - 1, visible_at=NOW - 1),
+    Standing.POSTPONED: HELD._replace(released_at=NOW - 1),
     Standing.LATE: HELD._replace(visible_at=NOW - 1),
     Standing.HELD: HELD,
 }
-CHANGING = {Standing.HELD, Standing.LATE, Standing.RELEASED}
+CHANGING = {Standing.HELD, Standing.LATE, Standing.RELEASED, Standing.POSTPONED}
 TABLES = [table(fifo=fifo, receipts=receipts) for fifo in (False, True) for receipts in Receipts]
 WHOLE = [table(fifo=False, receipts=receipts, whole_claim=True) for receipts in Receipts]
 
@@ -32,7 +33,7 @@ def test_every_standing_has_an_outcome_for_every_verb(outcomes):
 
 
 @pytest.mark.parametrize("outcomes", [*TABLES, *WHOLE])
-def test_only_held_late_and_released_ever_change_anything(outcomes):
+def test_only_held_late_released_and_postponed_ever_change_anything(outcomes):
     """But for what V8 says of one verb, of one kind of queue."""
     changing = {key for key, outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
     if outcomes is table(fifo=False, receipts=Receipts.RECORDED):
@@ -41,10 +42,10 @@ def test_only_held_late_and_released_ever_change_anything(outcomes):
 
 
 @pytest.mark.parametrize("receipts", Receipts)
-def test_v9_v10_on_fifo_queues_only_what_is_held_ever_changes(receipts):
+def test_v9_v10_on_fifo_queues_only_what_is_in_flight_ever_changes(receipts):
     outcomes = table(fifo=True, receipts=receipts)
     changing = {stands for (stands, _), outcome in outcomes.items() if outcome in (Outcome.CHANGED, Outcome.DELETED)}
-    assert changing == {Standing.HELD}
+    assert changing == {Standing.HELD, Standing.POSTPONED}
 
 
 @pytest.mark.parametrize("stands", Standing)

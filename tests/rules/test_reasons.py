@@ -31,18 +31,22 @@ def test_a_reason_that_is_no_text_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "named"),
     [
-        ([], None),
-        ([None, None], None),
-        (["gone", None, "gone"], "gone"),
-        (["two\nlines", "two lines"], "two lines"),
-        (["a", "b", "b"], "b (2); a (1)"),
-        (["c", "b", "a"], "a (1); b (1); c (1)"),
-        ([7, "a", "a"], "a (2); 7 (1)"),
-        (["b"] * 1_000 + ["a"], "b (1,000); a (1)"),
-        (["x" * 600, "y"], f"{'x' * 497}..."),
+        ([], []),
+        ([None, None, " "], []),
+        (["gone", None, "gone"], ["gone"]),
+        (["two\nlines", "two lines"], ["two lines"]),
+        (["a", "b", "b"], ["b", "a"]),
+        (["c", "b", "a"], ["a", "b", "c"]),
+        ([7, "a", "a"], ["a", "7"]),
+        (["x" * 600, "y"], [f"{'x' * 497}...", "y"]),
     ],
 )
-def test_the_reasons_of_many_are_counted_and_the_most_frequent_comes_first(given, said):
-    assert reasons.summary(iter(given)) == said
+def test_the_reasons_of_many_are_texts_of_their_own_and_the_most_frequent_comes_first(given, named):
+    assert reasons.distinct(iter(given)) == named
+
+
+def test_no_more_reasons_are_named_than_a_commit_may_have():
+    assert len(reasons.distinct(str(n) for n in range(1_000))) == reasons.MOST == 100
+    assert str(reasons.MOST) in reasons.FURTHER

@@ -4,7 +4,7 @@ import pytest
 
 from ledger.rules import redrive, visibility
 from ledger.rules.state import UNTOUCHED, Record, Status, status
-from ledger.rules.visibility import Outcome, Standing, standing
+from ledger.rules.visibility import Outcome, Receipts, Standing, standing
 
 NOW = 1_000_000
 TWELVE_HOURS = 43_200
@@ -388,3 +388,54 @@ def test_a_message_belongs_to_its_claim_until_it_is_settled_moved_or_taken_over(
     for now in (None, NOW):
         assert not visibility.is_held(held._replace(**ended), "r1", now)
         assert not visibility.is_held(held, "r2", now)
+
+
+def postpone(record, timeout, now=NOW, **more):
+    return visibility.change(record, "r1", timeout, now, ceiling=TWELVE_HOURS, postpones=True, **more)
+
+
+def test_what_is_postponed_is_hidden_until_its_deadline_and_no_part_of_its_claim():
+    held = received(30, attempt="job-7")
+    outcome, hidden = postpone(held, 60, whole_claim=True)
+    assert (outcome, hidden) == (Outcome.CHANGED, held._replace(visible_at=NOW + 60 * SECOND, released_at=NOW))
+    during, after = NOW + 59 * SECOND, NOW + 60 * SECOND
+    assert visibility.standing(hidden, "r1", during) is Standing.POSTPONED
+    assert visibility.standing(hidden, "r1", after) is Standing.RELEASED
+    assert visibility.is_postponed(hidden, during) and not visibility.is_postponed(hidden, after)
+    assert not visibility.is_postponed(held, NOW) and not visibility.is_postponed(UNTOUCHED, NOW)
+    assert not visibility.is_held(hidden, "r1", during) and not visibility.same_attempt(hidden, "job-7", during)
+    assert heartbeat(hidden, 600, during) == (Outcome.SETTLED, hidden), "no heartbeat makes it wait for longer"
+    assert visibility.delete(hidden, "r1", during, whole_claim=True) == (Outcome.SETTLED, hidden)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_what_is_postponed_is_still_changed_and_deleted_by_its_handle(fifo):
+    _, hidden = postpone(received(30), 60)
+    during = NOW + SECOND
+    back = visibility.change(hidden, "r1", 0, during, ceiling=None, fifo=fifo)
+    assert back == (Outcome.CHANGED, hidden._replace(visible_at=during, released_at=during))
+    assert visibility.delete(hidden, "r1", during, fifo=fifo)[0] is Outcome.DELETED
+    assert postpone(received(30), TWELVE_HOURS + 1) == (Outcome.BEYOND_CEILING, received(30)), "V7"
+
+
+@pytest.mark.parametrize("postpones", [False, True])
+def test_a_receive_that_does_not_count_is_taken_back_once(postpones):
+    twice, timeout = received(30, before=received(30)), 60 if postpones else 0
+    how = {"ceiling": None, "postpones": postpones, "counted": False, "receipts": Receipts.LATE}
+    _, back = visibility.change(twice, "r1", timeout, NOW + SECOND, **how)
+    assert (back.receive_count, back.first_received_at) == (1, NOW)
+    _, again = visibility.change(back, "r1", timeout, NOW + 2 * SECOND, **how)
+    assert again.receive_count == 1, "it was given back before"
+    _, first = visibility.change(received(30), "r1", timeout, NOW, **how)
+    assert visibility.change(first._replace(released_at=None), "r1", 0, NOW, **how)[1].receive_count == 0
+
+
+def test_an_extension_counts_whatever_is_said_of_it():
+    assert visibility.change(received(30), "r1", 60, NOW, ceiling=None, counted=False)[1].receive_count == 1
+
+
+def test_what_one_commit_gives_back_for_several_reasons_has_several_deadlines():
+    _, released = visibility.change(received(30), "r1", 0, NOW + SECOND, ceiling=None, mark=7)
+    assert (released.visible_at, released.released_at) == (NOW + SECOND - 7, NOW + SECOND)
+    assert postpone(received(30), 60, mark=7)[1].visible_at == NOW + 60 * SECOND - 7
+    assert visibility.change(received(30), "r1", 60, NOW, ceiling=None, mark=7)[1].visible_at == NOW + 60 * SECOND

@@ -42,6 +42,11 @@ class Frames:
         self.send = BulkSender(spark, store, locations).send
         self.named_jobs = partial(named_jobs, spark)
 
+    @property
+    def session(self) -> SparkSession:
+        """The user's session."""
+        return self._spark
+
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """The messages of a grant as `Claim.dataframe` has them. Of their segments those files alone are read that may
         hold them."""

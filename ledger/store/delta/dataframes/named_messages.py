@@ -181,6 +181,7 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
 def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:
     """What of a claim is in none of `some` of its messages: the same columns."""
     names = claimed["segment"].unique().to_pylist()
+    some = some.filter(pa.compute.is_in(some["segment"], pa.array(names, pa.string())))
     taken, all_of_it = _laid(some, names, np.zeros(some.num_rows, dtype=np.int64)), _placed(claimed, names)
     pieces = taken.cut(all_of_it.first, all_of_it.last)
     left = pieces.where(pieces.code == ABSENT)

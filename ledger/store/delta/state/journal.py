@@ -13,7 +13,6 @@ from ledger.store.delta.state.lane_records import Lanes
 
 #: So many receipts that ran out are named in a commit: it must not grow with the claims that a receive takes over.
 MOST_EXPIRED = 100
-_APPLIED = {"delete": "deleted", "extend": "extended", "release": "released"}
 
 
 class Events:
@@ -46,9 +45,11 @@ class Events:
     def applied(self, action: Action, lanes: Lanes, changed: Runs) -> None:
         """Notes what an action changed."""
         if len(changed):
-            self.add(_APPLIED[action.name], lanes.record(changed.code[0]), changed)
+            self.add(action.event, lanes.record(changed.code[0]), changed)
             if action.reason is not None:
                 self.entries[-1]["reason"] = action.reason
+            if not action.counted:
+                self.entries[-1]["counted"] = False
 
     def expired(self, lanes: Lanes, taken: Runs) -> None:
         """Notes the receipts whose deadline had passed on messages that are now received again, or moved. Of more than

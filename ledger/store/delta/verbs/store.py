@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,10 +15,21 @@ from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
-from ledger.rules.state import UNTOUCHED, Record, deadline
+from ledger.rules.state import UNTOUCHED, Record
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.settings import Settings
-from ledger.store import OUTCOME_RUNS, RUNS, Action, Counts, Grant, Lease, QueueRecord, StoredMessage, apply_action
+from ledger.store import (
+    OUTCOME_RUNS,
+    RUNS,
+    Action,
+    Counts,
+    Grant,
+    Lease,
+    QueueRecord,
+    StoredMessage,
+    apply_action,
+    leases_of,
+)
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine
 from ledger.store.delta.engines.where import tuple_of
@@ -194,13 +204,17 @@ class DeltaStore:
 
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """One read of the queue's records."""
-        loaded, found = self._opened.load(queue, clock), Counter[tuple[str, str | None, int]]()
+        return self._leases(queue, clock, postponed=False)
+
+    def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
+        """One read of the queue's records."""
+        return self._leases(queue, clock, postponed=True)
+
+    def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
+        loaded = self._opened.load(queue, clock)
         runs = loaded.lanes.runs
-        for code, length in zip(runs.code.tolist(), runs.lengths.tolist()):
-            record = loaded.lanes.record(code)
-            if visibility.is_held(record, record.receipt_id or "", loaded.now):
-                found[record.receipt_id or "", record.attempt_id, deadline(record)] += length
-        return [Lease(*key, found[key]) for key in sorted(found, key=lambda key: (key[0], key[2]))]
+        recorded = zip(map(loaded.lanes.record, runs.code.tolist()), runs.lengths.tolist())
+        return leases_of(recorded, loaded.now, postponed=postponed)
 
     def counts(self, queue: QueueRecord, clock: Clock) -> Counts:
         """From the log of `messages` and the records; exact for one version of each."""

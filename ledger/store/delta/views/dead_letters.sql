@@ -1,7 +1,7 @@
 -- Why messages are dead letters: a row per dead-letter queue and last receipt before they died, with what its holder said.
 -- queue: the name of the dead-letter queue that has them
 -- source: the queue that they came from
--- cause: released, when the last holder gave them back; timed out, when it let their lease run out
+-- cause: released, when the last holder gave them back, at once or for later; timed out, when its lease ran out
 -- reason: what it said as reason when it gave them back, or hid them for longer
 -- owner: who the last holder was
 -- receipt_id: its receipt
@@ -35,7 +35,8 @@ died AS (
 ),
 said AS (
     SELECT receipt_id, visible_at, reason, row_number() OVER (PARTITION BY receipt_id, visible_at ORDER BY version DESC) AS latest
-    FROM {receipts} AS events WHERE event IN ('released', 'extended') AND reason IS NOT NULL
+    FROM {receipts} AS events
+    WHERE event IN ('released', 'postponed', 'parked', 'extended') AND reason IS NOT NULL
 ),
 owners AS (
     SELECT receipt_id, owner, row_number() OVER (PARTITION BY receipt_id ORDER BY version DESC) AS latest

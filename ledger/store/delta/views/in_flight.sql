@@ -1,11 +1,14 @@
--- Who holds what right now: a row per receipt. Reads no message, so what expired while it was held still counts here.
+-- Who holds what right now, and what waits hidden for its next receive: a row per receipt, state and reason. Reads no
+-- message, so what expired while it was held still counts here.
 -- queue: the name of the queue
 -- receipt_id: the receipt of the claim, as Claim.receipt_id
 -- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
 -- owner: who received it: what Ledger.open was given, or user, machine and process
--- messages: how many messages it still holds
+-- state: held; postponed, when its holder gave it back for a retry at the deadline; parked, when it failed too often
+-- reason: what its holder said when it postponed or parked it
+-- messages: how many messages these are
 -- received_at: when it was granted
--- earliest_deadline: when the first of them become visible again, unless they are extended
+-- earliest_deadline: when the first of them become visible again, unless they are held and extended
 -- latest_deadline: when the last of them become visible again
 -- greatest_receive_count: how often a message of it was received, at most, this time included
 -- age: seconds since it was granted
@@ -16,15 +19,21 @@ WITH current AS (
     WHERE receipt_id IS NOT NULL AND deleted_at IS NULL AND moved_to IS NULL AND visible_at > {now}
 ),
 held AS (
-    SELECT queue, receipt_id, attempt_id, received_at, visible_at, receive_count, last_seq - first_seq + 1 AS messages
+    SELECT queue, receipt_id, attempt_id, received_at, visible_at, released_at, receive_count,
+        last_seq - first_seq + 1 AS messages
     FROM current WHERE bits IS NULL
     UNION ALL
-    SELECT queue, receipt_id, attempt_id, received_at, visible_at, receive_count, bit_count(word)
+    SELECT queue, receipt_id, attempt_id, received_at, visible_at, released_at, receive_count, bit_count(word)
     FROM (SELECT *, explode(bits) AS word FROM current WHERE bits IS NOT NULL) AS words
 ),
 owners AS (
     SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
     FROM {receipts} AS events WHERE event IN ('granted', 'granted again')
+),
+said AS (
+    SELECT queue, receipt_id, visible_at, event, reason,
+        row_number() OVER (PARTITION BY queue, receipt_id, visible_at ORDER BY version DESC) AS latest
+    FROM {receipts} AS events WHERE event IN ('postponed', 'parked')
 ),
 beats AS (
     SELECT queue, receipt_id, max(at) AS last_beat
@@ -35,6 +44,8 @@ SELECT
     held.receipt_id,
     held.attempt_id,
     owners.owner,
+    CASE WHEN held.released_at IS NULL THEN 'held' ELSE coalesce(said.event, 'postponed') END AS state,
+    CASE WHEN held.released_at IS NOT NULL THEN said.reason END AS reason,
     sum(held.messages) AS messages,
     min(held.received_at) AS received_at,
     min(held.visible_at) AS earliest_deadline,
@@ -47,4 +58,8 @@ FROM held
 JOIN {queues} AS queues ON queues.queue = held.queue
 LEFT JOIN owners ON owners.queue = held.queue AND owners.receipt_id = held.receipt_id AND owners.latest = 1
 LEFT JOIN beats ON beats.queue = held.queue AND beats.receipt_id = held.receipt_id
-GROUP BY queues.name, held.receipt_id, held.attempt_id, owners.owner
+LEFT JOIN said ON said.queue = held.queue AND said.receipt_id = held.receipt_id AND said.visible_at = held.visible_at
+    AND said.latest = 1
+GROUP BY queues.name, held.receipt_id, held.attempt_id, owners.owner,
+    CASE WHEN held.released_at IS NULL THEN 'held' ELSE coalesce(said.event, 'postponed') END,
+    CASE WHEN held.released_at IS NOT NULL THEN said.reason END

@@ -4,18 +4,25 @@
 -- hour: when the hour begins
 -- acknowledged: how many messages were acknowledged: the throughput
 -- received: how many messages were received, those that came again included
--- released: how many were given back
+-- released: how many were given back at once
+-- postponed: how many were given back for a retry at a planned time, or extended for a reason until then
+-- parked: how many were hidden because they failed too often
 -- timed_out: of how many a lease had run out, when they were received again or became dead letters
--- redeliveries: released and timed out: how many come, or came, again
+-- redeliveries: released, postponed, parked and timed out: how many come, or came, again
 -- p50: seconds from receive to acknowledgement, of the message in the middle
 -- p95: of 95 in 100 messages it was at most so many seconds
 -- p99: of 99 in 100 messages it was at most so many seconds
 -- longest: the longest, in seconds
 -- suggested_timeout: six times p99, in whole seconds, for workers without a heartbeat; null if none was acknowledged
 WITH events AS (
-    SELECT queue, event, receipt_id, version, messages, at,
+    SELECT queue, event, receipt_id, version, messages, at, visible_at, reason,
         timestamp_millis(unix_millis(at) - unix_millis(at) % 3600000) AS hour
     FROM {receipts} AS every_event
+),
+-- A lease that was extended for a reason ends as planned. So releases before this one noted what they had parked.
+planned AS (
+    SELECT DISTINCT queue, receipt_id, visible_at, TRUE AS is_planned
+    FROM events WHERE event = 'extended' AND reason IS NOT NULL
 ),
 granted AS (
     SELECT queue, receipt_id, min(at) AS at FROM events WHERE event = 'granted' GROUP BY queue, receipt_id
@@ -49,15 +56,20 @@ times AS (
 ),
 counted AS (
     SELECT
-        queue,
-        hour,
-        sum(CASE WHEN event = 'deleted' AND receipt_id IS NOT NULL THEN messages ELSE 0 END) AS acknowledged,
+        events.queue,
+        events.hour,
+        sum(CASE WHEN event = 'deleted' AND events.receipt_id IS NOT NULL THEN messages ELSE 0 END) AS acknowledged,
         sum(CASE WHEN event = 'granted' THEN messages ELSE 0 END) AS received,
         sum(CASE WHEN event = 'released' THEN messages ELSE 0 END) AS released,
-        sum(CASE WHEN event = 'expired' THEN messages ELSE 0 END) AS timed_out
+        sum(CASE WHEN event = 'postponed' OR (event = 'extended' AND reason IS NOT NULL) THEN messages ELSE 0 END) AS postponed,
+        sum(CASE WHEN event = 'parked' THEN messages ELSE 0 END) AS parked,
+        sum(CASE WHEN event = 'expired' AND is_planned IS NULL THEN messages ELSE 0 END) AS timed_out
     FROM events
-    WHERE event IN ('granted', 'deleted', 'released', 'expired')
-    GROUP BY queue, hour
+    LEFT JOIN planned ON event = 'expired' AND planned.queue = events.queue
+        AND planned.receipt_id = events.receipt_id AND planned.visible_at = events.visible_at
+    WHERE event IN ('granted', 'deleted', 'released', 'postponed', 'parked', 'expired')
+        OR (event = 'extended' AND reason IS NOT NULL)
+    GROUP BY events.queue, events.hour
 )
 SELECT
     queues.name AS queue,
@@ -65,8 +77,10 @@ SELECT
     counted.acknowledged,
     counted.received,
     counted.released,
+    counted.postponed,
+    counted.parked,
     counted.timed_out,
-    counted.released + counted.timed_out AS redeliveries,
+    counted.released + counted.postponed + counted.parked + counted.timed_out AS redeliveries,
     times.p50 / 1e3 AS p50,
     times.p95 / 1e3 AS p95,
     times.p99 / 1e3 AS p99,

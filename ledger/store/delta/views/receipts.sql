@@ -2,13 +2,13 @@
 -- queue: the name of the queue; of one that is deleted, its id
 -- version: the commit of the table visibility that did it, as Claim.version: what views take as version
 -- at: when
--- event: granted, granted again, extended, released, deleted, expired, locked, purged, moved, arrived, restored, writing
+-- event: granted, granted again, extended, released, postponed, parked, deleted, expired, locked, purged, moved, arrived, restored, writing
 -- receipt_id: the receipt that it happened under, if any
 -- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
 -- messages: how many messages
 -- visible_at: their deadline from then on
 -- owner: who did it: what Ledger.open was given, or user, machine and process; of expired, who had received them before
--- reason: what was said as reason of a release
+-- reason: what was said as reason when they were released, postponed, parked or extended
 WITH holders AS (
     SELECT queue, receipt_id, owner, row_number() OVER (PARTITION BY queue, receipt_id ORDER BY version DESC) AS latest
     FROM {receipts} AS grants WHERE event IN ('granted', 'granted again')

@@ -1,0 +1,74 @@
+"""Messages of a claim given back, with one action for each different reason, so that each message has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.rules import reasons as rule
+from ledger.rules.visibility import Verb
+from ledger.store import RUNS, Action, Grant, Postponed
+from ledger.store.delta.dataframes.named_messages import named_by_array, of_claim, others_of_claim
+
+
+def give_back_each(
+    queue: str,
+    grant: Grant,
+    runs: pa.Table,
+    timeout: int,
+    reasons: pa.Table | None = None,
+    without: str | None = None,
+    postponed: Postponed = Postponed.RETRY,
+    mark: int = 0,
+) -> list[Action]:
+    """Return the actions that release messages, or hide them for `timeout` seconds.
+
+    Args:
+        queue: the queue's id.
+        runs: the messages, all of the grant.
+        reasons: a column that names messages and a column of their reasons; the first reason of a message counts.
+        without: what is said of messages that have no reason there.
+        mark: the mark of the first action (see `visibility.change`); each further action has the next one.
+    """
+    hidden = postponed if timeout else None
+    return [
+        Action(Verb.CHANGE, grant.receipt_id, some, timeout, True, reason=why, postponed=hidden, mark=mark + number)
+        for number, (why, some) in enumerate(_by_reason(queue, runs.select(RUNS.names), reasons, without))
+    ]
+
+
+def _by_reason(
+    queue: str, runs: pa.Table, reasons: pa.Table | None, without: str | None
+) -> Iterator[tuple[str | None, pa.Table]]:
+    """Messages by their reasons: those that may be named, then all further ones, then those without one."""
+    left = runs
+    if reasons is not None and reasons.num_rows and left.num_rows:
+        first = _first_of_each(reasons)
+        given = [rule.kept(one) for one in first.column(1).to_pylist()]
+        texts, names = pa.array(given, pa.string()), rule.distinct(given)
+        for why in names:
+            said, left = _parted(queue, left, first.column(0).filter(pc.equal(texts, why)))
+            yield from ((why, said),) if said.num_rows else ()
+        further = pc.and_(pc.is_valid(texts), pc.invert(pc.is_in(texts, pa.array(names, pa.string()))))
+        said, left = _parted(queue, left, first.column(0).filter(further))
+        yield from ((rule.FURTHER, said),) if said.num_rows else ()
+    if left.num_rows:
+        yield without, left
+
+
+def _first_of_each(reasons: pa.Table) -> pa.Table:
+    """The first row about each message."""
+    named = reasons.filter(pc.is_valid(reasons.column(0)))
+    codes = named.column(0).combine_chunks().cast(pa.large_string()).dictionary_encode().indices.to_numpy()
+    return named.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
+
+
+def _parted(queue: str, runs: pa.Table, named: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
+    """Those of the messages that a column names, and the others."""
+    if not len(named):
+        return runs.slice(0, 0), runs
+    some = of_claim(runs, named_by_array(named, queue).messages)[0]
+    return some, others_of_claim(runs, some).select(RUNS.names)

@@ -1,0 +1,130 @@
+"""What a user's function raised, in a line: the type, the message, and the user's file and line.
+
+An exception of a Python worker arrives on the driver as the text of its traceback, and one of the JVM as its class and
+message, sometimes far below the error that Spark shows first. This module reads both, and exceptions of the driver.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from pathlib import Path
+from traceback import walk_tb
+from typing import NamedTuple
+
+from ledger.errors import LedgerError, OutputNotWritten
+from ledger.termination import is_termination, jvm_has_ended
+
+#: So many characters of a message are kept.
+LONGEST = 300
+_TRACEBACK, _CAUSED_BY = "Traceback (most recent call last):", "Caused by: "
+_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
+_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
+_CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
+#: Of nobody's rows: what is missing, or not reached, is so for each of them. Types by their names, in Python and Java.
+_OF_SURROUNDINGS = re.compile(
+    r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
+    r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
+)
+_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
+_LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent)})
+_IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
+
+
+class RowError(NamedTuple):
+    """An exception as users are told of it. `place`: the file's name and the line, where they are known."""
+
+    type: str
+    message: str
+    place: str | None = None
+
+    @property
+    def text(self) -> str:
+        """In one line, as a reason."""
+        said = f"{self.type}: {self.message}" if self.message else self.type
+        return f"{said} ({self.place})" if self.place else said
+
+    @property
+    def is_of_surroundings(self) -> bool:
+        """Whether its type says that the rows are not the cause: a missing module or column, no connection."""
+        return _OF_SURROUNDINGS.fullmatch(self.type.rpartition(".")[2]) is not None
+
+    def is_like(self, other: RowError) -> bool:
+        """Whether both are of one kind, whatever values their messages name."""
+        if self.is_of_surroundings and other.is_of_surroundings:
+            return True
+        return (self._kind, self.place) == (other._kind, other.place)
+
+    @property
+    def _kind(self) -> str:
+        condition = _CONDITION.match(self.message)
+        return condition[1] if condition else self.type.rpartition(".")[2].removeprefix("Spark")
+
+
+def is_of_function(error: BaseException) -> bool:
+    """Whether an error may come from the function or from its rows, so that other rows may do well. Not: what the
+    ledger says, a process that is told to end, a JVM that has ended, a Spark job that somebody cancelled."""
+    if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
+        return False
+    if isinstance(error, LedgerError) and not isinstance(error, OutputNotWritten):
+        return False
+    return not any(said in str(_first(error)) for said in _CANCELLED)
+
+
+def row_error(error: BaseException) -> RowError:
+    """Return what an error says of the row that it is about."""
+    error = _first(error)
+    text = str(error).strip()
+    if _TRACEBACK in text:
+        return _of_traceback(text)
+    if type(error).__name__ == "Py4JJavaError" and _CAUSED_BY in text:
+        return _of_java(text.rpartition(_CAUSED_BY)[2])
+    return RowError(type(error).__name__, _line(text), _place(error))
+
+
+def _first(error: BaseException) -> BaseException:
+    """What made a write fail, where it was not the ledger itself."""
+    if isinstance(error, OutputNotWritten) and error.__cause__ is not None:
+        return _first(error.__cause__)
+    return error
+
+
+def _of_traceback(text: str) -> RowError:
+    frames, raised = list[tuple[str, str]](), None
+    for line in text.rpartition(_TRACEBACK)[2].splitlines()[1:]:
+        frame = _FRAME.fullmatch(line)
+        if frame:
+            frames.append((frame["file"], frame["line"]))
+        elif line and not line[0].isspace():
+            raised = _RAISED.fullmatch(line)
+            break
+    own = [frame for frame in frames if not _is_of_library(frame[0])] or frames
+    place = f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else None
+    if raised is None:
+        return RowError("PythonException", _line(text), place)
+    return RowError(raised["type"], _line(raised["message"] or ""), place)
+
+
+def _of_java(text: str) -> RowError:
+    name, _, message = text.split("\n\tat ")[0].partition(": ")
+    return RowError(name.strip().rpartition(".")[2], _line(message.strip()))
+
+
+def _place(error: BaseException) -> str | None:
+    """The innermost line of a traceback that is the user's own."""
+    own = [
+        (frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if not _is_of_library(frame.f_code.co_filename)
+    ]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else None
+
+
+def _is_of_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or _IN_LIBRARIES.search(file) is not None
+
+
+def _line(text: str) -> str:
+    lines = text.splitlines()
+    said = " ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split())
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."

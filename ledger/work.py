@@ -1,0 +1,47 @@
+"""What a worker is told to do: the function, the tables, and the bounds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("ledger.work")
+UNTIL = ("empty", "once", "forever")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker is told; as in Queue.work."""
+
+    function: Callable[[DataFrame], Any]
+    output: Any
+    failures: Any = None
+    reason: str | None = None
+    max_messages: int | None = None
+    visibility_timeout: int | None = None
+    attempt_id: str | None = None
+    until: str = "empty"
+    maximum_receives: int = 3
+    park: int = 3_600
+    stamped: bool = False
+    say: Callable[[str], None] = log.info
+
+    def __post_init__(self) -> None:
+        for name, given in (("function", self.function), ("report", self.say)):
+            if not callable(given):
+                raise InvalidParameterValue(name, type(given).__name__, "Must be a function")
+        if self.failures is not None and str(self.failures) == str(self.output):
+            raise InvalidParameterValue(
+                "failures", str(self.failures), "It is the output table", "Name another table for what failed."
+            )
+        if self.until not in UNTIL:
+            raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
+        if type(self.maximum_receives) is not int or self.maximum_receives < 1:
+            raise InvalidParameterValue("maximum_receives", self.maximum_receives, "Must be a number from 1 on")
