@@ -134,6 +134,22 @@ def test_what_needs_no_spark_is_refused_before_it_starts(tmp_path):
         assert part in said
 
 
+def test_a_module_may_need_a_session_when_it_is_imported_and_a_row_that_raises_is_isolated(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        'from pyspark.sql.functions import pandas_udf\n\n\n@pandas_udf("double")\ndef number(body):\n'
+        "    return body.astype(float)\n\n\ndef work(messages):\n"
+        '    return messages.select("message_id", number("body").alias("x"))\n'
+    )
+    queue = Ledger.open(str(tmp_path / "ledger")).create_queue("jobs")
+    queue.send([*(str(n) for n in range(5)), "five"])
+    ended = run_job("work.py", "ledger", "jobs", "--function", "mine:work", "--output", "./out", "--once", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "ends after 1 claims: 5 messages done, 1 failed receives" in ended.stdout
+    (row,) = DeltaTable(str(tmp_path / "out_failed")).to_pyarrow_table().to_pylist()
+    assert (row["body"], row["verdict"]) == ("five", "release")
+    assert row["reason"] == "ValueError: could not convert string to float: 'five' (mine.py:6)"
+
+
 def test_a_function_that_answers_something_else_is_named_and_the_claim_given_back(tmp_path, spark):
     ledger = Ledger.open(str(tmp_path / "ledger"), spark, "delta-rs")
     queue = ledger.create_queue("jobs", {"VisibilityTimeout": 600})
