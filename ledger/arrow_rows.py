@@ -86,7 +86,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         columns.pop("delay_seconds", None)
     for number, text in enumerate(texts):
         given = {name: values[number] for name, values in columns.items()}
-        given["message_attributes"] = _attributes(given.get("message_attributes"))
+        given["message_attributes"] = _attributes(given.get("message_attributes"), number)
         yield {"body": text, **given}
 
 
@@ -97,10 +97,16 @@ def _is_attributes(kind: pa.DataType) -> bool:
     return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == ATTRIBUTE_FIELDS)
 
 
-def _attributes(pairs: Any) -> dict[str, object] | None:
-    """A map's pairs as attributes; of one in full, the value that its type asks for, and not the other."""
+def _attributes(pairs: Any, row: int) -> dict[str, object] | None:
+    """A map's pairs as attributes; of one in full, the value that its type asks for, and not the other. Raises
+    InvalidParameterValue for a key that stands twice: which of its values counts is a guess."""
     if pairs is None:
         return None
+    if len(dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        bound = f"Row {row} has this attribute twice"
+        raise InvalidParameterValue("MessageAttributes", double, bound, "Leave one of them out. Nothing was sent.")
     return {name: _attribute(one) if isinstance(one, Mapping) else one for name, one in pairs}
 
 

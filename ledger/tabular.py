@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue
+from ledger.arrow_values import NotPlain, first_failing, plain_column
+from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,31 +46,57 @@ def is_empty(rows: Any) -> bool:
 
 
 def arrow_table(field: str, value: Any) -> pa.Table | None:
-    """`value` as an Arrow table when it is one, a RecordBatch, or a table with the Arrow PyCapsule interface (a pandas
-    or polars DataFrame); None for all else, and for Spark's DataFrames. An index without a name is left out.
+    """Return `value` as an Arrow table of plain types (`arrow_values`).
 
-    Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read or whose names are not
-    its columns' own.
+    It may be a table, a batch, a reader or a dataset of pyarrow, or whatever has the Arrow PyCapsule interface (a
+    DataFrame of pandas or polars). Return None for all else, and for Spark's DataFrames. An index without a name is
+    left out.
+
+    Raises InvalidParameterValue for a single column, and for a table that Arrow cannot read: it names the column, and
+    the row where one value is wrong. No error of a library gets past this.
     """
-    if is_spark(value) or not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
+    if is_spark(value):
         return None
-    if isinstance(value, pa.RecordBatch):
-        value = pa.Table.from_batches([value])
-    if not hasattr(value, "__arrow_c_stream__"):
-        raise _column(field, value)
+    is_dataset = isinstance(value, _dataset_types())
+    if not (is_dataset or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
+        if hasattr(value, "collect") and hasattr(value, "collect_schema"):
+            raise InvalidParameterValue(
+                field, type(value).__name__, "It is a query that was not run", "Call collect()."
+            )
+        return None
+    _require_no_objects(field, value)
     try:
-        table = pa.RecordBatchReader.from_stream(value).read_all()
-    except pa.ArrowInvalid as error:
-        if "non-struct" in str(error):
+        with reading_by_library():
+            table = value.to_table() if is_dataset else _read(value)
+    except UnreadableByLibrary as error:
+        if "non-struct" in str(error) or (hasattr(value, "__array__") and not hasattr(value, "columns")):
             raise _column(field, value) from None
-        raise _unreadable(field, value, error) from error
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _unreadable(field, value, error) from error
+        raise _unreadable(field, value, error) from error.__cause__
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     double = [name for name, count in Counter(table.column_names).items() if count > 1]
     if double:
         raise InvalidParameterValue("column", double[0], "The table has two columns of this name", "Rename one.")
-    return pa.table({name: _plain(table[name]) for name in table.column_names})
+    columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
+    return pa.table(columns) if columns else table.select([])
+
+
+class UnreadableByLibrary(Exception):
+    """What a library said of a value that it cannot read; its own error is the cause."""
+
+
+@contextmanager
+def reading_by_library() -> Iterator[None]:
+    """Turn every error of a library into UnreadableByLibrary: panics of Rust, too, which are no Exception."""
+    try:
+        yield
+    except (LedgerError, UnreadableByLibrary):
+        raise
+    except Exception as error:
+        raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UnreadableByLibrary(f"the library broke off ({error})") from error
 
 
 def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or an Arrow table") -> list[Any]:
@@ -90,8 +119,8 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
         )
     kind = table.schema.field(name).type
     if pa.types.is_null(kind) or not table.num_rows:
-        # As pandas says of a selection without rows: a column of nothing is of any type.
-        return table[name].cast(pa.string())
+        # A column without values is of any type: so pandas types one of a selection without rows.
+        return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     if not right(kind):
         raise InvalidParameterValue("column", name, f"It is {kind} and must be {kinds}", "Cast it.")
     return table[name]
@@ -107,12 +136,55 @@ def is_integer(kind: pa.DataType) -> bool:
     return kind in INTEGERS
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same values without an encoding of their own: categories and views as what they stand for."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return column.cast(kind.value_type)
-    return column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column
+def _dataset_types() -> tuple[type, ...]:
+    """The classes of pyarrow's datasets and of what scans them, once somebody has imported them."""
+    module = sys.modules.get("pyarrow.dataset")
+    return () if module is None else (module.Dataset, module.Scanner)
+
+
+def _read(value: Any) -> pa.Table:
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(value).read_all()
+    # A batch; a single column has the same interface, and is refused by what Arrow says.
+    return pa.Table.from_batches([pa.record_batch(value)])
+
+
+def _require_no_objects(field: str, value: Any) -> None:
+    """Raise InvalidParameterValue for polars' columns of Python objects: Arrow is handed their addresses as values."""
+    kinds = getattr(value, "schema", None)
+    if type(value).__module__.startswith("polars") and isinstance(kinds, Mapping):
+        for name, kind in kinds.items():
+            if "Object" in str(kind):
+                raise InvalidParameterValue("column", name, f"It is {kind}, which Arrow cannot read", "Cast it.")
+
+
+def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column in plain types; `arrow_values`. Raises InvalidParameterValue that names the column,
+    and the row where a value is wrong (a text that is not UTF-8)."""
+    try:
+        with reading_by_library():
+            for chunk in column.chunks:
+                chunk.validate(full=True)
+            return plain_column(field, column)
+    except UnreadableByLibrary as error:
+        if isinstance(error.__cause__, NotPlain):
+            said, fix = error.__cause__.said, error.__cause__.fix
+            raise InvalidParameterValue("column", field.name, said, fix) from None
+        raise _wrong_value(field, column, error) from error.__cause__
+
+
+def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> InvalidParameterValue:
+    row = 0
+    for chunk in column.chunks:
+        found = first_failing(chunk, lambda part: part.validate(full=True))
+        if found is not None:
+            where = f"Row {row + found} holds a value that Arrow cannot read"
+            break
+        row += len(chunk)
+    else:
+        where = "Arrow cannot read it"
+    fix = "Repair the value, or cast the column to binary."
+    return InvalidParameterValue("column", field.name, f"{where}: it is {field.type}, and {str(error)[:200]}", fix)
 
 
 def _column(field: str, value: object) -> InvalidParameterValue:
@@ -124,6 +196,18 @@ def _column(field: str, value: object) -> InvalidParameterValue:
     )
 
 
-def _unreadable(field: str, value: object, error: Exception) -> InvalidParameterValue:
-    said = f"Arrow cannot read it as a table ({str(error)[:200]})"
-    return InvalidParameterValue(field, type(value).__name__, said, "Give every column values of one type.")
+def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterValue:
+    """The error for a table that cannot be read; names the first column that cannot be read by itself."""
+    name, why = field, str(error)
+    for column in list(getattr(value, "columns", ())):
+        try:
+            with reading_by_library():
+                _read(value[[column]])
+        except UnreadableByLibrary as alone:
+            name, why = str(column), str(alone)
+            break
+    said = f"Arrow cannot read it as a table ({why[:200]})"
+    fix = "Give every column values of one type, or cast it (to string, say)."
+    if name == field:
+        return InvalidParameterValue(field, type(value).__name__, said, fix)
+    return InvalidParameterValue("column", name, said, fix)

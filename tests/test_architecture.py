@@ -38,6 +38,7 @@ LAYERS = {
     "ledger.rules": 0,
     "ledger.settings": 1,
     "ledger.place": 0,
+    "ledger.arrow_values": 0,
     "ledger.store": 2,
     "ledger.store.memory": 3,
     "ledger.store.memory_queues": 3,

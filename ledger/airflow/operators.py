@@ -114,8 +114,10 @@ class LedgerSendOperator(LedgerOperator):
         messages = self.messages if self.function is None else self.function()
         queue, attempt = self.opened_queue(), shortened(self.attempt_id)
         options = {**(self.options or {}), "attempt_id": None if self.ledger_queue.endswith(".fifo") else attempt}
-        if arrow_table("messages", messages) is not None:
-            count = queue.send(messages, **options).count
+        # A reader can be read once only.
+        table = arrow_table("messages", messages)
+        if table is not None:
+            count = queue.send(table, **options).count
         else:
             # What another task returned comes as a sequence of its own kind.
             listed = messages if isinstance(messages, (str, Mapping)) else list(messages)

@@ -218,7 +218,7 @@ def _cell(name: str, cell: str) -> Any:
         return int(cell) if re.fullmatch(r"-?[0-9]{1,9}", cell) else cell
     if name == "message_attributes":
         try:
-            return json.loads(cell)
+            return json.loads(cell, object_pairs_hook=names_once)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"message_attributes is not JSON: {error}") from None
     return cell

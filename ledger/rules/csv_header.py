@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 #: What other programs put between the columns of what they call CSV.
-_OTHER_SEPARATOR = re.compile(r"[;\t|]")
+_SEPARATORS = ";\t|"
+_OTHER_SEPARATOR = re.compile(f"[{_SEPARATORS}]")
 
 
 def wrong_header(names: Sequence[str], body: str | None) -> str | None:
@@ -23,4 +24,11 @@ def wrong_header(names: Sequence[str], body: str | None) -> str | None:
             f"The header is one column {names[0]!r}: are its columns separated by {other[0]!r}? They have to be by "
             "commas. If it is one column, name it with --body."
         )
+    for separator in _SEPARATORS:
+        parted = [name for name in names if separator in name and name != body]
+        if len(parted) > 1:
+            return (
+                f"The header has {separator!r} in several columns, {parted[0]!r} and {parted[1]!r}: are its columns "
+                "separated by it? They have to be by commas. If not, rename these columns."
+            )
     return None

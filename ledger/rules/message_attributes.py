@@ -6,6 +6,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue
@@ -116,8 +117,8 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = given.get("DataType"), given.get("StringValue"), given.get("BinaryValue")
     elif isinstance(given, (bytes, bytearray)):
         data_type, text, binary = "Binary", None, bytes(given)
-    elif isinstance(given, (int, float)) and not isinstance(given, bool):
-        data_type, text, binary = "Number", repr(given), None
+    elif isinstance(given, Real) and not isinstance(given, bool):
+        data_type, text, binary = "Number", _number(name, given), None
     else:
         data_type, text, binary = "String", given, None
     match = re.fullmatch(TYPE, data_type) if isinstance(data_type, str) and len(data_type) <= LONGEST_NAME else None
@@ -135,7 +136,10 @@ def _attribute(name: str, given: object) -> Attribute:
     value = binary if match[1] == "Binary" else text
     if not isinstance(value, bytes if match[1] == "Binary" else str) or not value:
         raise _refused(
-            name, given, f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'"
+            name,
+            given,
+            f"Message (user) attribute '{name}' must contain a non-empty value of type '{match[1]}'",
+            _advice(given, value, match[1]),
         )
     if has_lists(given):
         # They would be lost: one value is stored.
@@ -161,8 +165,29 @@ def has_lists(given: object) -> bool:
     return isinstance(given, Mapping) and any(given.get(name) for name in ("StringListValues", "BinaryListValues"))
 
 
-def _refused(name: str, given: object, sentence: str) -> InvalidParameterValue:
-    return InvalidParameterValue(f"MessageAttributes.{name}", given, sentence, message=f"{sentence}.")
+def _refused(name: str, given: object, sentence: str, fix: str = "") -> InvalidParameterValue:
+    return InvalidParameterValue(f"MessageAttributes.{name}", given, sentence, fix, message=f"{sentence}.")
+
+
+def _advice(given: object, value: object, kind: str) -> str:
+    """What to do about a value of a Python type that no attribute has; empty where the type is right."""
+    if value is None or isinstance(value, bytes if kind == "Binary" else str):
+        return ""
+    asked = "bytes" if kind == "Binary" else "a text (str), a number (int, float) or bytes"
+    return f"It is of the type {type(value).__name__}: give {asked}, such as str(value)."
+
+
+def _number(name: str, given: Real) -> str:
+    """The digits of a number of Python's or numpy's (numpy's single floats have fewer digits than Python's)."""
+    try:
+        if isinstance(given, Integral):
+            return int.__repr__(int(given))
+        return float.__repr__(given) if isinstance(given, float) else str(given)
+    except ValueError as error:
+        # More digits than Python writes.
+        raise _refused(
+            name, "a number", f"Can't cast the value of message (user) attribute '{name}' to a number", f"{error}"
+        ) from None
 
 
 def _bytes(value: str | bytes) -> bytes:

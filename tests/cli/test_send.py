@@ -112,6 +112,7 @@ MALFORMED = {
     "csv, a quotation that nobody closes": (b'id,body\n1,a\n2,"b\n3,c\n', 3, "no CSV"),
     "csv, not UTF-8": (b"body\na\n\xff\n", 3, "UTF-8"),
     "csv, attributes": (b"body,message_attributes\na,{\n", 2, "message_attributes"),
+    "csv, an attribute twice": (b'body,message_attributes\na,"{""a"":1,""a"":2}"\n', 2, "twice"),
     "csv, attributes without end": (b"body,message_attributes\na," + b"[" * 100_000 + b"\n", 2, "message_attributes"),
 }
 
@@ -182,6 +183,7 @@ def test_under_an_attempt_id_nothing_is_sent_twice(cli, queue):
         (("-", "--format", "csv"), "a,a\n1,2\n", "two columns 'a'"),
         (("-", "--format", "csv"), "a;b\n1;2\n", "separated by ';'"),
         (("-", "--format", "csv"), "a\tb\n1\t2\n", r"separated by '\t'"),
+        (("-", "--format", "csv"), "id;name,note;x\n1;2,3;4\n", "';' in several columns, 'id;name' and 'note;x'"),
         (("-", "--format", "csv"), "id, body\n1,2\n", "' body', with spaces"),
         (("-", "--format", "csv"), "MessageBody\n1\n", "MessageBody"),
         (("-", "--format", "json"), '{"MessageBody": "a"}\n', "MessageBody"),

@@ -138,8 +138,13 @@ def _attributes(kind: str | None, room: Column) -> Column:
     given = F.transform_values(given.cast(stored), lambda name, one: _of_one_kind(one)).cast(stored)
     entries = F.map_entries(given)
     size = F.aggregate(entries, F.lit(0), lambda so_far, entry: so_far + _size_of(entry))
-    right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES)
-    said = f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, or one whose name, type or value is none"
+    # A map that was read from a file or from Arrow may have a key twice: which value counts is a guess.
+    once = F.size(F.array_distinct(F.map_keys(given))) == F.size(given)
+    right = F.forall(entries, _is_attribute) & (F.size(given) <= MAXIMUM_MESSAGE_ATTRIBUTES) & once
+    said = (
+        f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one whose name, type or "
+        "value is none"
+    )
     sound = checked(given, given.isNull() | right, "MessageAttributes", said, stored)
     return F.when(given.isNull() | (size <= room), sound).otherwise(_refuse(TOO_LONG, F.lit(""), stored))
 

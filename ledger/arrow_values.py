@@ -1,0 +1,189 @@
+"""Arrow's values without encodings of their own: what libraries hand over, as plain types that hold the same values.
+
+The left column is what libraries hand over, the right one what it becomes here:
+
+    dictionary, run-end encoded                   their values
+    string_view, binary_view, fixed-size binary   large_string, large_binary, binary
+    halffloat                                     float
+    list_view, large_list_view, fixed-size list   list, large_list, list
+    extension: uuid, json, bool8, 1-d tensors     string, string, bool, list
+    all other extensions                          refused: their storage alone does not say what they mean
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+types = pa.types
+#: What an extension type that is refused by name should be cast to, by its name.
+FIXES = {
+    "pandas.period": "Use .astype(str) or .dt.to_timestamp() on the column.",
+    "pandas.interval": "Use .astype(str) on the column, or make two columns of its ends.",
+}
+
+
+class NotPlain(Exception):
+    """A type that is refused: in words, and what to do."""
+
+    def __init__(self, said: str, fix: str) -> None:
+        self.said, self.fix = said, fix
+        super().__init__(said)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type holds lists, plain ones."""
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether no value of this type, nor one inside it, has an encoding of its own."""
+    if types.is_nested(kind):
+        if types.is_map(kind):
+            return is_plain(kind.key_type) and is_plain(kind.item_type)
+        if types.is_struct(kind):
+            return all(is_plain(field.type) and not _extension_of(field) for field in kind)
+        return is_list(kind) and is_plain(kind.value_type) and not _extension_of(kind.value_field)
+    return not (
+        isinstance(kind, pa.BaseExtensionType)
+        or types.is_dictionary(kind)
+        or types.is_run_end_encoded(kind)
+        or types.is_string_view(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_float16(kind)
+    )
+
+
+def require_single_names(kind: pa.DataType) -> None:
+    """Raise NotPlain for a struct with two fields of one name, at any depth."""
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise NotPlain(f"It is a struct with two fields {double!r}", "Rename one of the fields.")
+    for number in range(kind.num_fields):
+        require_single_names(kind.field(number).type)
+
+
+def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column with plain types. Raises NotPlain for what has none, and what Arrow raises."""
+    require_single_names(field.type)
+    name = _extension_of(field)
+    if not name and is_plain(field.type):
+        return column
+    chunks = [_plain_extension(name, chunk) if name else plain(chunk) for chunk in column.chunks]
+    if not chunks:
+        empty = pa.chunked_array([], field.type).combine_chunks()
+        chunks = [_plain_extension(name, empty) if name else plain(empty)]
+    return pa.chunked_array(chunks)
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return the same values in plain types. Raises NotPlain."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_extension(kind.extension_name, array.storage, kind)
+    if is_plain(kind):
+        return array
+    if types.is_dictionary(kind):
+        return plain(array.dictionary).take(array.indices)
+    if types.is_run_end_encoded(kind):
+        return plain(array.values).take(_numbers_of_runs(array))
+    if types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    if types.is_fixed_size_binary(kind):
+        return array.cast(pa.binary())
+    if types.is_float16(kind):
+        return array.cast(pa.float32())
+    if types.is_union(kind):
+        raise NotPlain(f"It is {kind}, which is a value of several types", "Make a column of each type.")
+    return rebuilt(array, _plain_child)
+
+
+def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array]) -> pa.Array:
+    """Return nested values (list, struct, map) of which `child` made the inner ones anew, null where they were null.
+
+    `child` is given the inner values that count, their field, and the number of the field.
+    """
+    kind = array.type
+    if types.is_struct(kind):
+        fields, inner = list(kind), array.flatten()
+        made = [child(one, field, number) for number, (one, field) in enumerate(zip(inner, fields))]
+        parts = [pa.field(field.name, one.type) for field, one in zip(fields, made)]
+        if not parts:
+            return array
+        return pa.StructArray.from_arrays(made, fields=parts, mask=array.is_null())
+    if types.is_map(kind):
+        first, count = array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()
+        keys = child(array.keys.slice(first, count), kind.key_field, 0)
+        items = child(array.items.slice(first, count), kind.item_field, 1)
+        return pa.MapArray.from_arrays(pc.subtract(array.offsets, first), keys, items, mask=array.is_null())
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    values = child(array.flatten(), kind.value_field, 0)
+    is_large = types.is_large_list(kind) or str(kind).startswith("large_list_view")
+    listed = pa.LargeListArray if is_large else pa.ListArray
+    return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
+
+
+def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
+    """Return the number of the first value that makes `act` raise an error; None where none does by itself."""
+    low, high = 0, len(array)
+    if not high or not _fails(act, array):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fails(act, array.slice(low, middle - low)) else (middle, high)
+    return low
+
+
+def _fails(act: Callable[[pa.Array], Any], array: pa.Array) -> bool:
+    try:
+        act(array)
+    except Exception:
+        return True
+    return False
+
+
+def _plain_child(array: pa.Array, field: pa.Field, number: int) -> pa.Array:
+    name = _extension_of(field)
+    return _plain_extension(name, array) if name else plain(array)
+
+
+def _extension_of(field: pa.Field) -> str:
+    """The name of an extension type that this Python does not know: then its storage is the field's type."""
+    name = (field.metadata or {}).get(b"ARROW:extension:name", b"")
+    return "" if isinstance(field.type, pa.BaseExtensionType) else str(name, errors="replace")
+
+
+def _plain_extension(name: str, storage: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
+    if name == "arrow.json":
+        return plain(storage)
+    if name == "arrow.bool8":
+        return storage.cast(pa.bool_())
+    if name == "arrow.uuid":
+        texts = [None if one is None else str(uuid.UUID(bytes=one)) for one in storage.to_pylist()]
+        return pa.array(texts, pa.string())
+    if name == "arrow.fixed_shape_tensor" and kind is not None and len(kind.shape) == 1:
+        return plain(storage)
+    fix = FIXES.get(name, f"Cast it to its storage, {storage.type}, or to string.")
+    raise NotPlain(f"It is of the extension type {name or kind}, of which nobody can tell how to store it", fix)
+
+
+def _numbers_of_runs(array: pa.RunEndEncodedArray) -> pa.Array:
+    """For each value of the array the number of its run."""
+    ends = array.run_ends.to_numpy(zero_copy_only=False)
+    places = range(array.offset, array.offset + len(array))
+    return pa.array(ends.searchsorted(list(places), side="right"), pa.int64())
+
+
+def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
+    kind = pa.int64() if large else pa.int32()
+    ends = pc.cumulative_sum(lengths.cast(pa.int64())) if len(lengths) else pa.array([], pa.int64())
+    return pa.concat_arrays([pa.array([0], kind), ends.cast(kind)])
