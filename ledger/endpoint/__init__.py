@@ -8,7 +8,9 @@ request's way goes down this list, and so do the imports::
     polls.py pool.py            long polls that hold no thread; a fixed number of threads for the rest
     handling.py                 one request: verified, read, done, answered
     signatures.py keys.py       SigV4: whose key signed it, when, and not twice
+    signed_requests.py          what a request says of its signature, in a header or in its query
     json_protocol.py            bytes to a Command, a result or an error to bytes; query_protocol.py too
+    query_json.py               the Query protocol's answers for clients that accept JSON
     service_model.py            botocore's model: which actions, parameters, types there are
     actions/                    the 23, by the library's public names; shapes.py addresses.py: messages and URLs
     callers.py                  may the caller do this to the queue? (the rule: rules/policy_decision.py)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger.endpoint import addresses, json_protocol, query_protocol, service_model
+from ledger.endpoint import addresses, json_protocol, query_json, query_protocol, service_model
 from ledger.endpoint.actions import ACTIONS, Result
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.actions.messages import Waiting
 from ledger.endpoint.callers import Caller
-from ledger.endpoint.refusals import Refusal
+from ledger.endpoint.refusals import NoAction, Refusal
 from ledger.endpoint.signatures import Signatures
 from ledger.endpoint.statuses import told
 from ledger.endpoint.wire import Request, Response
@@ -37,6 +37,9 @@ class Exchange:
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
         self._protocol: Any = json_protocol if json_protocol.is_spoken_in(request) else query_protocol
+        # A request may be answered in JSON that asks in the Query protocol.
+        in_json = self._protocol is query_protocol and query_json.is_accepted(request)
+        self._answers: Any = query_json if in_json else self._protocol
         # No secret: the system's randomness takes longer, as others have the processor meanwhile.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
@@ -71,14 +74,16 @@ class Exchange:
     def written(self, result: Result) -> Response:
         """The response with a result."""
         assert self.action is not None, "it has begun"
-        response: Response = self._protocol.written(self.action, result, self._id)
+        response: Response = self._answers.written(self.action, result, self._id)
         return response
 
     def refused(self, error: BaseException) -> Response:
         """The response with an error."""
         said = told(error, self.action)
         self.refused_for = said.known.query_code
-        response: Response = self._protocol.refused(self.action, said, self._id)
+        if isinstance(error, NoAction):
+            return query_protocol.without_action(self._id)
+        response: Response = self._answers.refused(self.action, said, self._id)
         return response
 
 

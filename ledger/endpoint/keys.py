@@ -20,18 +20,21 @@ else:
 #: The variables of the environment with a key, and its secret.
 ACCESS_KEY, SECRET_KEY = "LEDGER_ACCESS_KEY_ID", "LEDGER_SECRET_ACCESS_KEY"
 _ID, _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,128}"), re.compile(r"[0-9]{12}")
+#: As a header can carry it.
+_TOKEN = re.compile("[!-~]{1,4096}")
 _FILE = (
-    'A key is a table [ID_OF_THE_KEY] with secret = "...", of another account also account = "12 digits", and user = '
-    '"arn:aws:iam::..." to name it in policies.'
+    'A key is a table [ID_OF_THE_KEY] with secret = "...", of another account also account = "12 digits", user = '
+    '"arn:aws:iam::..." to name it in policies, and session_token = "..." for a key of a session.'
 )
 
 
 @dataclass(frozen=True)
 class Key:
-    """A secret, and who signs with it. Never shown."""
+    """A secret, and who signs with it. Requests must name the session's token where the key has one. Never shown."""
 
     secret: str = field(repr=False)
     caller: Caller
+    session_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,20 @@ def _key(place: str, name: str, table: object, owner: str) -> Key:
     where = f"{place}: [{name[:130]}]"
     if not _ID.fullmatch(name):
         raise InvalidParameterValue("keys", where, "A key's id has 1 to 128 letters, digits and _", _FILE)
-    unknown = sorted(set(table) - {"secret", "account", "user"}) if isinstance(table, dict) else [name]
+    unknown = sorted(set(table) - {"secret", "account", "user", "session_token"}) if isinstance(table, dict) else [name]
     if not isinstance(table, dict) or unknown:
-        bound = f"It has secret, account and user, and nothing else: {unknown[0][:40]!r} is none of them"
+        bound = f"It has secret, account, user and session_token, and nothing else: {unknown[0][:40]!r} is none of them"
         raise InvalidParameterValue("keys", where, bound, _FILE)
     secret, account, user = table.get("secret"), table.get("account", owner), table.get("user")
+    token = table.get("session_token")
     if not isinstance(secret, str) or len(secret) < 8:
         raise InvalidParameterValue("keys", where, "Its secret must be a text of at least 8 characters", _FILE)
     if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
         raise InvalidParameterValue("keys", where, "Its account must be 12 digits", _FILE)
     if user is not None and not (isinstance(user, str) and user.startswith("arn:")):
         raise InvalidParameterValue("keys", where, "Its user must be an ARN", _FILE)
-    return Key(secret, Caller(account, user))
+    if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
+        raise InvalidParameterValue(
+            "keys", where, "Its session_token must be 1 to 4,096 visible characters of ASCII", _FILE
+        )
+    return Key(secret, Caller(account, user), token)

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from ledger.endpoint import service_model
-from ledger.endpoint.refusals import Refusal
-from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint import addresses, service_model
+from ledger.endpoint.refusals import NoAction, Refusal, unknown_action
+from ledger.endpoint.statuses import NOT_FOUND, OK, Told
 from ledger.endpoint.wire import Command, Request, Response
 from ledger.errors import InvalidParameterValue
 
@@ -61,6 +61,9 @@ _FORM_OF_A_BATCH = (
     "InvalidBatchEntryId",
     "BatchEntryIdsNotDistinct",
 )
+#: The service refuses these at a queue's own URL, as no action of it.
+#: Source: tests of LocalStack that were validated against AWS, test_get_create_queue_fails, test_get_list_queues_fails.
+NOT_OF_A_QUEUE = ("CreateQueue", "ListQueues")
 MOST_PARAMETERS = 2_000
 _INDEX = re.compile(r"[1-9][0-9]{0,3}")
 _HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -78,6 +81,10 @@ def read(request: Request) -> Command:
     if len(given) != len(pairs):
         raise Refusal("MalformedQueryString", "The query string names a parameter twice.")
     action = given.get("Action")
+    if action is None and request.method == "GET":
+        raise NoAction()
+    if action in NOT_OF_A_QUEUE and addresses.queue_in_path(request.path):
+        raise unknown_action(action)
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
     found = _structure(shape, _tree(given), action, "")
@@ -112,6 +119,15 @@ def refused(action: str | None, error: Told, request_id: str) -> Response:
     )
 
 
+def without_action(request_id: str) -> Response:
+    """Return the response to a GET that names no action, in whatever the client accepts.
+
+    Source: LocalStack's tests that were validated against AWS, test_get_without_query_returns_unknown_operation and
+    test_get_without_query_json_format_returns_returns_xml.
+    """
+    return Response(NOT_FOUND, b"<UnknownOperationException/>", _headers(request_id))
+
+
 def names_of_pairs(member: str) -> tuple[str, str]:
     """What the map in a member calls a key and a value."""
     return TAGS if member.lower() == "tags" else OTHERS
@@ -119,7 +135,11 @@ def names_of_pairs(member: str) -> tuple[str, str]:
 
 def _response(status: int, xml: str, request_id: str) -> Response:
     body = f'<?xml version="1.0"?>{xml}'.encode()
-    return Response(status, body, {"content-type": "text/xml", "x-amzn-requestid": request_id})
+    return Response(status, body, _headers(request_id))
+
+
+def _headers(request_id: str) -> dict[str, str]:
+    return {"content-type": "text/xml", "x-amzn-requestid": request_id}
 
 
 def _tree(given: Mapping[str, str]) -> dict[str, Any]:

@@ -13,6 +13,13 @@ class Refusal(LedgerError):
         self.code = code
 
 
+class NoAction(Refusal):
+    """A GET that asks for nothing. The service answers it by an element of its own, not by an error response."""
+
+    def __init__(self) -> None:
+        super().__init__("MissingAction", "The request must contain the parameter Action.")
+
+
 def unknown_action(action: str | None) -> Refusal:
     """Recorded in what SDKs report of it: the action and the version of the service."""
     if not action:

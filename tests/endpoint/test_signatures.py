@@ -234,3 +234,24 @@ def test_a_signature_that_is_refused_is_a_line_of_the_log_with_no_key_in_it(veri
         assert line.startswith(f"a request was refused: {said}")
         signature = request.headers["authorization"].partition("Signature=")[2]
         assert not [word for word in ("AKID", "STRANGER", "secret", signature) if word in line.replace("Secret", "")]
+
+
+def test_a_key_of_a_session_is_good_with_its_token_alone(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[ASIA]\nsecret = "the secret"\nsession_token = "a/token+of="\n[AKID]\nsecret = "the secret"\n')
+    known = keys.read(str(file), "123456789012")
+    assert "a/token" not in repr(known), "a token is shown to nobody"
+    verifier = Signatures(known, "us-east-1", FrozenClock(NOW))
+    token = {"X-Amz-Security-Token": "a/token+of="}
+    assert verifier.caller(signed(key="ASIA", headers=token))
+    for headers in ({}, {"X-Amz-Security-Token": "another"}, {"X-Amz-Security-Token": "é"}):
+        assert refused(verifier, signed(b"{ }", key="ASIA", headers=headers)) == "InvalidClientTokenId"
+    assert verifier.caller(signed(b"[]", key="AKID", headers=token)), "a token says nothing where the key has none"
+
+
+@pytest.mark.parametrize("token", ['""', '"two words"', "7", '"é"'])
+def test_a_session_token_that_no_header_carries_is_refused(tmp_path, token):
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[ASIA]\nsecret = "hunter2 hunter2"\nsession_token = {token}\n')
+    with pytest.raises(InvalidParameterValue, match="session_token must be 1 to 4,096 visible characters"):
+        keys.read(str(file), "123456789012")

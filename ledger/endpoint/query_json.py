@@ -1,0 +1,71 @@
+"""Answers to requests of the Query protocol in JSON, for clients that accept application/json and not XML.
+
+The service answers so too; API Gateway shows these answers to its own clients. An answer names the members of the model
+and of the older one of the service (`messages`, `queueUrls`), a map is a list of pairs, and an absent member is null.
+
+Source: `ReceiveMessageResponse` and `SendMessageResponse` in aws-samples/serverless-patterns (apigw-sqs), a recorded
+`ListQueuesResponse` in the tests of aws-sdk-for-zig, and LocalStack's tests that were validated against AWS,
+test_get_queue_attributes_json_format and test_get_list_queues_fails_json_format.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.endpoint import service_model
+from ledger.endpoint.query_protocol import names_of_pairs
+from ledger.endpoint.statuses import OK, Told
+from ledger.endpoint.wire import Request, Response
+
+CONTENT_TYPE = "application/json"
+_XML = ("application/xml", "text/xml")
+_OLDER_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
+
+
+def is_accepted(request: Request) -> bool:
+    """Return whether a request names JSON among what it accepts, and XML not before it. A wildcard is XML."""
+    kinds = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
+    return next((kind == CONTENT_TYPE for kind in kinds if kind in (CONTENT_TYPE, *_XML)), False)
+
+
+def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
+    """Return the response with a result."""
+    shape = service_model.output_shape(action)
+    found: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
+    if shape is not None:
+        found[f"{action}Result"] = _structure(shape, result)
+    return _response(OK, {f"{action}Response": found}, request_id)
+
+
+def refused(action: str | None, error: Told, request_id: str) -> Response:
+    """Return the response with an error."""
+    known = error.known
+    said = {"Code": known.query_code, "Detail": None, "Message": error.query_message, "Type": known.fault}
+    return _response(known.status, {"Error": said, "RequestId": request_id}, request_id)
+
+
+def _response(status: int, said: Mapping[str, object], request_id: str) -> Response:
+    body = json.dumps(said, sort_keys=True).encode()
+    return Response(status, body, {"content-type": CONTENT_TYPE, "x-amzn-requestid": request_id})
+
+
+def _structure(shape: Any, given: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        _OLDER_NAMES.get(name, name): _value(member, name, given[name]) if name in given else None
+        for name, member in shape.members.items()
+    }
+
+
+def _value(shape: Any, name: str, value: Any) -> object:
+    kind = shape.type_name
+    if kind == "structure":
+        return _structure(shape, value)
+    if kind == "list":
+        return [_value(shape.member, "", one) for one in value]
+    if kind == "map":
+        key, of_key = names_of_pairs(name)
+        return [{key: known, of_key: _value(shape.value, "", one)} for known, one in value.items()]
+    return base64.b64encode(value).decode() if kind == "blob" else value
