@@ -1,4 +1,9 @@
-"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at whatever address the client reached the endpoint."""
+"""Queue URLs: `http://host:port/ACCOUNT/NAME`, at whatever address the client reached the endpoint.
+
+A request may also name a queue by the path of its URL, or by its name alone, as it may at the service.
+
+Source: LocalStack's test_posting_to_queue_via_queue_name, validated against AWS.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from ledger.endpoint.wire import Request
 from ledger.errors import QueueDoesNotExist
 
 _PATH = re.compile(r"(?:/[^/]*)*?/([0-9]{12})/([^/]{1,200})/?")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(?:\.fifo)?")
 _HOST = re.compile(r"[A-Za-z0-9.\-_:\[\]]{1,260}")
 
 
@@ -29,17 +35,31 @@ def queue_in_path(path: str) -> str | None:
     return path if _PATH.fullmatch(path) else None
 
 
-def name_of(url: object, account_id: str) -> str:
-    """The queue's name in a URL, whatever host it names, or in a URL's path. Raises InvalidAddress for what is none,
-    QueueDoesNotExist for a queue of another account."""
+def name_of(url: object, account_id: str, caller_id: str) -> str:
+    """Return the name of the queue that a request names.
+
+    Args:
+        url: A queue's URL, whatever host it names, the path of one, or a queue's bare name.
+        account_id: The account whose queues these are.
+        caller_id: The caller's account. A bare name is one of the caller's own queues.
+
+    Raises:
+        InvalidAddress: It is none of these.
+        QueueDoesNotExist: It names a queue of another account.
+    """
+    if isinstance(url, str) and _NAME.fullmatch(url):
+        return _of_account(url, caller_id, account_id)
     try:
         path = urlsplit(url).path if isinstance(url, str) else ""
     except ValueError:
         path = ""
-    match = _PATH.fullmatch(path)
+    match = _PATH.fullmatch(path if path.startswith("/") else f"/{path}")
     if match is None:
         raise address(url)
-    name = unquote(match[2])
-    if match[1] != account_id:
+    return _of_account(unquote(match[2]), match[1], account_id)
+
+
+def _of_account(name: str, asked: str, account_id: str) -> str:
+    if asked != account_id:
         raise QueueDoesNotExist(name)
     return name

@@ -65,7 +65,8 @@ class Exchange:
             parameters.update({"QueueUrl": path} if path else {})
         service_model.require(command.action, parameters)
         base = addresses.base_of(request, endpoint.public)
-        return Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues)
+        trace = request.headers.get("x-amzn-trace-id")
+        return Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues, trace)
 
     def done(self, call: Call) -> Result | Waiting:
         """Does it, in one commit or none. Raises what it is refused for."""

@@ -15,8 +15,17 @@ _EVERY = ("All", ".*", "*")
 _TRACE = "AWSTraceHeader"
 
 
-def to_send(given: Mapping[str, Any]) -> dict[str, object]:
-    """An entry as `Queue.send` takes it, of a SendMessage's parameters or of an entry of a batch."""
+def to_send(given: Mapping[str, Any], trace: str | None) -> dict[str, object]:
+    """Return an entry as `Queue.send` takes it.
+
+    Args:
+        given: A SendMessage's parameters, or an entry of a batch.
+        trace: The request's header X-Amzn-Trace-Id: the AWSTraceHeader of what names none itself. Source: LocalStack's
+            test_aws_trace_header_propagation, validated against AWS, and the guide's page about AWS X-Ray.
+
+    Raises:
+        InvalidParameterValue: It has another system attribute than AWSTraceHeader, or one of another type.
+    """
     names = ("MessageBody", "DelaySeconds", "MessageAttributes", "MessageGroupId", "MessageDeduplicationId")
     entry = {name: given[name] for name in names if name in given}
     for name, one in (given.get("MessageSystemAttributes") or {}).items():
@@ -27,6 +36,8 @@ def to_send(given: Mapping[str, Any]) -> dict[str, object]:
                 "The only message system attribute that can be sent is AWSTraceHeader, a non-empty String",
             )
         entry[_TRACE] = one["StringValue"]
+    if trace:
+        entry.setdefault(_TRACE, trace)
     return entry
 
 
@@ -40,14 +51,17 @@ def require_no_lists(action: str, entries: Iterable[Mapping[str, Any]]) -> None:
                     raise Refusal("UnsupportedOperation", said)
 
 
-def sent_as_sqs(outcome: SendOutcome) -> dict[str, object]:
-    """What a SendMessage returns of a message that was sent."""
-    number = outcome.sequence_number
+def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, object]:
+    """Return what a SendMessage answers of a message that was sent; `given` is what asked for it.
+
+    The digest of the system attributes is one of those that were given: the request's own trace is not among them.
+    """
+    number, named = outcome.sequence_number, given.get("MessageSystemAttributes")
     return _present(
         MessageId=outcome.message_id,
         MD5OfMessageBody=outcome.md5_of_body,
         MD5OfMessageAttributes=outcome.md5_of_message_attributes,
-        MD5OfMessageSystemAttributes=outcome.md5_of_system_attributes,
+        MD5OfMessageSystemAttributes=outcome.md5_of_system_attributes if named else None,
         SequenceNumber=None if number is None else f"{number:020d}",
     )
 

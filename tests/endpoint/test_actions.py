@@ -290,3 +290,79 @@ def test_the_library_and_clients_see_each_other(endpoint, client):
     assert claim.release().messages == 9
     (message,) = client.receive_message(QueueUrl=url)["Messages"]
     assert queue.delete([message["ReceiptHandle"]])[0].outcome == "deleted"
+
+
+def test_a_queue_is_named_by_its_url_its_path_or_its_name(endpoint, client):
+    """Recorded: test_posting_to_queue_via_queue_name."""
+    url = new_queue(client)
+    name = url.rpartition("/")[2]
+    for called in (url, name, f"/123456789012/{name}", f"123456789012/{name}", f"http://elsewhere/123456789012/{name}"):
+        client.send_message(QueueUrl=called, MessageBody="x")
+    assert endpoint.ledger.queue(name).counts().visible == 5
+    fifo = new_queue(client, FifoQueue="true").rpartition("/")[2]
+    client.send_message(QueueUrl=fifo, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d")
+    for wrong in (f"http://x/{name}", "a name", "q" * 81, "../q", f"{name}?a=1", ""):
+        assert refused(client.send_message, QueueUrl=wrong, MessageBody="x") == "InvalidAddress"
+    other = f"/{OTHER_ACCOUNT}/{name}"
+    assert refused(client.send_message, QueueUrl=other, MessageBody="x").endswith("NonExistentQueue")
+
+
+def test_a_bare_name_is_a_queue_of_the_caller(endpoint):
+    """What somebody of another account calls by its name alone is a queue of that account."""
+    ours, theirs = endpoint.client(), endpoint.client("json", OTHER_KEY)
+    url = new_queue(ours)
+    name = url.rpartition("/")[2]
+    ours.add_permission(QueueUrl=name, Label="theirs", AWSAccountIds=[OTHER_ACCOUNT], Actions=["*"])
+    assert refused(theirs.send_message, QueueUrl=name, MessageBody="x").endswith("NonExistentQueue")
+    theirs.send_message(QueueUrl=url, MessageBody="x")
+
+
+def test_a_batch_with_an_entry_without_its_group_sends_nothing(endpoint, client):
+    """Recorded: test_send_batch_missing_message_group_id_for_fifo_queue, beside what one message is refused for."""
+    url = new_queue(client, FifoQueue="true", ContentBasedDeduplication="true")
+    entries = [{"Id": "a", "MessageBody": "1", "MessageGroupId": "g"}, {"Id": "b", "MessageBody": "2"}]
+    with pytest.raises(ClientError) as found:
+        client.send_message_batch(QueueUrl=url, Entries=entries)
+    error = found.value.response["Error"]
+    said = "The request must contain the parameter MessageGroupId."
+    assert (error["Code"], error["Message"]) == ("InvalidParameterValue", said)
+    assert found.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert endpoint.ledger.queue(url.rpartition("/")[2]).counts().stored == 0
+    assert refused(client.send_message, QueueUrl=url, MessageBody="x") == "MissingParameter"
+
+
+def traced(request, **_):
+    request.headers["X-Amzn-Trace-Id"] = "Root=of-the-request"
+
+
+def test_the_trace_of_a_request_is_the_one_of_messages_that_name_none(endpoint):
+    """Recorded: test_aws_trace_header_propagation."""
+    for protocol in ("json", "query"):
+        client = endpoint.new_client(protocol)
+        client.meta.events.register("before-send.sqs.*", traced)
+        url = new_queue(client)
+        own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=own"}}
+        sent = client.send_message(QueueUrl=url, MessageBody="1")
+        assert "MD5OfMessageSystemAttributes" not in sent, "the client gave none"
+        assert client.send_message(QueueUrl=url, MessageBody="2", MessageSystemAttributes=own)[
+            "MD5OfMessageSystemAttributes"
+        ]
+        entries = [
+            {"Id": "3", "MessageBody": "3"},
+            {"Id": "4", "MessageBody": "4", "MessageSystemAttributes": own},
+        ]
+        three, four = client.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+        assert "MD5OfMessageSystemAttributes" not in three and four["MD5OfMessageSystemAttributes"]
+        got = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["AWSTraceHeader"])
+        traces = {one["Body"]: one["Attributes"]["AWSTraceHeader"] for one in got["Messages"]}
+        assert traces == {"1": "Root=of-the-request", "2": "Root=own", "3": "Root=of-the-request", "4": "Root=own"}
+
+
+def test_an_error_of_a_move_task_has_its_message_as_a_member_too(endpoint):
+    """Recorded: test_destination_needs_to_exist."""
+    arn = "arn:aws:sqs:us-east-1:123456789012:nowhere"
+    with pytest.raises(ClientError) as found:
+        endpoint.client().start_message_move_task(SourceArn=arn)
+    answer = found.value.response
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 404
+    assert answer["message"] == answer["Error"]["Message"] != ""

@@ -83,7 +83,7 @@ URL = f"http://anything.example/{ACCOUNT}/q"
         ("SendMessage", {"QueueUrl": URL, "MessageBody": "\ud800"}, "InvalidMessageContents", "InvalidMessageContents"),
         ("SendMessage", {"QueueUrl": URL, "MessageBody": "x", "DelaySeconds": 901}, "InvalidParameterValueException",
          "InvalidParameterValue"),
-        ("SendMessage", {"QueueUrl": "q", "MessageBody": "x"}, "InvalidAddress", "InvalidAddress"),
+        ("SendMessage", {"QueueUrl": "http://x/q", "MessageBody": "x"}, "InvalidAddress", "InvalidAddress"),
         ("SendMessage", {"QueueUrl": "http://x/000000000000/q", "MessageBody": "x"}, "QueueDoesNotExist",
          "AWS.SimpleQueueService.NonExistentQueue"),
         ("SendMessageBatch", {"QueueUrl": URL, "Entries": [{"MessageBody": "x"}]}, "MissingRequiredParameterException",
@@ -211,7 +211,8 @@ def test_each_error_of_a_change_of_visibility_is_reached_in_both_protocols(open_
         assert headers["x-amzn-query-error"] == f"{code};Sender"
         return code
 
-    assert codes(url="nowhere") == "InvalidAddress"
+    assert codes(url="http://x/nowhere") == codes(url="no queue") == "InvalidAddress"
+    assert codes(url="nowhere") == codes(url=f"/{ACCOUNT}/nowhere") == prefix + "NonExistentQueue"
     assert codes(url=URL + "q") == prefix + "NonExistentQueue"
     assert codes(handle="none") == "ReceiptHandleIsInvalid"
     assert codes(method="PUT") == prefix + "UnsupportedOperation"

@@ -17,7 +17,7 @@ from ledger.rules.arns import Account, not_ours, queue_of
 @dataclass(frozen=True)
 class Call:
     """One request: the action and its parameters, checked by the model; `base` is what queue URLs begin with. What a
-    queue is made with, beside what the request says, is in `new_queues`."""
+    queue is made with, beside what the request says, is in `new_queues`. `trace` is the request's X-Amzn-Trace-Id."""
 
     ledger: Ledger
     action: str
@@ -25,6 +25,7 @@ class Call:
     base: str
     caller: Caller
     new_queues: Mapping[str, str] = field(default_factory=dict)
+    trace: str | None = None
     _found: list[str] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -44,7 +45,8 @@ class Call:
     def queue(self) -> Queue:
         """The queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied where the caller
         may not do this to it."""
-        return self.named(addresses.name_of(self.parameters["QueueUrl"], self.account.account_id))
+        url = self.parameters["QueueUrl"]
+        return self.named(addresses.name_of(url, self.account.account_id, self.caller.account_id))
 
     def named(self, name: str, action: str | None = None) -> Queue:
         """The queue of a name, if the caller may do this to it, or another `action`."""

@@ -31,8 +31,8 @@ def send(call: Call) -> Result:
     """SendMessage."""
     queue = call.queue()
     require_no_lists(call.action, [call.parameters])
-    (outcome,) = queue.send(to_send(call.parameters), all_or_nothing=True)
-    return sent_as_sqs(outcome)
+    (outcome,) = queue.send(to_send(call.parameters, call.trace), all_or_nothing=True)
+    return sent_as_sqs(outcome, call.parameters)
 
 
 def receive(call: Call) -> Result | Waiting:
