@@ -106,6 +106,8 @@ LAYERS = {
     "ledger.endpoint.pool": 11.5,
     "ledger.endpoint.metrics": 11.5,
     "ledger.endpoint.polls": 11.6,
+    "ledger.endpoint.access_log": 11.6,
+    "ledger.endpoint.key_rotation": 11.6,
     "ledger.endpoint.application": 11.7,
     "ledger.endpoint.serving": 11.8,
     "ledger.endpoint.command": 11.9,

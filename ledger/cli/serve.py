@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.argument("place", metavar="[ROOT]", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=9324, show_default=True, help="0 takes a free one, and says which.")
-@click.option("--keys", metavar="FILE", help="The keys that requests are signed with, a TOML file.")
+@click.option(
+    "--keys", metavar="FILE", help="The keys that requests are signed with, a TOML file; SIGHUP reads it anew."
+)
 @click.option("--without-signatures", is_flag=True, help="Take every request, of this machine alone.")
 @click.option("--certificate", metavar="FILE", help="Serve with TLS: the certificate, in PEM.")
 @click.option("--certificate-key", metavar="FILE", help="Its key, in PEM.")
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 @click.option("--url", help="What queue URLs begin with, where a proxy has another name.")
 @click.option("--threads", default=32, show_default=True, help="Threads that work on the tables.")
 @click.option("--open-metrics", is_flag=True, help="Let others than this machine read /metrics.")
+@click.option(
+    "--access-log", metavar="FILE", help="Append a line of JSON for each request, without its body; - is stdout."
+)
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
 @with_root
 def serve(place: str | None, root: str | None, settings: str | None, create: bool, **options: object) -> None:

@@ -5,6 +5,8 @@ request's way goes down this list, and so do the imports::
 
     serving.py                  uvicorn's sockets, TLS, heads of requests within bounds, stopping
     application.py              ASGI: bodies within bounds, who waits for what, health and metrics
+    access_log.py               a line for each request, without its body
+    key_rotation.py             keys read anew on SIGHUP
     polls.py pool.py            long polls that hold no thread; a fixed number of threads for the rest
     handling.py                 one request: verified, read, done, answered
     signatures.py keys.py       SigV4: whose key signed it, when, and not twice

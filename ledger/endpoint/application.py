@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ledger.endpoint import metrics
+from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.actions import Result
 from ledger.endpoint.actions.call import Call
 from ledger.endpoint.actions.messages import Waiting
@@ -20,8 +22,9 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
-from ledger.errors import LedgerError
+from ledger.errors import ClocksDisagree, LedgerError, StorageFailed
 
+log = logging.getLogger("ledger.endpoint")
 Event: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Event]]"
 Send: TypeAlias = "Callable[[Event], Awaitable[None]]"
@@ -46,6 +49,8 @@ class Bounds:
     request_seconds: float = 30.0
     threads: int = 32
     backlog: int = 256
+    #: What a disk must have free for the endpoint to be ready: some commits of the largest batches.
+    free_bytes: int = 32 << 20
     long_polls: int = 2_000
 
 
@@ -56,7 +61,10 @@ class Gone(Exception):
 class Application:
     """Serves an Endpoint. Made in the event loop that it runs in."""
 
-    def __init__(self, endpoint: Endpoint, bounds: Bounds, *, open_metrics: bool = False) -> None:
+    def __init__(
+        self, endpoint: Endpoint, bounds: Bounds, *, open_metrics: bool = False, access_log: AccessLog | None = None
+    ) -> None:
+        self._access_log = access_log
         self._endpoint, self._bounds, self._open_metrics = endpoint, bounds, open_metrics
         self._store = endpoint.ledger.store
         self.pool = Pool(bounds.threads, bounds.backlog)
@@ -71,8 +79,9 @@ class Application:
         began = time.monotonic()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+        client = (scope.get("client") or ("",))[0]
         if scope["method"] == "GET" and path in (HEALTH, READY, METRICS) and not query:
-            here = (scope.get("client") or ("",))[0] in LOOPBACK and not any(name in headers for name in _FORWARDED)
+            here = client in LOOPBACK and not any(name in headers for name in _FORWARDED)
             await _send(send, await self._watched(path, here))
             return
         request = Request(scope["method"], path, query, headers, b"", scope["scheme"])
@@ -80,8 +89,13 @@ class Application:
             exchange, response = await self._exchange(request, receive)
         except Gone:
             self.metrics.disconnects += 1
+            if self._access_log is not None:
+                self._access_log.write(request, client, time.monotonic() - began, None, None)
             return
-        self.metrics.answered(exchange.action, exchange.refused_for, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.metrics.answered(exchange.action, exchange.refused_for, seconds)
+        if self._access_log is not None:
+            self._access_log.write(request, client, seconds, exchange, response)
         await _send(send, response)
 
     def stop(self) -> None:
@@ -161,14 +175,25 @@ class Application:
         if self.stopping:
             return _text(NOT_READY, "stopping")
         try:
-            await asyncio.wait_for(self.pool.run(self._looked), 5.0)
-        except (LedgerError, asyncio.TimeoutError):
-            return _text(NOT_READY, "the ledger's tables cannot be read")
-        return _text(OK, "ready")
+            reason = await asyncio.wait_for(self.pool.run(self._reason_against), 5.0)
+        except (LedgerError, asyncio.TimeoutError) as error:
+            log.warning("not ready: %s", str(error) or "the tables were not read within 5 seconds")
+            reason = "the ledger's tables cannot be read"
+        return _text(OK, "ready") if reason is None else _text(NOT_READY, reason)
 
-    def _looked(self) -> None:
+    def _reason_against(self) -> str | None:
+        """Return why the ledger takes no commits now, in words that name no place: that is in the log."""
         self._store.require_tables()
         self._store.change_token()
+        try:
+            self._store.require_ready(self._bounds.free_bytes)
+        except ClocksDisagree as error:
+            log.warning("not ready: %s", error)
+            return "the clocks disagree"
+        except StorageFailed as error:
+            log.warning("not ready: %s", error)
+            return "the disk is full, or cannot be written"
+        return None
 
     def _lines(self) -> Iterator[str]:
         yield from self.metrics.lines()

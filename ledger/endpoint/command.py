@@ -5,6 +5,7 @@ Raises InvalidParameterValue, which names the option, for what does not go toget
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -13,8 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ledger.endpoint import keys
+from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import LOOPBACK, Bounds
 from ledger.endpoint.handling import Endpoint
+from ledger.endpoint.key_rotation import KeyRotation
 from ledger.endpoint.serving import Server, listening, serve
 from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
@@ -28,7 +31,8 @@ RECEIPTS = ("fenced", "recorded")
 @dataclass(frozen=True)
 class Options:
     """How to serve. `keys` is a file, `certificate` and `certificate_key` are files in PEM, `url` is what queue URLs
-    begin with when clients reach the endpoint by another name."""
+    begin with when clients reach the endpoint by another name, `access_log` is a file, or `-` for the standard output.
+    """
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -40,12 +44,39 @@ class Options:
     url: str | None = None
     threads: int = DEFAULT_THREADS
     open_metrics: bool = False
+    access_log: str | None = None
 
 
 def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], None]) -> None:
-    """Serves the ledger that `opened` returns until SIGTERM or Ctrl-C. `say` is given a line when it serves, and one
-    for each thing to know. Nothing is opened, or made, before the options are found right and the port is free."""
+    """Serve the ledger that `opened` returns until SIGTERM or Ctrl-C. Nothing is opened, or made, before the options
+    are found right and the port is free. With a file of keys SIGHUP reads it anew.
+
+    Args:
+        opened: Opens the ledger, or makes it.
+        options: How to serve.
+        say: Is given a line when it serves, and one for each thing to know.
+
+    Raises:
+        InvalidParameterValue: Options that do not go together, or a file that is none.
+        LedgerError: The port is taken, or what `opened` raises.
+    """
     _require(options, os.environ)
+    access_log = _access_log(options.access_log)
+    try:
+        with KeyRotation() if options.keys else contextlib.nullcontext() as rotation:
+            _serve(opened, options, say, access_log, rotation)
+    finally:
+        if access_log is not None:
+            access_log.close()
+
+
+def _serve(
+    opened: Callable[[], Ledger],
+    options: Options,
+    say: Callable[[str], None],
+    access_log: AccessLog | None,
+    rotation: KeyRotation | None,
+) -> None:
     try:
         sock = listening(options.host, options.port)
     except OSError as error:
@@ -57,13 +88,16 @@ def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], Non
         raise
     # Q4: a queue that is made over the wire has the service's limits.
     new_queues = {"Limits": "SQS", "Lanes": "1", "Receipts": options.receipts}
-    endpoint = Endpoint(ledger, _signatures(ledger, options, os.environ), new_queues, options.url)
+    signatures = _signatures(ledger, options, os.environ)
+    endpoint = Endpoint(ledger, signatures, new_queues, options.url)
     port = sock.getsockname()[1]
     scheme = "https" if options.certificate else "http"
 
     def started(server: Server) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         say(f"serving at {options.url or f'{scheme}://{host}:{port}'}")
+        if rotation is not None and signatures is not None:
+            rotation.start(lambda: _keys(options, os.environ, ledger.settings.account_id), signatures, say)
 
     if not options.certificate and not _is_loopback(options.host):
         say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
@@ -74,8 +108,19 @@ def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], Non
         certificate=options.certificate,
         key=options.certificate_key,
         open_metrics=options.open_metrics,
+        access_log=access_log,
         started=started,
     )
+
+
+def _access_log(path: str | None) -> AccessLog | None:
+    if path is None:
+        return None
+    try:
+        return AccessLog(path)
+    except OSError as error:
+        bound = f"It cannot be written ({error.strerror})"
+        raise InvalidParameterValue("access-log", path, bound, "Name a file, or - for the standard output.") from None
 
 
 def _signatures(ledger: Ledger, options: Options, environment: Mapping[str, str]) -> Signatures | None:

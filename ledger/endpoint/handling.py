@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from ledger.endpoint import addresses, json_protocol, query_json, query_protocol, service_model
 from ledger.endpoint.actions import ACTIONS, Result
@@ -32,7 +33,7 @@ class Endpoint:
 
 
 class Exchange:
-    """One request and its response. `action` is known once it has begun."""
+    """One request and its response. `action` and `call` are known once it has begun."""
 
     def __init__(self, endpoint: Endpoint, request: Request) -> None:
         self._endpoint, self._request = endpoint, request
@@ -43,6 +44,7 @@ class Exchange:
         # No secret: the system's randomness takes longer, as others have the processor meanwhile.
         self._id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.action: str | None = None
+        self.call: Call | None = None
         #: Why it was refused: the Query code; None for a success.
         self.refused_for: str | None = None
 
@@ -66,7 +68,13 @@ class Exchange:
         service_model.require(command.action, parameters)
         base = addresses.base_of(request, endpoint.public)
         trace = request.headers.get("x-amzn-trace-id")
-        return Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues, trace)
+        self.call = Call(endpoint.ledger, command.action, parameters, base, caller, endpoint.new_queues, trace)
+        return self.call
+
+    @property
+    def bytes_in(self) -> int:
+        """How long the request's body is."""
+        return len(self._request.body)
 
     def done(self, call: Call) -> Result | Waiting:
         """Does it, in one commit or none. Raises what it is refused for."""
@@ -89,7 +97,24 @@ class Exchange:
 
 
 def _require_no_page(request: Request) -> None:
-    """Raises a Refusal for what a browser sends for a page of somebody else: it reaches this machine from here, a form
-    or an image is a request, and nothing else would keep it from purging a queue."""
-    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+    """Raise a Refusal for a request that a browser sends for somebody else's page.
+
+    Such a request reaches this machine from this machine: a form or an image is a request, and nothing else would keep
+    a page from purging a queue. Browsers of now say by Sec-Fetch-Site for whom they ask. Older ones say by Origin, or
+    by Referer alone, as for the image of a page.
+    """
+    site = request.headers.get("sec-fetch-site")
+    foreign = _is_foreign(request) if site is None else site != "none"
+    if "origin" in request.headers or foreign:
         raise Refusal("AccessDenied", "A page in a browser may not use an endpoint that verifies no signatures.")
+
+
+def _is_foreign(request: Request) -> bool:
+    """Return whether a request has a Referer that is no page of this endpoint's own address."""
+    referer = request.headers.get("referer")
+    if referer is None:
+        return False
+    try:
+        return urlsplit(referer).netloc.lower() != request.headers.get("host", "").lower()
+    except ValueError:
+        return True

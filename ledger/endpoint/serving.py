@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ledger.endpoint.access_log import AccessLog
 from ledger.endpoint.application import Application, Bounds
 from ledger.endpoint.handling import Endpoint
 
@@ -164,13 +165,14 @@ def serve(
     certificate: str | None = None,
     key: str | None = None,
     open_metrics: bool = False,
+    access_log: AccessLog | None = None,
     started: Callable[[Server], None] | None = None,
 ) -> None:
     """Serves an endpoint on a listening socket, with TLS when there is a certificate, until it is stopped. `started` is
     called once it serves."""
 
     async def run() -> None:
-        application = Application(endpoint, bounds or Bounds(), open_metrics=open_metrics)
+        application = Application(endpoint, bounds or Bounds(), open_metrics=open_metrics, access_log=access_log)
         tls: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
         config = uvicorn.Config(
             application, http=BoundedProtocol, ws="none", lifespan="off", interface="asgi3", loop="none",

@@ -71,6 +71,11 @@ class Signatures:
                 raise Refusal("SignatureDoesNotMatch", "This request was received before: sign each request anew.")
         return key.caller
 
+    def replace(self, keys: Keys) -> None:
+        """Verify requests against other keys from now on. Requests that came before are remembered."""
+        self._keys = keys
+        self._signing_keys = _SigningKeys()
+
     @property
     def remembered(self) -> int:
         """How many requests are remembered: those of the last quarter of an hour."""

@@ -294,6 +294,14 @@ class Store(Protocol):
     def require_tables(self) -> None:
         """Looks whether what it keeps everything in is there. Raises StorageFailed."""
 
+    def require_ready(self, free_bytes: int) -> None:
+        """Look whether there is room for commits, and whether clocks agree.
+
+        Raises:
+            StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
+            ClocksDisagree: This machine's clock is too far from the storage's, or from the newest commit.
+        """
+
     @property
     def outputs(self) -> OutputWrites:
         """What it does for `Claim.write`. Raises LedgerError on a store that has no tables beside which to write."""

@@ -100,6 +100,9 @@ class MemoryQueues:
     def require_tables(self) -> None:
         pass
 
+    def require_ready(self, free_bytes: int) -> None:
+        pass
+
     def _commit(self) -> int:
         self._version += 1
         return self._version

@@ -45,9 +45,9 @@ class Process:
         return self.process.returncode
 
 
-def client_of(url, secret=SECRET, **more):
+def client_of(url, secret=SECRET, key="AKID", **more):
     return boto3.client(
-        "sqs", region_name="us-east-1", endpoint_url=url, aws_access_key_id="AKID", aws_secret_access_key=secret, **more
+        "sqs", region_name="us-east-1", endpoint_url=url, aws_access_key_id=key, aws_secret_access_key=secret, **more
     )
 
 

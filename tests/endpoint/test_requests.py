@@ -345,7 +345,18 @@ def test_a_proxys_metrics_are_not_of_this_machine_alone(open_endpoint):
     assert asked(open_endpoint, method="GET", path="/metrics")[0] == 200
 
 
-@pytest.mark.parametrize("header", [{"Origin": "http://a.page.example"}, {"Sec_Fetch_Site": "cross-site"}])
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Origin": "http://a.page.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site", "Referer": "http://127.0.0.1/"},
+        {"Referer": "http://a.page.example/index.html"},
+        {"Referer": "http://127.0.0.1:1/"},
+        {"Referer": "about:blank"},
+        {"Referer": "http://["},
+    ],
+)
 def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open_endpoint, header):
     path = f"/{ACCOUNT}/q?Action=SendMessage&MessageBody=of-a-page"
     before = open_endpoint.ledger.queue("q").counts().stored
@@ -354,6 +365,9 @@ def test_a_page_in_a_browser_does_nothing_where_signatures_are_not_verified(open
         assert status == 403 and b"AccessDenied" in said
     assert open_endpoint.ledger.queue("q").counts().stored == before
     assert asked(open_endpoint, method="GET", path=path, Sec_Fetch_Site="none")[0] == 200
+    own = f"http://127.0.0.1:{open_endpoint.port}/"
+    assert asked(open_endpoint, method="GET", path=path, Referer=own)[0] == 200
+    assert asked(open_endpoint, method="GET", path=path, Sec_Fetch_Site="none", Referer="http://elsewhere/")[0] == 200
 
 
 def test_the_parts_of_a_response_do_not_wait_for_each_other(open_endpoint):
@@ -395,6 +409,52 @@ def test_an_endpoint_whose_ledger_is_gone_is_not_ready_until_it_is_back(query_mo
             if not there:
                 away.rename(what)
         assert asked(endpoint, method="GET", path="/health")[0] == 200
+
+
+def ready_of(endpoint):
+    return asked(endpoint, method="GET", path="/ready")[::2]
+
+
+def test_an_endpoint_on_a_full_disk_is_not_ready_until_there_is_room(query_models, empty_root, tmp_path, caplog):
+    root = tmp_path / "ledger"
+    shutil.copytree(empty_root, root)
+    ledger = Ledger.open(str(root), engine="delta-rs")
+    more_than_there_is = Bounds(threads=4, free_bytes=shutil.disk_usage(root).total + 1)
+    with served(ledger, ledger.clock, query_models, bounds=more_than_there_is) as endpoint:
+        assert ready_of(endpoint) == (503, b"the disk is full, or cannot be written\n")
+        assert f"The storage at {root} failed" in caplog.text and "bytes free" in caplog.text
+        assert asked(endpoint, method="GET", path="/health")[0] == 200
+    with served(ledger, ledger.clock, query_models, bounds=Bounds(threads=4, free_bytes=1)) as endpoint:
+        assert ready_of(endpoint) == (200, b"ready\n")
+
+
+def test_an_endpoint_whose_clock_is_not_the_storages_is_not_ready(query_models, empty_root, tmp_path):
+    root = tmp_path / "ledger"
+    shutil.copytree(empty_root, root)
+    clock, storage = FrozenClock(), FrozenClock()
+    ledger = Ledger.open(str(root), engine="delta-rs", clock=clock, storage_clock=storage)
+    with served(ledger, clock, query_models) as endpoint:
+        clock.advance(60)
+        assert ready_of(endpoint) == (503, b"the clocks disagree\n")
+        assert ready_of(endpoint) == (503, b"the clocks disagree\n"), "it is asked again at once"
+        storage.advance(60)
+        assert ready_of(endpoint) == (200, b"ready\n")
+
+
+def test_an_endpoint_whose_clock_is_behind_the_newest_commit_is_not_ready(query_models, empty_root, tmp_path):
+    root = tmp_path / "ledger"
+    shutil.copytree(empty_root, root)
+    clock = FrozenClock()
+    ledger = Ledger.open(str(root), engine="delta-rs", clock=clock)
+    queue = ledger.create_queue("q")
+    queue.send("body")
+    queue.receive(visibility_timeout=0)
+    with served(ledger, clock, query_models) as endpoint:
+        assert ready_of(endpoint) == (200, b"ready\n")
+        clock.advance(-60)
+        assert ready_of(endpoint) == (503, b"the clocks disagree\n")
+        clock.advance(3_600)
+        assert ready_of(endpoint) == (200, b"ready\n")
 
 
 def test_what_cannot_be_found_out_for_metrics_is_no_traceback(open_endpoint, monkeypatch):

@@ -26,7 +26,7 @@ class Call:
     caller: Caller
     new_queues: Mapping[str, str] = field(default_factory=dict)
     trace: str | None = None
-    _found: list[str] = field(default_factory=list, init=False, repr=False)
+    _found: list[Queue] = field(default_factory=list, init=False, repr=False)
 
     @property
     def account(self) -> Account:
@@ -40,7 +40,12 @@ class Call:
     @property
     def known_queue(self) -> str | None:
         """The id of the queue that this was about; None before it was looked up."""
-        return self._found[-1] if self._found else None
+        return self._found[-1].id if self._found else None
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the queue that this was about; None before it was looked up."""
+        return self._found[-1].name if self._found else None
 
     def queue(self) -> Queue:
         """The queue that QueueUrl names. Raises InvalidAddress, QueueDoesNotExist, and AccessDenied where the caller
@@ -51,7 +56,7 @@ class Call:
     def named(self, name: str, action: str | None = None) -> Queue:
         """The queue of a name, if the caller may do this to it, or another `action`."""
         queue = self.ledger.queue(name)
-        self._found.append(queue.id)
+        self._found.append(queue)
         policy = queue.access.made.attributes.get("Policy")
         callers.require(self.caller, action or self.action, queue.arn, policy, self.account)
         return queue

@@ -32,6 +32,7 @@ from ledger.rules.storage import (
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.migrating import migrate
+from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
 from ledger.store.delta.commit.storage_safety import require_committer, require_conditional_puts, require_safe
@@ -148,7 +149,11 @@ def open_tables(
     migrate(chosen, transactions, () if read_only else older, steady)
     log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
-    store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, options if by_delta_rs else None)
+    readiness = Readiness(
+        chosen, folder.parent if place.is_local else None, steady, storage_clock, settings.maximum_clock_skew
+    )
+    used = options if by_delta_rs else None
+    store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, used, readiness)
     ages = Ages(chosen, transactions, steady, settings, own_clock)
     steady.explained_by = ages.explain
     return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)

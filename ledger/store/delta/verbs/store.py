@@ -30,6 +30,7 @@ from ledger.store import (
     apply_action,
     leases_of,
 )
+from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine
 from ledger.store.delta.engines.where import tuple_of
@@ -83,6 +84,7 @@ class DeltaStore:
         by_spark: SparkEngine | None = None,
         sender_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        readiness: Readiness | None = None,
     ) -> None:
         self.sender_id = sender_id
         #: The user's session of Spark, if there is one.
@@ -90,6 +92,7 @@ class DeltaStore:
         #: delta-rs's, where it commits.
         self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
+        self._readiness = readiness
         self.listings = Listings(engine)
         self.times = LaneTimes(engine, settings)
         opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings, self.times)
@@ -236,6 +239,10 @@ class DeltaStore:
         for table in TABLES:
             if not self.engine.exists(table):
                 raise StorageFailed(self.engine.place(table), "there is no table")
+
+    def require_ready(self, free_bytes: int) -> None:
+        if self._readiness is not None:
+            self._readiness.require(free_bytes)
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""

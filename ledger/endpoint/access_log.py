@@ -1,0 +1,81 @@
+"""A line for each request: who asked for what, when, and what became of it. JSON, one object a line.
+
+A line has no body, no attribute, no header, no query and no key: a query may hold a message and a signature.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from logging.handlers import WatchedFileHandler
+from typing import Any
+
+from ledger.endpoint.handling import Exchange
+from ledger.endpoint.wire import Request, Response
+
+log = logging.getLogger("ledger.endpoint")
+STANDARD_OUTPUT = "-"
+#: What became of a request whose client went away before its answer.
+GONE = "ClientGone"
+
+
+class AccessLog:
+    """Writes lines to a file, or to the standard output. Of one thread: the event loop's."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file to append to it; `-` is the standard output. A file that somebody renames (logrotate) is made
+        anew at the next line.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._handler: logging.StreamHandler[Any] = (
+            logging.StreamHandler(sys.stdout) if path == STANDARD_OUTPUT else WatchedFileHandler(path, encoding="utf-8")
+        )
+        self._handler.handleError = self._failed  # type: ignore[method-assign]
+        self._has_failed = False
+
+    def write(
+        self, request: Request, client: str, seconds: float, exchange: Exchange | None, response: Response | None
+    ) -> None:
+        """Write the line of a request that took so many seconds; without a response its client went away.
+
+        A line that cannot be written is lost: the request was done all the same.
+        """
+        call = exchange.call if exchange else None
+        line = {
+            "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "id": response.headers.get("x-amzn-requestid") if response else None,
+            "client": client,
+            "caller": call.caller.arn if call else None,
+            "method": request.method,
+            "path": request.path[:300],
+            "action": exchange.action if exchange else None,
+            "queue": call.known_name if call else None,
+            "outcome": GONE if exchange is None else exchange.refused_for or "ok",
+            "status": response.status if response else None,
+            "milliseconds": round(seconds * 1_000, 1),
+            "bytes_in": exchange.bytes_in if exchange else None,
+            "bytes_out": len(response.body) if response else None,
+        }
+        text = json.dumps(line)
+        record = logging.LogRecord("ledger.access", logging.INFO, "", 0, text, None, None)
+        try:
+            self._handler.handle(record)
+        except OSError:
+            # The file was renamed, and cannot be made anew.
+            self._failed(record)
+
+    def close(self) -> None:
+        """Close the file. What a full disk does not take is lost."""
+        with contextlib.suppress(OSError):
+            self._handler.close()
+
+    def _failed(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not self._has_failed:
+            log.error("The access log cannot be written (%s); its lines are lost until it can", error)
+        self._has_failed = True

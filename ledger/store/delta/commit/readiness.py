@@ -1,0 +1,80 @@
+"""Whether the storage of a ledger can take commits now: room on the disk, and clocks that agree.
+
+Verbs find out by themselves, each when it fails. This is for a service that is asked beforehand, every few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ledger.clock import Clock
+from ledger.errors import StorageFailed
+from ledger.rules.instants import require_alike
+from ledger.store.delta.commit.storage_clock import StorageClock
+from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.model.failures import naming
+
+#: How often the storage's clock is asked, which on an object store takes three requests.
+INTERVAL_SECONDS = 10.0
+
+
+class Readiness:
+    """Looks at what commits need, beside the tables themselves. Threads may share it.
+
+    Args:
+        engine: Whose newest commit says what time it was.
+        folder: Where the tables are on a file system of this machine; None elsewhere.
+        clock: This process's clock.
+        storage: The storage's clock; None where it has none to ask.
+        maximum_skew: How far apart two clocks of a ledger may be, in seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path | None,
+        clock: Clock,
+        storage: Clock | None,
+        maximum_skew: float,
+        passing: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._folder, self._clock, self._storage = engine, folder, clock, storage
+        self._maximum_skew, self._passing = maximum_skew, passing
+        self._asked_at: float | None = None
+
+    def require(self, free_bytes: int) -> None:
+        """Look, and write no more than a small file that is removed again.
+
+        Raises:
+            StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file.
+            ClocksDisagree: The storage's clock or the newest commit is too far from this machine's clock.
+        """
+        if self._folder is not None:
+            self._require_space(self._folder, free_bytes)
+        self._require_no_later_commit()
+        if self._asked_at is None or self._passing() - self._asked_at >= INTERVAL_SECONDS:
+            self._asked_at = None
+            # A new one asks at once; the one that verbs use asks every ten minutes.
+            StorageClock(self._clock, self._storage, self._maximum_skew).check()
+            self._asked_at = self._passing()
+
+    def _require_space(self, folder: Path, free_bytes: int) -> None:
+        with naming(str(folder)):
+            disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free < free_bytes:
+            raise StorageFailed(str(folder), f"the disk has {free:,} bytes free, and {free_bytes:,} are needed")
+        # File systems without a fixed number of inodes say that they have none at all.
+        if disk.f_files and not disk.f_favail:
+            raise StorageFailed(str(folder), "the disk has no inode left for another file")
+
+    def _require_no_later_commit(self) -> None:
+        """A verb takes its instant from its clock, or from the newest commit of its lanes where that is later."""
+        newest = self._engine.version("visibility")
+        for commit in self._engine.history("visibility", newest - 1):
+            at = commit.metadata.get("at")
+            if isinstance(at, int):
+                require_alike(self._clock(), at, self._maximum_skew, "the last commit is ahead", only_behind=True)
