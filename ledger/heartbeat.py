@@ -53,9 +53,14 @@ class Heartbeat:
         return f"Heartbeat(of {self._receipt_id}, {how}, {self.beats} beats)"
 
     def __enter__(self) -> Heartbeat:
-        if self._receipt_id is not None:
-            self._thread.start()
-        return self
+        try:
+            if self._receipt_id is not None:
+                self._thread.start()
+            return self
+        except BaseException:
+            # Interrupted while the thread starts: the body is not run, and nobody else would stop it.
+            self._stop.set()
+            raise
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()

@@ -14,6 +14,7 @@ from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array
 from ledger.store.delta.dataframes.output_target import (
     different_columns,
@@ -62,6 +63,7 @@ class ArrowWriter:
     def named_failed(self, column: str, queue: str) -> Named:
         return named_by_array(self._exceptions[column], queue)
 
+    @releasing
     def make(self) -> Location:
         with not_written(self._table), table_lock(self._place.text).exclusive():
             self._engine.create_output(self._place.text, self._rows.schema)
@@ -70,6 +72,7 @@ class ArrowWriter:
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)
 
+    @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         with table_lock(location).exclusive():
             self._engine.append_output(location, self._rows, application, output_doubts.WRITTEN, metadata)

@@ -15,6 +15,7 @@ from ledger.rules.location import Location
 from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array, named_by_column
@@ -128,6 +129,7 @@ class StagedWriter(_OfSpark):
     def named(self, column: str, queue: str) -> Named:
         return self._staged.named(column, queue)
 
+    @releasing
     def make(self) -> Location:
         location, demands = self._place.text, self._target.demands
         with not_written(self._table):
@@ -146,6 +148,7 @@ class StagedWriter(_OfSpark):
     def table_id(self, location: str) -> str:
         return self._target.table_id
 
+    @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         if self._staged.is_too_old(self._clock()):
             raise OutputNotWritten(location, "the rows took so long that a VACUUM could remove them")
@@ -191,6 +194,7 @@ class SparkWriter(_OfSpark):
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)
 
+    @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         # Delta leaves it out, and says nothing, when another version of the transaction was committed.

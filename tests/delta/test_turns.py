@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from ledger.store.delta.commit import turns as module
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.turns import Turns, Wish
 
 #: Long enough for a thread to get a turn that is free, on a busy machine.
@@ -145,6 +146,7 @@ def interrupted(number):
             first_is_there.set()
             may_go.wait(SOON)
 
+    @releasing
     def wish():
         mine = Wish("kind")
         while not mine.done:

@@ -31,6 +31,7 @@ from ledger.rules.storage import (
 )
 from ledger.settings import ENGINES, Settings
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.migrating import migrate
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.steady_clock import SteadyClock
@@ -72,6 +73,7 @@ class Opened:
     ages: Ages | None = None
 
 
+@releasing
 def open_tables(
     root: str,
     spark: SparkSession | None,

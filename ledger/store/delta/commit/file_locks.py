@@ -13,6 +13,7 @@ it; and a child closes what it inherits, so that a lock ends with the process th
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.rules.location import recorded
+from ledger.store.delta.commit.holdings import forget, note
 from ledger.store.delta.model.failures import naming
 
 if sys.platform != "win32":
@@ -166,12 +168,13 @@ def _showing(gate: Path) -> Iterator[None]:
             while not over.wait(SHOWING):
                 gate.touch()
 
-    shown = threading.Thread(target=show, name="ledger-gate", daemon=True)
-    shown.start()
+    note(over.set)
     try:
+        threading.Thread(target=show, name="ledger-gate", daemon=True).start()
         yield
     finally:
         over.set()
+        forget(over.set)
 
 
 def _earlier(limit: float, until: float | None) -> float:
@@ -203,29 +206,45 @@ class NoLock:
         yield
 
 
-#: The files that this process has open for its locks, by their holders.
-_open: dict[object, int] = {}
 #: A fork comes before a file is opened and known, or after both: no child has one that it does not know of.
 _opening = threading.RLock()
 
 
+class _LockFile(io.FileIO):
+    """A file that is open for one lock: its own per holder, as flock then also keeps the threads of one process apart.
+    Where it is lost before anybody locks it, Python closes it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "a+")
+        _files.add(self)
+
+    def give_back(self) -> None:
+        """Unlocks and closes it, once."""
+        with _opening:
+            # A child that was forked meanwhile has closed it, and would unlock its parent's.
+            if not self.closed:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+                self.close()
+            _files.discard(self)
+
+
+#: The files that this process has open for its locks.
+_files: set[_LockFile] = set()
+
+
 @contextlib.contextmanager
 def _locked(path: Path, kind: int, until: float | None = None) -> Iterator[None]:
-    holder = object()
-    # A descriptor of its own per holder: flock then also keeps the threads of one process apart.
     with naming(str(path)), _opening:
-        descriptor = _open[holder] = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = _LockFile(path)
+    note(file.give_back)
     try:
         with naming(str(path)):
-            _wait(path, descriptor, kind, until)
+            _wait(path, file.fileno(), kind, until)
         yield
     finally:
-        with _opening:
-            # A child that was forked in here has no such file any more, and would unlock its parent's.
-            if _open.pop(holder, None) is not None:
-                with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-                os.close(descriptor)
+        file.give_back()
+        forget(file.give_back)
 
 
 def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
@@ -245,9 +264,9 @@ def _wait(path: Path, descriptor: int, kind: int, until: float | None) -> None:
 
 
 def _forked() -> None:
-    for descriptor in _open.values():
-        os.close(descriptor)
-    _open.clear()
+    for file in _files:
+        file.close()
+    _files.clear()
     _opening.release()
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
@@ -74,6 +75,7 @@ class Transactions:
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
 
+    @releasing
     def run(self, verb: str, table: str, queue: str, decide: Callable[[int], Plan[Answer]]) -> Answer:
         """Tries `decide(losses)` and commits its plan as one MERGE.
 

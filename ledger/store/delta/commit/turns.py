@@ -11,7 +11,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
+
+from ledger.store.delta.commit.holdings import forget, note
 
 Result = TypeVar("Result")
 
@@ -42,10 +45,12 @@ class Wish(Generic[Result]):
 
 
 class _Place:
-    """One thread's place in a line: a lock that is let go when its turn comes, or when its wish was taken along."""
+    """One thread's place in the line at a key: a lock that is let go when its turn comes, or when its wish was taken
+    along. `company`: the places whose wishes it takes along."""
 
-    def __init__(self, wish: Wish[Any] | None) -> None:
-        self.wish, self.taken, self.lock = wish, False, threading.Lock()
+    def __init__(self, key: Hashable, wish: Wish[Any] | None) -> None:
+        self.key, self.wish, self.taken, self.lock = key, wish, False, threading.Lock()
+        self.line, self.company = deque[_Place](), list[_Place]()
         self.lock.acquire()
 
     def let_go(self) -> None:
@@ -84,49 +89,51 @@ class Turns:
 
     @contextlib.contextmanager
     def _turn(self, key: Hashable, wish: Wish[Any] | None, most: int) -> Iterator[list[Any]]:
-        if getattr(self._mine, "has", False):
+        if getattr(self._mine, "place", None) is not None:
             yield [wish]
             return
-        me, line, company = _Place(wish), deque[_Place](), list[_Place]()
+        me = _Place(key, wish)
+        end = partial(self._end, me)
+        # An error that ends the wait (KeyboardInterrupt) leaves the line as one that has had its turn does.
+        note(end)
         try:
-            # An error that ends the wait (KeyboardInterrupt) leaves the line as one that has had its turn does.
             with self._guard:
-                line = self._queues.setdefault(key, line)
-                line.append(me)
-                if line[0] is me:
+                me.line = self._queues.setdefault(key, me.line)
+                me.line.append(me)
+                if me.line[0] is me:
                     me.let_go()
             me.lock.acquire()
             if not me.taken:
-                self._mine.has = True
-                self._take_along(line, me, most, company)
-            yield [] if me.taken else [wish, *(place.wish for place in company)]
+                self._mine.place = me
+                self._take_along(me, most)
+            yield [] if me.taken else [wish, *(place.wish for place in me.company)]
         finally:
-            try:
-                self._end(key, line, me, company)
-            except BaseException:
-                # Nobody is left waiting by an interrupt in here either: each step may be done twice.
-                self._end(key, line, me, company)
-                raise
+            end()
+            forget(end)
 
-    def _take_along(self, line: deque[_Place], me: _Place, most: int, company: list[_Place]) -> None:
+    def _take_along(self, me: _Place, most: int) -> None:
         if me.wish is None or not most:
             return
         with self._guard:
-            waiting = [place for place in line if place is not me and place.wish and place.wish.kind == me.wish.kind]
+            waiting = [one for one in me.line if one is not me and one.wish and one.wish.kind == me.wish.kind]
             for place in waiting[:most]:
                 # In this order: whoever is of the company is let go, and leaves the line if it is still there.
-                company.append(place)
+                me.company.append(place)
                 place.taken = True
-                line.remove(place)
+                me.line.remove(place)
 
-    def _end(self, key: Hashable, line: deque[_Place], me: _Place, company: list[_Place]) -> None:
-        self._mine.has = False
-        for place in company:
+    def _end(self, me: _Place) -> None:
+        """Leaves the line; each step may be done twice. Not before an interrupt's traceback is gone it may be done once
+        more: by then the thread may have another turn, which stays."""
+        if getattr(self._mine, "place", None) is me:
+            self._mine.place = None
+        for place in me.company:
             place.let_go()
         with self._guard:
+            line = me.line
             if me in line:
                 if line[0] is me and len(line) > 1:
                     line[1].let_go()
                 line.remove(me)
-            if not line and self._queues.get(key) is line:
-                del self._queues[key]
+            if not line and self._queues.get(me.key) is line:
+                del self._queues[me.key]

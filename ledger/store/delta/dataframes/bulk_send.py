@@ -13,6 +13,7 @@ from ledger.rules.attempts import Attempt, content_of_rows
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, message_columns, refusal
 from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
@@ -57,6 +58,7 @@ class BulkSender:
         engine = store.engine.publishing()
         self._writer: Staging | SparkAppend = SparkAppend(store) if engine is None else Staging(store, engine)
 
+    @releasing
     def send(
         self, queue: QueueRecord, frame: DataFrame, body: str | None, clock: Clock, attempt_id: str | None
     ) -> Sent:

@@ -15,6 +15,7 @@ from ledger.rules.location import Location, is_name, of_spark, recorded
 from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs, for_spark, unknown
 from ledger.store.delta.commit.file_locks import table_lock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.engines.protocol import reason
 
@@ -69,6 +70,7 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
         return None
 
 
+@releasing
 def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> Location:
     """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies."""
     from ledger.store.delta.engines.spark_committing import CONFLICTS

@@ -151,7 +151,13 @@ class StoredFiles:
         if len(content) > SMALL:
             return
         with self._lock:
-            self._size += len(content) - len(self._kept.pop(path, b""))
-            self._kept[path] = content
-            while self._size > KEPT:
-                self._size -= len(self._kept.popitem(last=False)[1])
+            try:
+                self._size += len(content) - len(self._kept.pop(path, b""))
+                self._kept[path] = content
+                while self._size > KEPT:
+                    self._size -= len(self._kept.popitem(last=False)[1])
+            except BaseException:
+                # Interrupted in between: what is kept and its size would not fit any more.
+                self._kept.clear()
+                self._size = 0
+                raise

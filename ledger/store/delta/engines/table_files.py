@@ -296,10 +296,16 @@ class FileRows:
         if rows.nbytes > KEPT // 4:
             return
         with self._lock:
-            self._size += _taken(rows) - _taken(self._kept.pop(path, None))
-            self._kept[path] = rows
-            while self._size > KEPT:
-                self._size -= _taken(self._kept.popitem(last=False)[1])
+            try:
+                self._size += _taken(rows) - _taken(self._kept.pop(path, None))
+                self._kept[path] = rows
+                while self._size > KEPT:
+                    self._size -= _taken(self._kept.popitem(last=False)[1])
+            except BaseException:
+                # Interrupted in between: what is kept and its size would not fit any more.
+                self._kept.clear()
+                self._size = 0
+                raise
 
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
         found = rows_of_file(self._stored.open(path), self._schema, partition)

@@ -16,6 +16,7 @@ from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import DELTA_RS_COMMITS, S3, SAFE_FOR_BOTH
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.storage_safety import require_conditional_puts, require_safe_output
 from ledger.store.delta.engines.protocol import Conflict, ForeignTables, OutputPublishing, reason
@@ -134,6 +135,7 @@ class OutputTables:
         return engines
 
 
+@releasing
 def _written_or_fenced(
     engine: ForeignTables, table: str, write_id: str, until: float | None, keep: Callable[[int], None]
 ) -> bool:

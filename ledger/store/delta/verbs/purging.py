@@ -12,6 +12,7 @@ from ledger.rules import fifo, intervals, visibility
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.state import UNTOUCHED
 from ledger.store import QueueRecord
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
@@ -26,6 +27,7 @@ class Purger:
     def __init__(self, opened: OpenTables) -> None:
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
 
+    @releasing
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """See Store.purge. On FIFO queues two commits: everything is deleted, then the sends until now are forgotten,
         by a commit that counts as a send does. A send that came in between makes both of them happen again, so that

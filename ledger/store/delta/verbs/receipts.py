@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.clock import milliseconds_of
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Commit, Tables
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
 
 
+@releasing
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     """Appends what the commits since the last fill did, exactly once; returns how many entries.
 

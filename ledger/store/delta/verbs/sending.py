@@ -23,6 +23,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.rules.message import Entry, deduplication_key
 from ledger.store import QueueRecord, Sent
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engines.protocol import Conflict, SegmentTaken
 from ledger.store.delta.engines.where import Where
@@ -62,6 +63,7 @@ class Sender:
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
         self._turn = secrets.randbelow(1 << 16)
 
+    @releasing
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         """In the order of `entries`. Under an attempt id committed before, sends nothing: the ids of then.
 

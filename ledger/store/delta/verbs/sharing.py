@@ -18,6 +18,7 @@ from ledger.clock import Clock
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry
 from ledger.store import Grant, QueueRecord, Sent, StoredMessage, count_messages
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import Wish
 from ledger.store.delta.engines.where import tuple_of
@@ -64,6 +65,7 @@ class SharedVerbs:
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
 
+    @releasing
     def run(self, verb: Verb[Result]) -> Result:
         """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed."""
         attempts = self._transactions.attempts(verb.name)
@@ -126,6 +128,7 @@ class SharedSends:
     def __init__(self, opened: OpenTables, sender: Sender) -> None:
         self._opened, self._transactions, self._sender = opened, opened.transactions, sender
 
+    @releasing
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         """See Sender.send. An attempt is one append, which has its id."""
         if attempt_id is not None or not _is_small(entries):
@@ -158,6 +161,7 @@ class SharedReads:
     def __init__(self, opened: OpenTables, reader: Reader) -> None:
         self._opened, self._transactions, self._reader = opened, opened.transactions, reader
 
+    @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """See Store.read."""
         if count_messages(grant.runs) > MOST_MESSAGES:

@@ -15,6 +15,7 @@ from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
+from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.engines.where import Where, literal, tuple_of
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
@@ -86,6 +87,7 @@ class Upkeep:
         """`ages` tells by which instant this round may judge ages; None: the clock alone does."""
         self._store, self._engine, self._clock, self._ages = store, store.engine, clock, ages
 
+    @releasing
     def run(self, vacuum: bool = True) -> UpkeepReport:
         """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts.
 
