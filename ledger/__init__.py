@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ledger.errors import (
         ClocksDisagree,
         ContentionOutlastedRetries,
+        ForkedProcess,
         InvalidAttributeName,
         InvalidAttributeValue,
         InvalidMessageContents,
@@ -98,6 +99,7 @@ _HOMES = {
             "StorageFailed",
             "LedgerDamaged",
             "LedgerIsReadOnly",
+            "ForkedProcess",
             "LedgerTooNew",
             "LedgerDoesNotExist",
             "SparkIsNeeded",
@@ -111,6 +113,7 @@ __all__ = [
     "ClocksDisagree",
     "ContentionOutlastedRetries",
     "Counts",
+    "ForkedProcess",
     "HandleOutcome",
     "Health",
     "Heartbeat",

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import ContentionOutlastedRetries, InvalidParameterValue, LeaseLost, OutputNotWritten
+from ledger.forks import renew_in_child
 from ledger.rules.message_id import SEQ_BOUND
 from ledger.rules.visibility import Outcome
 from ledger.store import RUNS, count_messages
@@ -35,6 +36,10 @@ class OwnEndings:
         self._lock, self._parts = threading.Lock(), dict[Ending, pa.Table]()
         #: What is known to be ended, in few tables.
         self._done: list[pa.Table] = []
+        renew_in_child(self, OwnEndings._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def ending(self, runs: pa.Table) -> Iterator[Ending]:
@@ -95,6 +100,10 @@ class LiveEndings:
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), weakref.WeakSet[OwnEndings]()
+        renew_in_child(self, LiveEndings._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def add(self, endings: OwnEndings) -> None:
         """Remembers those of a claim, weakly."""

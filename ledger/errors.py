@@ -294,6 +294,20 @@ class LedgerIsReadOnly(LedgerError):
         )
 
 
+class ForkedProcess(LedgerError):
+    """A forked child was to use what does not survive a fork, `library` (delta-rs, say), as its parent had used it."""
+
+    code = "UnsupportedOperation"
+
+    def __init__(self, library: str) -> None:
+        self.library = library
+        super().__init__(
+            f"This process was forked from one that had used {library}, which does not work in a forked process",
+            "Nothing was changed. Start processes by `spawn` or `forkserver` (see multiprocessing.get_context), or "
+            "open ledgers in the children alone.",
+        )
+
+
 class LedgerTooNew(LedgerError):
     """The tables were written by a newer version of the ledger."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.forks import renew_in_child
 
 log = logging.getLogger("ledger.heartbeat")
 
@@ -47,6 +48,11 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="ledger-heartbeat", daemon=True)
         self.lost, self.at_ceiling, self.lost_messages, self.beats = False, False, 0, 0
         self.error: LedgerError | None = None
+        renew_in_child(self, Heartbeat._renew)
+
+    def _renew(self) -> None:
+        """A forked child has no such thread: its parent's beats, or nobody does."""
+        self._stop = threading.Event()
 
     def __repr__(self) -> str:
         how = "lost" if self.lost else "at its ceiling" if self.at_ceiling else f"every {self._every:g} s"

@@ -37,8 +37,11 @@ DEFAULT_ROOT = "ledger-data"
 class Ledger:
     """Queues on Delta tables under one root. Threads may share it; processes open their own.
 
-    A forked child cannot use its parent's ledger, nor open one where the parent did: delta-rs does not survive a fork.
-    Start workers that use a ledger with multiprocessing's `spawn` or `forkserver`; others may be forked at any time.
+    A forked child may go on with its parent's ledger on a local path: it sends, receives, extends, releases, deletes
+    and counts, in segments of its own. What needs delta-rs is refused there at once by ForkedProcess, as delta-rs does
+    not survive a fork: to open a ledger where the parent has opened one, upkeep, SQL, outputs, sends under an attempt
+    id, and everything on an object store or through Spark. Start workers that need these with multiprocessing's `spawn`
+    or `forkserver`.
     `store` is what does the work (a DeltaStore has its `engine` and `transactions`), `clock` the time it goes by and
     `settings` its settings: for tools and tests.
     """
@@ -88,7 +91,8 @@ class Ledger:
         commit confirms it. `read_only` is for storage that one may only read, and for looking only: without locks,
         without files to try the storage out, and nothing is made or brought to a newer format. All that shows works
         (counts, peek, messages, views, attributes); what writes raises LedgerIsReadOnly.
-        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed.
+        Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
+        ForkedProcess.
         """
         from ledger.store.delta.opening import open_tables
 

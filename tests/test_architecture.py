@@ -35,6 +35,7 @@ LAYERS = {
     "ledger.timeline": 1,
     "ledger.picture": 6.1,
     "ledger.clock": -1,
+    "ledger.forks": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,
     "ledger.place": 0,

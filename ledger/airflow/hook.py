@@ -20,7 +20,7 @@ class LedgerHook(BaseHook):
 
     The connection's host is the ledger's root. Its extra may have `storage_options` (a JSON object: delta-rs's) and
     `settings` (the path of a TOML file, on the workers). `owner` is who the receipts ledger names. Open a ledger in the
-    process that uses it: delta-rs does not survive a fork.
+    process that uses it: a forked child can do less with its parent's (see Ledger).
     """
 
     conn_name_attr = "ledger_conn_id"

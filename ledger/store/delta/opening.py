@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, Passing, passing_of, system_clock
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
+from ledger.forks import renew_in_child
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
 from ledger.rules.storage import (
@@ -148,6 +149,8 @@ def open_tables(
     transactions = Transactions(
         chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check, read_only=read_only
     )
+    if owner is None:
+        renew_in_child(transactions, _renew_owner)
     migrate(chosen, transactions, () if read_only else older, steady)
     log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
@@ -168,6 +171,10 @@ def default_owner() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def _renew_owner(transactions: Transactions) -> None:
+    transactions.owner = default_owner()
 
 
 def _checked(root: str, scheme: str, engine: Engine, settings: Settings, tables: Sequence[str]) -> list[str]:

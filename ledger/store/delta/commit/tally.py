@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from ledger.forks import renew_in_child
+
 
 class Tally:
     """Commits that landed and that lost, by verb, and how many wishes of threads went together, by what they were for.
@@ -12,9 +14,13 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        renew_in_child(self, Tally._renew)
         self._commits: Counter[str] = Counter()
         self._conflicts: Counter[str] = Counter()
         self._groups: Counter[tuple[str, int]] = Counter()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def committed(self, verb: str, *, landed: bool) -> None:
         """A commit of a verb landed, or lost to another writer, and is tried again."""

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
+from ledger.forks import renew_in_child
 from ledger.store.delta.commit.holdings import forget, note
 
 Result = TypeVar("Result")
@@ -63,6 +64,10 @@ class Turns:
     """Fair locks by key, there only while somebody holds or awaits them."""
 
     def __init__(self) -> None:
+        self._begin()
+        renew_in_child(self, Turns._begin)
+
+    def _begin(self) -> None:
         self._guard = threading.Lock()
         #: By key, who holds it and behind it who waits.
         self._queues: dict[Hashable, deque[_Place]] = {}

@@ -98,6 +98,21 @@ class Appending:
         rows = [self._rows.of(partition, path) for partition, path, _ in found]
         return pa.concat_tables([self._table.nothing, *rows])
 
+    def all_rows(self, where: Where) -> pa.Table | None:
+        """As `small_rows`, of whatever is named and however much that is."""
+        latest = self._log.followed.newest() if self._statistics else None
+        if latest is None:
+            return None
+        named = [one for one in latest.by_partition if any(_covers(part, one) for part in where.parts())]
+        rows = [self._rows.of(partition, path) for partition in named for path in latest.of(partition)]
+        return pa.concat_tables([self._table.nothing, *rows])
+
+
+def _covers(part: Where, partition: Partition) -> bool:
+    queue, lane, segment = partition
+    in_lane = part.lanes is None or int(lane or -1) in part.lanes
+    return part.queue in (None, queue) and in_lane and (part.segments is None or segment in part.segments)
+
 
 def _files_of(latest: Files, where: Where, sent_after: int | None) -> list[tuple[Partition, str, int]] | None:
     """The files of what is named, with their partitions and sizes; None where the log would have to be searched."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from ledger import forks
 from ledger.rules.location import recorded
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
@@ -136,6 +137,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return loaded.version()
 
     def exists(self, table: str) -> bool:
+        forks.require_own("delta-rs")
         return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
@@ -167,6 +169,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         version = self._small[table].commit(snapshot, where, edits, metadata)
         if version is not None:
             return version
+        if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
+            # A query would rebase it. A forked child has none, and decides anew on the newer version.
+            raise Conflict(f"others have committed to {table} since version {snapshot.version}")
+        forks.require_own("delta-rs")
         with conflicts():
             place, options = self._locations[table], self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
@@ -254,7 +260,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         sent_after: int | None = None,
     ) -> pa.Table:
         wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
-        near = self._appending["messages"].small_rows(where, sent_after)
+        # A forked child reads whole files, however many: it has nothing else to read them with.
+        is_forked = forks.is_inherited("delta-rs")
+        appending = self._appending["messages"]
+        near = appending.all_rows(where) if is_forked else appending.small_rows(where, sent_after)
         if near is not None:
             return within(near, wanted)
         with self._using("messages") as loaded:

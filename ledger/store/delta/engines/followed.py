@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ledger.errors import ForkedProcess
+from ledger.forks import renew_in_child
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.pruning import PLAIN_PATH
@@ -161,6 +163,7 @@ class Followed:
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._seen = _Seen()
         self._lock = threading.Lock()
+        renew_in_child(self, Followed._renew)
 
     def seen(self) -> int | None:
         """The version that was seen last, of however long ago; None: none was."""
@@ -173,7 +176,7 @@ class Followed:
         while True:
             seen = self._seen
             if listing or seen.files is None or self._passing() - seen.listed_at > LISTED_AFTER:
-                seen, listing = self._see(seen, self._listed()), False
+                seen, listing = self._see(seen, self._listed(seen)), False
             # Not under the lock: other threads need not wait until the storage has answered this one.
             content = None if seen.files is None else self._stored.read(log_file(seen.files.version + 1))
             if content is None:
@@ -189,6 +192,9 @@ class Followed:
     def forget(self) -> None:
         """Lists the log for whoever comes next: what is known is of another one."""
         self._see(self._seen, _Seen())
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def _see(self, before: _Seen, after: _Seen) -> _Seen:
         """Takes what was made of `before` for what was seen last, unless another thread has seen something since."""
@@ -206,8 +212,16 @@ class Followed:
             # More than files that come and go, or nothing that can be read: delta-rs knows, or says what is wrong.
             return self._listed()
 
-    def _listed(self) -> _Seen:
-        now, files = self._passing(), self._replay.files()
+    def _listed(self, seen: _Seen = _Seen()) -> _Seen:
+        """What is seen when the log is listed. A forked child cannot list it with delta-rs: it follows on from what was
+        `seen`, as long as the log begins no later. Raises ForkedProcess where it does."""
+        now = self._passing()
+        try:
+            files = self._replay.files()
+        except ForkedProcess:
+            if seen.files is None or not self._stored.has(log_file(seen.files.version)):
+                raise
+            return replace(seen, listed_at=now)
         return _Seen(files and replace(files, transactions=TransactionsSeen(files.version)), now)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from deltalake import DeltaTable
 
+from ledger import forks
 from ledger.store.delta.engines.newest_version import catch_up
 from ledger.store.delta.engines.table_files import TableFiles, log_file
 
@@ -52,6 +53,7 @@ class LoadedTables:
     @contextmanager
     def using(self) -> Iterator[DeltaTable]:
         """The table as of the newest version, for one call. After an error it is not used again."""
+        forks.require_own("delta-rs")
         opened = self._newest()
         yield opened.table
         self._idle.append(opened)

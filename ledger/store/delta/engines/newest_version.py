@@ -13,12 +13,14 @@ from functools import partial
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger import forks
 from ledger.store.delta.engines.log_gaps import is_gap, without_gaps
 from ledger.store.delta.engines.table_files import TableFiles, table_files, version_of
 
 
 def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
     """A table as of a version that is no older than the newest one before this call. Raises what delta-rs does."""
+    forks.require_own("delta-rs")
     options = dict(storage_options or {}) or None
     try:
         return DeltaTable(location, storage_options=options)

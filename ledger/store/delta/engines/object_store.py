@@ -19,6 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurati
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
@@ -154,8 +155,13 @@ class ObjectStore:
         with self._naming():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
-    @cached_property
+    @property
     def _store(self) -> Any:
+        require_own("obstore")
+        return self._made
+
+    @cached_property
+    def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
         config, client, retries = parted(self._options)
         # obstore leaves those of the environment alone where it is given others.

@@ -8,6 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from ledger import forks
 from ledger.errors import OutputUnreadable, StorageFailed
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
@@ -99,6 +100,7 @@ class DeltaRsOutputs:
 
 def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
     """A table as of its newest version; None: there is none."""
+    forks.require_own("delta-rs")
     if not DeltaTable.is_deltatable(location, storage_options):
         return None
     return opened(location, storage_options)

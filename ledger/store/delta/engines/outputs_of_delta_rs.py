@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
+from ledger import forks
 from ledger.clock import system_clock
 from ledger.errors import OutputUnreadable
 from ledger.rules import staging
@@ -68,6 +69,7 @@ class OutputsOfDeltaRs:
         return DeltaRsOutputs(self._options_of(location), sync=self._sync)
 
     def create_output(self, location: str, schema: pa.Schema) -> None:
+        forks.require_own("delta-rs")
         options = self._options_of(location)
         if DeltaTable.is_deltatable(location, options):
             return

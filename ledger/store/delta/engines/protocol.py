@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ledger.errors import OutputUnreadable
+from ledger.errors import ForkedProcess, OutputUnreadable
 from ledger.rules.publishable import Demands
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.where import Where
@@ -317,7 +317,7 @@ def unreadable(location: str) -> Iterator[None]:
     """Turns whatever goes wrong with an output table into OutputUnreadable; a Conflict stays one."""
     try:
         yield
-    except (Conflict, OutputUnreadable):
+    except (Conflict, OutputUnreadable, ForkedProcess):
         raise
     except Exception as error:
         raise OutputUnreadable(location, reason(error)) from error

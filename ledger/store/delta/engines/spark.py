@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.errors import OutputUnreadable
+from ledger.forks import require_own
 from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.commit_metadata import said_in
@@ -271,15 +272,15 @@ class SparkEngine:
     def _begin(self, session: SparkSession, location: str) -> Any:
         """A transaction of Delta's own, on the newest version of a table."""
         self._state_at(location)
-        jvm = jvm_of(session)
-        none = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        none = jvm_of(session).scala.Option.empty()
+        log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
 
     def _named(self, table: str) -> str:
         return f"delta.`{self._locations[table]}`"
 
     def _session(self, *, small: bool = True) -> SparkSession:
+        require_own("Spark's session")
         kind = "small" if small else "large"
         session: SparkSession | None = getattr(self._own, kind, None)
         if session is None:

@@ -18,6 +18,7 @@ import pyarrow.fs as arrow_fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from ledger.forks import renew_in_child
 from ledger.rules.location import Location, recorded
 from ledger.store.delta.engines.durability import durability_of
 from ledger.store.delta.engines.durability import sync as sync_descriptor
@@ -282,6 +283,7 @@ class FileRows:
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
+        renew_in_child(self, FileRows._renew)
 
     def of(self, partition: Sequence[str | None], path: str) -> pa.Table:
         """The rows of a file of a partition."""
@@ -290,6 +292,11 @@ class FileRows:
             if kept is not None:
                 self._kept.move_to_end(path)
         return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
+
+    def _renew(self) -> None:
+        """Another thread of the parent may have been changing it."""
+        self._lock, self._size = threading.Lock(), 0
+        self._kept.clear()
 
     def keep(self, path: str, rows: pa.Table) -> None:
         """What is in a file, for the next reads."""

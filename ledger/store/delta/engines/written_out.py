@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ledger.errors import ForkedProcess
 from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.durability import with_mark
 from ledger.store.delta.engines.followed import Files, Followed, Replay
@@ -66,7 +67,7 @@ class Log:
     def __init__(self, table: Table, replay: Replay, stored: CommitFiles, *failures: type[Exception]) -> None:
         """`failures`: what the engine raises."""
         self._table, self.replay, self._stored = table, replay, stored
-        self._failures: tuple[type[Exception], ...] = (*failures, OSError)
+        self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
         self.followed = Followed(table, replay, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
@@ -157,7 +158,9 @@ class Log:
         try:
             self.replay.checkpoint()
         except self._failures as error:
-            log.warning("No checkpoint of %s at version %d: %s", self._table.name, version, error)
+            # A forked child leaves it to the next process that can make one.
+            level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING
+            log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
 
 
 def said(operation: str, metadata: Mapping[str, Any], now: int) -> Action:

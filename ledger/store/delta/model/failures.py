@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ledger.errors import StorageFailed
+from ledger import forks
+from ledger.errors import ForkedProcess, StorageFailed
 
 Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
@@ -40,7 +41,9 @@ def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
         raise StorageFailed(place, shown(error)) from error
-    except Exception as error:
+    except BaseException as error:
+        if forks.is_panic(error):
+            raise ForkedProcess("delta-rs") from None
         # delta-rs has no class of its own for some of Arrow's errors; nobody else raises the bare root of all errors.
         if type(error) is Exception:
             raise StorageFailed(place, shown(error)) from error

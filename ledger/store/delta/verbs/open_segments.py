@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from ledger.forks import renew_in_child
 from ledger.rules import message_id as ids
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.protocol import SegmentEnd
@@ -46,6 +47,11 @@ class OpenSegments:
         self._open_milliseconds = open_seconds * MILLISECONDS
         self._idle: dict[tuple[str, int], deque[OpenSegment]] = {}
         self._most = FEW_OPEN
+        renew_in_child(self, OpenSegments._renew)
+
+    def _renew(self) -> None:
+        """The parent goes on with its segments, and a child begins others."""
+        self._idle = {}
 
     def __len__(self) -> int:
         return sum(map(len, list(self._idle.values())))

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from ledger import forks
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.storage import for_delta_rs
@@ -141,6 +142,7 @@ class _Session:
     """One query's tables. Rows in memory lie in `folder`: delta-rs takes no others."""
 
     def __init__(self, folder: Path) -> None:
+        forks.require_own("delta-rs")
         self.builder, self.tables, self._folder = QueryBuilder(_SESSION), set[str](), folder
 
     def show(self, name: str, rows: pa.Table) -> None:
