@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.opening import Opened
+    from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
@@ -246,6 +247,20 @@ class Ledger:
         opened = self._on_delta("upkeep")
         carry_on(opened.store, self.clock)
         return Upkeep(opened.store, self.clock, opened.ages).run(vacuum)
+
+    def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
+        """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.
+
+        Each queue whose time is further ahead of this machine's clock than the setting maximum_clock_skew gets it back
+        in one commit, with its leases; `receipts` records it as "clock repaired". Call it when this machine's clock is
+        right: no verb tells which of two clocks is. With `dry_run` nothing is changed.
+        Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
+        """
+        from ledger.store.delta.verbs import clock_repair
+
+        opened = self._on_delta("repair_clock")
+        repair = clock_repair.find_wrong_times if dry_run else clock_repair.repair_clock
+        return repair(opened.store, self.clock)
 
     def _on_delta(self, call: str) -> Opened:
         if self._opened is None:

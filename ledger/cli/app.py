@@ -11,7 +11,21 @@ from typing import Any
 import click
 
 import ledger
-from ledger.cli import dead_letters, doctor, history, queues, receive, send, serve, settle, sql, submit, top, upkeep
+from ledger.cli import (
+    dead_letters,
+    doctor,
+    history,
+    queues,
+    receive,
+    repair,
+    send,
+    serve,
+    settle,
+    sql,
+    submit,
+    top,
+    upkeep,
+)
 from ledger.cli.words import said
 from ledger.errors import (
     InvalidAttributeName,
@@ -65,6 +79,7 @@ for command in (
     top.top,
     upkeep.upkeep,
     doctor.doctor,
+    repair.repair,
     submit.submit,
     serve.serve,
 ):

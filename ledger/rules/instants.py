@@ -7,9 +7,12 @@ from datetime import datetime, timezone
 
 from ledger.errors import ClocksDisagree
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.state import Record
 
 #: So long ago a commit of another owner still tells what time it is, in seconds.
 WITNESSED = 600
+#: The instants of a record that tell of what has happened.
+_HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at", "enqueued_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
@@ -61,6 +64,22 @@ def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
     """Whether commits that landed after the instant `at` was noted say that it is in their future: then it was noted
     by a clock that was ahead, or theirs are behind."""
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
+
+
+def put_back(record: Record, latest: int, now: int, skew: int, longest: int) -> Record:
+    """Return what is recorded about a message, as a right clock had recorded it; milliseconds.
+
+    `latest` is the time of its lane, ahead of `now`, and `longest` the longest hold of its queue. What happened in the
+    future happened now. A hold that began in the future begins now. A deadline that is further away than any hold lasts
+    comes back by as much as the lane does. A nearer one may be right, and stays: no lease ends early.
+    """
+    visible = record.visible_at
+    if record.received_at is not None and record.received_at > now + skew and visible is not None:
+        visible = now + max(0, visible - record.received_at)
+    elif visible is not None and visible > now + longest + skew:
+        visible = max(now, visible - (latest - now))
+    known = {name: getattr(record, name) for name in _HAPPENED}
+    return record._replace(visible_at=visible, **{name: at and min(at, now) for name, at in known.items()})
 
 
 def _text(milliseconds: int) -> str:

@@ -7,7 +7,9 @@ import pytest
 from ledger import Ledger
 from ledger.errors import ClocksDisagree
 from ledger.rules import instants
+from ledger.rules.state import Record
 from ledger.settings import Settings
+from ledger.store.delta.engines.where import Where
 from ledger.store.delta.verbs.ages import MARK
 from tests.clock import FrozenClock
 
@@ -326,3 +328,93 @@ def test_a_send_looks_at_the_lanes_once_a_minute_and_only_after_a_commit(queue, 
         loads.clear()
         queue.send("x")
         assert loads.count("visibility") == expected
+
+
+def test_a_repair_puts_lanes_and_their_leases_right_and_is_on_record(ahead, ledger, machine):
+    (found,) = ledger.repair_clock(dry_run=True)
+    before = state(ledger)
+    assert (found.queue, found.ahead, found.lanes, found.messages) == ("jobs", 2 * DAY, 1, 1)
+    with pytest.raises(ClocksDisagree, match="repair --clock"):
+        ahead.receive(1)
+    assert state(ledger) == before, "a dry run changes nothing"
+    assert ledger.repair_clock() == [found]
+    assert all(ahead.send(["c"])) and ahead.receive(None).count == 2
+    machine.advance(29.999)
+    assert ahead.counts().visible == 0, "the lease lasts as long as its timeout says, from the repair on"
+    machine.advance(0.001)
+    assert ahead.receive(None, visibility_timeout=0).count == 3
+    query = "SELECT event, messages, reason, owner FROM receipts WHERE event = 'clock repaired'"
+    (event,) = ledger.sql(query).to_pylist()
+    assert event == {
+        "event": "clock repaired", "messages": 1, "reason": "the queue's time was 172800.0 s ahead", "owner": "one"
+    }  # fmt: skip
+    assert ledger.repair_clock() == []
+
+
+def test_the_wrong_clocks_holder_keeps_its_claim_through_a_repair(ledger, queue, process, machine):
+    machine.set(2 * DAY)
+    claim = process("two").queue("jobs").receive(1)
+    machine.set(-2 * DAY)
+    ledger.repair_clock()
+    assert queue.claim(claim.receipt_id).delete().messages == 1
+
+
+def test_a_repair_leaves_alone_what_is_right(ledger, queue, process, machine):
+    """Another queue, another lane, and a hold that was long when it began."""
+    other = ledger.create_queue("other")
+    other.send("o")
+    other.receive(1)
+    held = queue.receive(1, visibility_timeout=12 * HOUR)
+    machine.set(11 * HOUR)
+    process("two").queue("jobs").receive(1)
+    machine.set(-11 * HOUR)
+    where = Where(other.access.record().id)
+    before = ledger.store.engine.load("visibility", where).rows.to_pylist()
+    deadline = ledger.store.peek(queue.access.record(), held.messages()[0].message_id).record.visible_at
+    ledger.repair_clock()
+    assert ledger.store.engine.load("visibility", where).rows.to_pylist() == before
+    assert ledger.store.peek(queue.access.record(), held.messages()[0].message_id).record.visible_at == deadline
+
+
+def test_a_decision_that_was_made_by_the_wrong_time_is_made_again_after_a_repair(ledger, ahead, process, machine):
+    """A verb of the wrong clock that stood still meanwhile does not bring the wrong time back unseen."""
+    machine.set(2 * DAY)
+    slow, repaired = process("three"), []
+
+    def meanwhile(step):
+        if step == "chosen" and not repaired:
+            machine.set(-2 * DAY)
+            repaired.append(ledger.repair_clock())
+            machine.set(2 * DAY)
+
+    slow.store.transactions.on_step = meanwhile
+    queue = slow.queue("jobs")
+    queue.receive(1)
+    assert repaired[0], "it has lost to the repair, and decided again"
+    versions = [c.metadata["verb"] for c in ledger.store.engine.history("visibility", -1) if c.metadata]
+    assert versions.index("repair_clock") < len(versions) - 1 and versions[-1] == "receive"
+
+
+def test_messages_that_were_sent_by_the_wrong_clock_are_counted(ledger, queue, process, machine):
+    machine.set(2 * DAY)
+    process("two").queue("jobs").send(["c", "d"])
+    machine.set(-2 * DAY)
+    (found,) = ledger.repair_clock()
+    assert (found.lanes, found.sent_ahead) == (0, 2) and queue.counts().delayed == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (Record(), Record()),
+        # Granted by the wrong clock; granted by a right one, and extended by the wrong one.
+        (Record("r", received_at=1_000_000, visible_at=1_030_000), Record("r", received_at=0, visible_at=30_000)),
+        (Record("r", received_at=-9, visible_at=1_030_000), Record("r", received_at=-9, visible_at=30_000)),
+        # Held for long by a right clock.
+        (Record("r", received_at=-9, visible_at=500_000), Record("r", received_at=-9, visible_at=500_000)),
+        (Record(deleted_at=1_000_000), Record(deleted_at=0)),
+        (Record(deleted_at=-5, released_at=-7), Record(deleted_at=-5, released_at=-7)),
+    ],
+)
+def test_what_was_recorded_by_the_wrong_clock_is_as_a_right_one_had_recorded_it(record, expected):
+    assert instants.put_back(record, 1_000_000, 0, 30_000, 600_000) == expected

@@ -90,7 +90,7 @@ RECEIPTS = pa.schema(
         ("version", pa.int64()),  # of the visibility table: the commit that did it, and a claim's fencing token
         ("at", INSTANT),
         ("event", pa.string()),  # granted, granted again, extended, released, deleted, expired, locked, purged,
-        # moved, arrived, restored, writing
+        # moved, arrived, restored, writing, clock repaired
         ("receipt_id", pa.string()),
         ("attempt_id", pa.string()),
         ("messages", pa.int64()),

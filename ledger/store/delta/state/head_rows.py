@@ -39,8 +39,9 @@ class Heads:
         self._all = list(zip(lanes, first))
         #: When the queue was last purged: it stands on the head row of lane 0, if that is there.
         self.purged_at = max((at for lane, at in zip(lanes, deleted) if not lane and at is not None), default=None)
-        #: The time of the last commit to one of the lanes.
-        self.latest = max(filter(None, received), default=0)
+        #: The time of the last commit to each lane, and to any of them.
+        self.times = {lane: at for at, lane in sorted((at, lane) for lane, at in zip(lanes, received) if at)}
+        self.latest = max(self.times.values(), default=0)
 
     def edits(self, lanes: Iterable[int], now: int) -> pa.Table:
         """Those that count up the head rows of some lanes, and note the time of their last commit."""

@@ -2,7 +2,7 @@
 -- queue: the name of the queue; of one that is deleted, its id
 -- version: the commit of the table visibility that did it, as Claim.version: what views take as version
 -- at: when
--- event: granted, granted again, extended, released, postponed, parked, deleted, expired, locked, purged, moved, arrived, restored, writing
+-- event: granted, granted again, extended, released, postponed, parked, deleted, expired, locked, purged, moved, arrived, restored, writing, clock repaired
 -- receipt_id: the receipt that it happened under, if any
 -- attempt_id: the attempt that received it, if it said one; a worker numbers its claims: ID/0, ID/1
 -- messages: how many messages
