@@ -245,8 +245,10 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._on_delta("upkeep")
-        carry_on(opened.store, self.clock)
-        return Upkeep(opened.store, self.clock, opened.ages).run(vacuum)
+        now = self.clock() if opened.ages is None else opened.ages.judged_at()
+        if now is not None:
+            carry_on(opened.store, self.clock)
+        return Upkeep(opened.store, self.clock).run(vacuum, now)
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.

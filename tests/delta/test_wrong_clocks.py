@@ -418,3 +418,14 @@ def test_messages_that_were_sent_by_the_wrong_clock_are_counted(ledger, queue, p
 )
 def test_what_was_recorded_by_the_wrong_clock_is_as_a_right_one_had_recorded_it(record, expected):
     assert instants.put_back(record, 1_000_000, 0, 30_000, 600_000) == expected
+
+
+def test_an_upkeep_by_a_clock_that_is_not_confirmed_moves_no_queues_time(ledger, queue, process, machine):
+    """It removes rows about messages that are gone all the same, and a right clock is not refused afterwards."""
+    queue.receive(None).delete()
+    # As an upkeep that died between its two steps leaves it.
+    ledger.store.engine.delete("messages", Where(queue.access.record().id).sql(), {})
+    machine.set(2 * DAY)
+    assert process("two").upkeep().rows_joined == 1
+    machine.set(-2 * DAY)
+    assert all(queue.send(["c"])) and queue.receive(None).count == 1 and ledger.repair_clock() == []

@@ -45,10 +45,12 @@ def is_final(record: Record, before: int) -> bool:
 
 
 class Tidying:
-    """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age."""
+    """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age.
+    With a clock that is not confirmed lanes keep the time that they have."""
 
-    def __init__(self, store: DeltaStore, clock: Clock, before: int) -> None:
+    def __init__(self, store: DeltaStore, clock: Clock, before: int, *, is_confirmed: bool) -> None:
         self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
+        self._is_confirmed = is_confirmed
 
     def repair(self, rows: pa.Table) -> None:
         """Gives lanes that have several head rows one again: a new one, with a higher revision and another ordinal
@@ -65,7 +67,7 @@ class Tidying:
             snapshot = self._engine.load("visibility", where)
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
-            now = max(self._clock(), lanes.latest)
+            now = max(self._clock(), lanes.latest) if self._is_confirmed else lanes.latest
             # Where another upkeep was first, the one that it made is left.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
@@ -111,7 +113,8 @@ class Tidying:
 
     def _tidy_lane(self, queue: QueueRecord, lane: int) -> int:
         def decide(losses: int) -> Plan[int]:
-            loaded = load(self._engine, self._store.settings, queue, self._clock, (lane,))
+            clock = self._clock if self._is_confirmed else None
+            loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), loaded.now, lane)
             edits = loaded.lanes.replacing(new, loaded.now)

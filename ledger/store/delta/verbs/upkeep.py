@@ -21,7 +21,6 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
-from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.retaining import require_possible, retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
@@ -83,23 +82,22 @@ class Upkeep:
       is in one of them. All queues that it tells of count there, those made or deleted meanwhile, too.
     """
 
-    def __init__(self, store: DeltaStore, clock: Clock, ages: Ages | None = None) -> None:
-        """`ages` tells by which instant this round may judge ages; None: the clock alone does."""
-        self._store, self._engine, self._clock, self._ages = store, store.engine, clock, ages
+    def __init__(self, store: DeltaStore, clock: Clock) -> None:
+        self._store, self._engine, self._clock = store, store.engine, clock
 
     @releasing
-    def run(self, vacuum: bool = True) -> UpkeepReport:
-        """One round over all queues. Deleted messages keep their rows for the setting keep_deleted_receipts.
+    def run(self, vacuum: bool, now: int | None) -> UpkeepReport:
+        """One round over all queues, which judges ages as of the instant `now` (see Ages). Deleted messages keep their
+        rows for the setting keep_deleted_receipts.
 
-        Raises ClocksDisagree, with nothing done, for a clock that made a step.
+        None: the clock is not confirmed. Then nothing is done because of its age, and no queue's time moves on.
         """
         settings = self._store.settings
         if vacuum:
             require_possible(self._engine, settings)
-        now = self._clock() if self._ages is None else self._ages.judged_at()
         before = NEVER if now is None else now - settings.keep_deleted_receipts * MILLISECONDS
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
-        tidying = Tidying(self._store, self._clock, before)
+        tidying = Tidying(self._store, self._clock, before, is_confirmed=now is not None)
         filled = fill_receipts(self._engine, self._store.transactions)
         compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
         version, files = self._engine.files()
