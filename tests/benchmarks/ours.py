@@ -9,7 +9,7 @@ from bodies import bodies
 from folders import linked_copy, remove
 from timing import Cell, timed
 
-from ledger import Ledger
+from ledger import Ledger, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,9 +57,9 @@ class Templates:
 class Ours:
     """A contestant: one queue of this ledger."""
 
-    def __init__(self, templates: Templates, engine: str) -> None:
-        self.name = f"ledger, {engine}"
-        self.engine = engine
+    def __init__(self, templates: Templates, engine: str, *, sync: bool = True) -> None:
+        self.name = f"ledger, {engine}" if sync else f"ledger, {engine}, sync off"
+        self.engine, self.settings = engine, Settings(sync=sync)
         self.templates = templates
         self._template: Path | None = None
         self._copy: Path | None = None
@@ -79,7 +79,7 @@ class Ours:
 
     def open(self, root: Path) -> Ledger:
         """The ledger at `root` through this contestant's engine; delta-rs gets a session for DataFrames only."""
-        return Ledger.open(str(root), spark=self.templates.spark, engine=self.engine)
+        return Ledger.open(str(root), spark=self.templates.spark, engine=self.engine, settings=self.settings)
 
     def claim(self, messages: int | None) -> Claim:
         return self.queue.receive(messages, visibility_timeout=LEASE)

@@ -74,7 +74,8 @@ class Suite:
     def _compare(self) -> None:
         for messages in self._arguments.backlogs:
             for engine in self._arguments.engines:
-                self._compared(Ours(self._templates, engine), messages)
+                for sync in (True, False):
+                    self._compared(Ours(self._templates, engine, sync=sync), messages)
         if "postgres" in self._arguments.against:
             self._compare_postgres()
         if "merge" in self._arguments.against:

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,8 +21,7 @@ from deltalake import DeltaTable
 
 from ledger.forks import renew_in_child
 from ledger.rules.location import Location, recorded
-from ledger.store.delta.engines.durability import durability_of
-from ledger.store.delta.engines.durability import sync as sync_descriptor
+from ledger.store.delta.engines.durability import begin_writing, durability_of
 from ledger.store.delta.engines.pruning import Wanted, dataset_of
 from ledger.store.delta.engines.where import Where
 
@@ -58,7 +58,8 @@ class CommitFiles(Protocol):
         """A file of rows that is there."""
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Makes files, of names that nobody uses twice."""
+        """Makes files, of names that nobody uses twice. They survive a power cut when this thread's next `put_new`, or
+        `sync`, is over."""
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
@@ -143,7 +144,7 @@ class LocalFiles:
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self.is_synced = Path(place.text), sync
-        self._durability = durability_of(self._place)
+        self._durability, self._pending = durability_of(self._place), threading.local()
         self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
 
     def has(self, path: str) -> bool:
@@ -163,8 +164,10 @@ class LocalFiles:
             file = self._place / path
             if not file.parent.exists():
                 self._durability.make_folder(file.parent)
-            file.write_bytes(content)
-        self.sync(files)
+            with file.open("wb", buffering=0) as opened:
+                self._fill(opened, content)
+        if self.is_synced:
+            self._pending.paths = [*self._unsynced(), *files]
 
     def put_new(self, path: str, content: bytes) -> bool:
         file, version = self._place / path, version_of(path)
@@ -205,16 +208,29 @@ class LocalFiles:
         return self._place / path
 
     def _write(self, file: Path, content: bytes) -> None:
+        """Makes a file, which is durable then, as are those that this thread wrote before."""
         with file.open("wb", buffering=0) as opened:
-            left = memoryview(content)
-            while left:
-                left = left[opened.write(left) :]
+            self._fill(opened, content)
             if self.is_synced:
-                sync_descriptor(opened.fileno())
+                self._durability.sync_files(self._unsynced(), [opened.fileno()])
+        self._pending.paths = []
+
+    def _fill(self, opened: FileIO, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            left = left[opened.write(left) :]
+        if self.is_synced:
+            begin_writing(opened.fileno())
+
+    def _unsynced(self) -> list[str]:
+        """What this thread has written, for a commit that it has not made yet."""
+        paths: list[str] = getattr(self._pending, "paths", [])
+        return paths
 
     def sync(self, paths: Iterable[str]) -> None:
         if self.is_synced:
-            self._durability.sync_files(paths)
+            self._durability.sync_files([*self._unsynced(), *paths])
+        self._pending.paths = []
 
     def make_durable(self, version: int) -> None:
         if self.is_synced:

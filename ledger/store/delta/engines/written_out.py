@@ -130,7 +130,9 @@ class Log:
         """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
         what is older than the table's deletedFileRetentionDuration."""
         if time.monotonic() - written.at > LISTED_AFTER:
-            self._stored.write({path: written.files[path] for path in written.files if not self._stored.has(path)})
+            gone = {path: written.files[path] for path in written.files if not self._stored.has(path)}
+            self._stored.write(gone)
+            self._stored.sync(gone)
 
     def _require_joined(self, version: int, written: Written) -> None:
         """Raises Conflict where the version before a commit is gone, and nothing that was `written` is in the table:
