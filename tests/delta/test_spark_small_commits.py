@@ -53,6 +53,18 @@ def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_ther
     assert files.open("rows").read().to_pylist() == [{"a": 1}]
 
 
+def test_as_on_hdfs_an_entry_is_synced_before_it_has_its_name_and_made_only_where_there_is_none(
+    spark, tmp_path, monkeypatch
+):
+    """By Hadoop's file system of this machine: there is no HDFS here."""
+    monkeypatch.setattr(HadoopFiles, "_is_hdfs", lambda files: True)
+    create_table(spark, f"delta.`{tmp_path}/table`", "tasks")
+    files, entry = HadoopFiles(f"{tmp_path}/table", lambda: spark), "_delta_log/00000000000000000001.json"
+    assert files.put_new(entry, b'{"commitInfo":{}}\n') and not files.put_new(entry, b"{}")
+    assert files.read(entry) == b'{"commitInfo":{}}\n'
+    assert [name for name in (tmp_path / "table" / "_delta_log").iterdir() if name.suffix == ".tmp"] == []
+
+
 def test_spark_commits_what_is_small_without_a_job(engine_of, root, through_hadoop, jobs):
     engine, other = engine_of("spark"), engine_of("delta-rs")
     Decision(engine).commit()

@@ -31,6 +31,7 @@ from ledger.store.delta.engines.local_commits import (
     commit_files,
     commits_here,
     create,
+    delete_rows,
     require_each_next,
     write_checkpoint,
 )
@@ -271,8 +272,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._using(table) as loaded, conflicts():
-            loaded.delete(predicate, **committing(metadata))
-            self._files[table].make_durable(loaded.version())
+            # A whole queue's records go; of its messages only some segments.
+            columns = TABLES[table].partitions if table == "messages" else ("queue",)
+            delete_rows(loaded, self._files[table], predicate, metadata, columns)
 
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:

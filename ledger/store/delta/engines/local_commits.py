@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
-from ledger.store.delta.engines.committing import REBASES
+from ledger.store.delta.engines.committing import REBASES, committing, properties
 from ledger.store.delta.engines.durability import with_mark
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.newest_version import catch_up
@@ -116,11 +119,8 @@ def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
     if not isinstance(files, LocalFiles) or not files.is_synced:
         loaded.create_checkpoint()
         return
-    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+    with _copied_log(files) as scratch:
         log = Path(scratch, LOG)
-        log.mkdir()
-        for path in _since_checkpoint(files):
-            Path(scratch, path).symlink_to(files.absolute(path))
         before = {file.name for file in log.iterdir()}
         DeltaTable(scratch).create_checkpoint()
         for file in log.iterdir():
@@ -128,6 +128,77 @@ def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
                 files.replace(f"{LOG}/{file.name}", file.read_bytes())
         # Last: it says that the others are there.
         files.replace(_LAST, Path(scratch, _LAST).read_bytes())
+
+
+def delete_rows(
+    loaded: DeltaTable, files: TableFiles, predicate: str, metadata: Mapping[str, Any], apart_by: Sequence[str]
+) -> None:
+    """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
+
+    On a local path delta-rs commits to a copy of the log, in a folder that has the table's own folders beside it. So
+    the files that it writes are the table's. They are synced before this function puts the commit into the table's log.
+
+    Args:
+        loaded: The table as of its newest version.
+        files: The table's files.
+        predicate: In SQL.
+        metadata: What the commit says of itself.
+        apart_by: The columns of a partition by which the commits of others are known to be about other rows than these.
+
+    Raises:
+        Conflict: Others committed to such a partition in the meantime, or changed the table.
+        DeltaError, OSError: The storage fails.
+    """
+    if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
+        loaded.delete(predicate, **committing(metadata))
+        files.make_durable(loaded.version())
+        return
+    with _copied_log(files) as scratch:
+        for entry in os.scandir(files.absolute("")):
+            if entry.name != LOG:
+                Path(scratch, entry.name).symlink_to(entry.path)
+        copy = DeltaTable(scratch)
+        version = copy.version()
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        copy.delete(predicate, commit_properties=properties(metadata), post_commithook_properties=hooks)
+        written = Path(scratch, log_file(version + 1))
+        if not written.exists():
+            return
+        actions = [json.loads(line) for line in written.read_text().splitlines()]
+        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
+        for path in added:
+            if not files.absolute(path).exists():
+                # All of its partition lies where bulk sends were published: there was no folder of its own.
+                files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(Path(scratch, path), files.absolute(path))
+        files.sync(added)
+    touched = {_partition_of(one, apart_by) for one in actions}
+    entry_of_all = log_entry(with_mark(actions) if files.is_synced else actions)
+    for following in range(version + 1, version + 1 + REBASES):
+        if files.put_new(log_file(following), entry_of_all):
+            return
+        others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+        if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
+            raise Conflict("others have changed the table in the meantime")
+        if touched & {_partition_of(one, apart_by) for one in others} - {None}:
+            raise Conflict("others have committed to what is deleted in the meantime")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
+    """Some columns of the partition of a file that comes or goes; None for other actions."""
+    about = action.get("add") or action.get("remove")
+    return None if about is None else tuple((about.get("partitionValues") or {}).get(name) for name in columns)
+
+
+@contextmanager
+def _copied_log(files: LocalFiles) -> Iterator[str]:
+    """A folder for a while, whose log has the entries of a table's."""
+    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+        Path(scratch, LOG).mkdir()
+        for path in _since_checkpoint(files):
+            Path(scratch, path).symlink_to(files.absolute(path))
+        yield scratch
 
 
 def _since_checkpoint(files: LocalFiles) -> list[str]:
@@ -143,13 +214,13 @@ def _since_checkpoint(files: LocalFiles) -> list[str]:
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
     """Do what delta-rs does behind a commit of its own. The commit has landed, whatever comes of it."""
-    properties = loaded.metadata().configuration
-    interval = properties.get("delta.checkpointInterval", "")
+    configuration = loaded.metadata().configuration
+    interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):
         return
     try:
         write_checkpoint(files, loaded)
-        if cleans_log and properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+        if cleans_log and configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
             loaded.cleanup_metadata()
     except (DeltaError, OSError) as error:
         log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)

@@ -1,0 +1,176 @@
+"""What a verb has answered survives a power cut: everything below a ledger is synced by then, in the right order.
+
+What a cut really leaves is played in tests/power; here each verb is looked at by itself."""
+
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ledger import Ledger, Settings
+from ledger.errors import StorageFailed
+from ledger.store.delta.engines import durability, written_out
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc for which file is synced")
+NOT_SYNCED = ("_locks", "_ledger_locks")
+
+
+def path_of(descriptor):
+    """Which file is open."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink()
+
+
+class Disk:
+    """Knows what was synced: files by their sizes, folders by their names."""
+
+    def __init__(self):
+        self.synced, self.links, self.calls = {}, [], 0
+
+    def sync(self, descriptor):
+        path = path_of(descriptor)
+        known = os.fstat(descriptor)
+        self.synced[known.st_ino] = {one.name for one in path.iterdir()} if path.is_dir() else known.st_size
+        self.calls += 1
+
+    def forgets(self, root):
+        """The paths below a folder that a power cut would lose now."""
+        lost = []
+        for path, folders, files in os.walk(root):
+            folders[:] = [name for name in folders if name not in NOT_SYNCED]
+            names = self.synced.get(Path(path).stat().st_ino, set())
+            lost += [f"{path}/{name}" for name in (*folders, *files) if name not in names]
+            for name in files:
+                known = Path(path, name).stat()
+                lost += [f"{path}/{name} ({known.st_size} bytes)"] * (self.synced.get(known.st_ino) != known.st_size)
+        return lost
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    disk, link = Disk(), os.link
+    monkeypatch.setattr(durability, "sync", disk.sync)
+
+    def linked(source, target, **named):
+        # Before a commit can be seen, all but its own name must be on the disk.
+        table = Path(target).parents[1]
+        disk.links += [one for one in disk.forgets(table) if "_delta_log" not in one]
+        link(source, target, **named)
+
+    monkeypatch.setattr(os, "link", linked)
+    return disk
+
+
+def opened(root, **settings):
+    return Ledger.open(str(root), settings=Settings(**settings))
+
+
+def test_after_each_verb_nothing_is_left_that_a_cut_would_lose(tmp_path, disk):
+    root, output = tmp_path / "a" / "ledger", str(tmp_path / "results" / "done")
+
+    def done(answer):
+        assert disk.forgets(tmp_path) == [] and disk.links == []
+        return answer
+
+    ledger = done(opened(root, keep_deleted_receipts=1))
+    queue = done(ledger.create_queue("q", {"Lanes": 2, "VisibilityTimeout": 600}))
+    done(queue.send([f"{n}" for n in range(6)]))
+    done(queue.send(pa.table({"body": [f"bulk {n}" for n in range(100)]})))
+    claim = done(queue.receive(3))
+    done(claim.extend(700))
+    handles = [message.receipt_handle for message in claim.messages()]
+    done(claim.settle(delete=handles[:1], release=handles[1:]))
+    done(queue.receive(1).delete())
+    for _ in range(2):
+        claim = queue.receive(2)
+        ids = [message.message_id for message in claim.messages()]
+        done(claim.write(pa.table({"message_id": ids}), output, messages="message_id"))
+    assert DeltaTable(output).to_pyarrow_table().num_rows == 4
+    done(queue.receive(None).delete())
+    done(queue.purge())
+    done(ledger.delete_queue("q"))
+    done(ledger.upkeep())
+    fifo = done(ledger.create_queue("f.fifo", {"FifoQueue": True}))
+    done(fifo.send("one", message_group_id="g", message_deduplication_id="1"))
+    done(fifo.send("one", message_group_id="g", message_deduplication_id="1"))
+
+
+def test_a_checkpoint_can_be_seen_when_it_is_on_the_disk(tmp_path, disk, monkeypatch):
+    monkeypatch.setattr(written_out, "is_due", lambda stored, version: True)
+    queue = opened(tmp_path / "ledger").create_queue("q", {"Lanes": 1})
+    for n in range(60):
+        queue.send(f"{n}")
+    log = tmp_path / "ledger" / "messages" / "_delta_log"
+    assert (log / f"{50:020}.checkpoint.parquet").exists() and (log / "_last_checkpoint").exists()
+    assert disk.forgets(tmp_path) == []
+    assert DeltaTable(str(log.parent)).version() >= 60 and queue.counts().visible == 60
+
+
+def test_without_sync_nothing_is_synced(tmp_path, disk):
+    queue = opened(tmp_path / "ledger", sync=False).create_queue("q")
+    queue.send("one")
+    queue.receive(1).delete()
+    assert disk.calls == 0 and disk.forgets(tmp_path) != []
+
+
+def test_a_process_with_sync_makes_durable_what_one_without_it_did(tmp_path, disk):
+    """Of several tables: a delete relies on the send, and on the queue."""
+    root = tmp_path / "ledger"
+    other = opened(root, sync=False).create_queue("q", {"Lanes": 1})
+    other.send(["one", "two"])
+    held = other.receive(1)
+    durability._tables.clear()
+    queue = opened(root).queue("q")
+    assert disk.forgets(root) != []
+    queue.receive(1).delete()
+    named = [one for one in disk.forgets(root) if not any(name in one for name in ("receipts", "tasks"))]
+    assert named == [] and held.count == 1
+
+
+def test_many_commits_of_others_are_synced_together(tmp_path, disk, monkeypatch):
+    other = opened(tmp_path / "ledger", sync=False).create_queue("q", {"Lanes": 1})
+    for n in range(durability.MOST_UNMARKED + 3):
+        other.send(f"{n}")
+    durability._tables.clear()
+    called = []
+    monkeypatch.setattr(os, "sync", lambda: called.append(1))
+    opened(tmp_path / "ledger").queue("q").send("mine")
+    assert called == [1]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_answer(tmp_path, disk, monkeypatch):
+    """The commit can be seen, and nobody knows whether it survives: that is said."""
+    ledger = opened(tmp_path / "ledger")
+    queue = ledger.create_queue("q", {"Lanes": 1})
+
+    def broken(descriptor):
+        if str(path_of(descriptor)).endswith("messages/_delta_log"):
+            raise OSError(5, "Input/output error")
+        disk.sync(descriptor)
+
+    monkeypatch.setattr(durability, "sync", broken)
+    with pytest.raises(StorageFailed) as raised:
+        queue.send("one")
+    assert raised.value.unknown
+    monkeypatch.setattr(durability, "sync", disk.sync)
+    assert queue.counts().visible == 1
+    queue.send("two")
+    assert disk.forgets(tmp_path) == []
+
+
+def test_bytes_that_cannot_be_synced_are_not_committed(tmp_path, disk, monkeypatch):
+    queue = opened(tmp_path / "ledger").create_queue("q", {"Lanes": 1})
+
+    def broken(descriptor):
+        if path_of(descriptor).suffix == ".parquet":
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(durability, "sync", broken)
+        with pytest.raises(StorageFailed) as raised:
+            queue.send("one")
+    assert not raised.value.unknown and queue.counts().stored == 0
+    queue.send("two")
+    assert queue.counts().visible == 1 and disk.forgets(tmp_path) != []
