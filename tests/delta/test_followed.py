@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
+from ledger.errors import LedgerDamaged
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.followed import Followed, ReplayOfDeltaRs, files_of
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
@@ -93,7 +94,6 @@ def test_what_spark_commits_is_followed(followed, engine_of, location, opened):
         {"remove": {"path": "nobody/knows/it", "partitionValues": {"queue": "q", "lane": "0"}, "size": 1}},
         {"remove": {"path": "without/partition"}},
         {"add": {}, "remove": {}},
-        [],
     ],
     ids=lambda said: json.dumps(said)[:60],
 )
@@ -105,11 +105,22 @@ def test_of_a_commit_that_says_more_delta_rs_is_asked(followed, location, said, 
     assert followed.newest() == known and len(listed) == 1
 
 
-def test_a_commit_that_cannot_be_read_is_delta_rs_to_judge(followed, location, monkeypatch):
-    known, listed = followed.newest(), []
-    monkeypatch.setattr(Followed, "_listed", lambda self: listed.append(1) or self._seen)
-    monkeypatch.setattr(LocalFiles, "read", lambda self, path: None if listed else b'{"add": {"pa')
-    assert followed.newest() == known and len(listed) == 1
+@pytest.mark.parametrize(
+    "entry", [b"", b"\n", bytes(100), b'{"add": {"pa', b"[]\n", b'{"txn": {"appId": "a", "version": 1}}\n']
+)
+def test_an_entry_that_is_no_whole_commit_is_damage(followed, location, entry, monkeypatch):
+    known = followed.newest()
+    monkeypatch.setattr(LocalFiles, "read", lambda self, path: entry)
+    with pytest.raises(LedgerDamaged, match=f"Version {known.version + 1} of the table visibility"):
+        followed.newest()
+
+
+def test_an_entry_whose_bytes_come_a_moment_later_is_followed(followed, location, engine_of, monkeypatch):
+    known, read = followed.newest(), LocalFiles.read
+    Decision(engine_of("delta-rs"), lane=0).commit()
+    empty = iter([b"", b""])
+    monkeypatch.setattr(LocalFiles, "read", lambda self, path: next(empty, read(self, path)))
+    assert followed.newest().version == known.version + 1
 
 
 def test_a_table_that_was_altered_is_not_followed_any_more(followed, location, engine_of):

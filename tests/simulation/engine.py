@@ -73,6 +73,10 @@ class SimulatedEngine:
         """Where a table lies: nowhere that can be listed."""
         return f"memory://simulated/{table}"
 
+    @staticmethod
+    def damage(table: str) -> None:
+        """Return the damage behind a failure: there is none, failures are planned here."""
+
     def create(self, table: str) -> None:
         self._at("create")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, Passing, passing_of, system_clock
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.forks import renew_in_child
 from ledger.place import here
 from ledger.rules.location import SCHEMA_PREFIX, Location, is_name, recorded
@@ -41,6 +41,7 @@ from ledger.store.delta.commit.storage_safety import require_committer, require_
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
 from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors_here, require_jvm
+from ledger.store.delta.engines.table_damage import mend
 from ledger.store.delta.engines.versions import require_engines
 from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
@@ -135,7 +136,15 @@ def open_tables(
     except StorageFailed as error:
         raise error if missing else error.advised(LOOK_ONLY) from None
     checked = partial(_checked, root, scheme, chosen, settings)
-    older = checked([name for name in TABLES if name not in missing])
+    whole = locations if place.is_local and not read_only and not missing else {}
+    mend(whole, folder.parent)
+    there = [name for name in TABLES if name not in missing]
+    try:
+        older = checked(there)
+    except LedgerDamaged:
+        if not mend(whole, folder.parent, deep=True):
+            raise
+        older = checked(there)
     if missing and files is not None:
         require_conditional_puts(files)
     for name in missing:

@@ -6,10 +6,10 @@ looks: beside others who commit, each commit would have a version that is too lo
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 from ledger.store.delta.engines.commit_metadata import said_in
+from ledger.store.delta.engines.log_entries import damaged, require_whole
 from ledger.store.delta.engines.protocol import Commit
 from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file, version_of
 
@@ -17,12 +17,12 @@ from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file
 FEW = 20
 
 
-def history(stored: TableFiles, since: int) -> list[Commit]:
-    """The commits with a version > `since` of which the log still tells, oldest first.
+def history(stored: TableFiles, since: int, table: str) -> list[Commit]:
+    """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
-    Raises what the storage does, and OSError for an entry that cannot be read.
+    Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
-    found = _following(stored, since + 1, FEW)
+    found = _following(stored, table, since + 1, FEW)
     if 0 < len(found) < FEW:
         return found
     # There are more, or none, or the next one was removed with old ones.
@@ -32,32 +32,29 @@ def history(stored: TableFiles, since: int) -> list[Commit]:
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            read = threads.map(lambda version: _commit(stored, version), range(first, max(later) + 1))
+            read = threads.map(lambda version: _commit(stored, version, table), range(first, max(later) + 1))
             found += [commit for commit in read if commit is not None]
-        found += _following(stored, max(later) + 1)
+        found += _following(stored, table, max(later) + 1)
     return found
 
 
-def _following(stored: TableFiles, first: int, most: int | None = None) -> list[Commit]:
+def _following(stored: TableFiles, table: str, first: int, most: int | None = None) -> list[Commit]:
     """The commits from a version on up to the first that is not there."""
     found: list[Commit] = []
     while len(found) != most:
-        commit = _commit(stored, first + len(found))
+        commit = _commit(stored, first + len(found), table)
         if commit is None:
             break
         found.append(commit)
     return found
 
 
-def _commit(stored: TableFiles, version: int) -> Commit | None:
+def _commit(stored: TableFiles, version: int, table: str) -> Commit | None:
     content = stored.read(log_file(version))
-    if content is None:
+    actions = None if content is None else require_whole(table, version, content, stored)
+    if actions is None:
         return None
-    try:
-        for line in content.splitlines():
-            said = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
-            if said is not None:
-                return Commit(version, said.get("timestamp", 0), said_in(said.get("userMetadata")))
-    except (AttributeError, ValueError) as error:
-        raise OSError(f"{log_file(version)} is no entry of a Delta log: {error}") from error
-    return Commit(version, 0, {})
+    said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    if not isinstance(said, dict):
+        raise damaged(table, version, "has a commitInfo that is no JSON object")
+    return Commit(version, said.get("timestamp", 0), said_in(said.get("userMetadata")))

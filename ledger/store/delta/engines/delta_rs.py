@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
+from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
@@ -53,6 +54,7 @@ from ledger.store.delta.engines.protocol import (
 from ledger.store.delta.engines.pruning import wanted_messages, within
 from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
 from ledger.store.delta.engines.segment_ends import require_new
+from ledger.store.delta.engines.table_damage import LogTail, damage_behind
 from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, log_file
 from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.engines.where import Where
@@ -83,7 +85,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         self._locations = dict(locations)
         self._files = {table: self._stored(place) for table, place in self._locations.items()}
         self._loaded = {
-            table: LoadedTables(partial(opened, location, self._storage_options), self._files[table])
+            table: LoadedTables(
+                partial(opened, location, self._storage_options),
+                self._files[table],
+                check=LogTail(table, location).require,
+            )
             for table, location in locations.items()
         }
         replays = {
@@ -101,6 +107,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
         return self._locations[table]
+
+    def damage(self, table: str) -> LedgerDamaged | None:
+        """Return the damage of a table, if there is any, once it could not be read or written."""
+        return damage_behind(table, self._locations[table], self._storage_options)
 
     def create(self, table: str) -> None:
         if not self.exists(table):
@@ -282,7 +292,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
 
     def history(self, table: str, since: int) -> list[Commit]:
-        return history(self._files[table], max(since, -1))
+        return history(self._files[table], max(since, -1), table)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         self._ends.make_durable(table, version)

@@ -8,7 +8,6 @@ go.
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -23,6 +22,7 @@ from ledger.errors import ForkedProcess
 from ledger.forks import renew_in_child
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.store.delta.engines.log_entries import require_whole
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
 from ledger.store.delta.engines.table_files import CommitFiles, log_file
@@ -178,10 +178,11 @@ class Followed:
             if listing or seen.files is None or self._passing() - seen.listed_at > LISTED_AFTER:
                 seen, listing = self._see(seen, self._listed(seen)), False
             # Not under the lock: other threads need not wait until the storage has answered this one.
-            content = None if seen.files is None else self._stored.read(log_file(seen.files.version + 1))
-            if content is None:
-                return seen.files
-            self._see(seen, self._followed(seen, content))
+            files = seen.files
+            content = None if files is None else self._stored.read(log_file(files.version + 1))
+            if files is None or content is None:
+                return files
+            self._see(seen, self._followed(seen, files, content))
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]]) -> None:
         """A commit that this process made, in the version after `before`."""
@@ -203,13 +204,15 @@ class Followed:
                 self._seen = after
         return after
 
-    def _followed(self, seen: _Seen, content: bytes) -> _Seen:
-        """What is seen behind one more commit."""
+    def _followed(self, seen: _Seen, files: Files, content: bytes) -> _Seen:
+        """Return what is seen behind one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
+        actions = require_whole(self._table.name, files.version + 1, content, self._stored)
+        if actions is None:
+            return self._listed()
         try:
-            actions = [json.loads(line) for line in content.splitlines() if line.strip()]
-            return replace(seen, files=seen.files and seen.files.after(actions, self._table.partitions))
+            return replace(seen, files=files.after(actions, self._table.partitions))
         except (AttributeError, KeyError, TypeError, ValueError):
-            # More than files that come and go, or nothing that can be read: delta-rs knows, or says what is wrong.
+            # The commit says more than which files come and go: the engine knows what it means.
             return self._listed()
 
     def _listed(self, seen: _Seen = _Seen()) -> _Seen:

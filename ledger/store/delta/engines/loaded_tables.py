@@ -43,8 +43,10 @@ class LoadedTables:
         open_table: Callable[[], DeltaTable],
         files: TableFiles,
         passing: Callable[[], float] = time.monotonic,
+        check: Callable[[int], None] = lambda version: None,
     ) -> None:
-        self._open, self._files, self._passing = open_table, files, passing
+        """`check` raises LedgerDamaged where the log up to a version is not whole."""
+        self._open, self._files, self._passing, self._check = open_table, files, passing, check
         #: What was used last lies on top, and has least to catch up on.
         self._idle: deque[Opened] = deque(maxlen=KEPT)
         #: What was listed by then is not used again.
@@ -76,10 +78,12 @@ class LoadedTables:
         if self._files.has(log_file(opened.opened_at + MOST_FOLLOWED + 1)):
             return self._anew()
         catch_up(opened.table, self._files)
+        self._check(opened.table.version())
         if opened.table.version() - opened.opened_at > MOST_FOLLOWED:
             return self._anew()
         return opened._replace(listed_at=now)
 
     def _anew(self) -> Opened:
         now, table = self._passing(), self._open()
+        self._check(table.version())
         return Opened(table, table.version(), now)

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
+from ledger.store.delta.engines.log_entries import checkpointed
 from ledger.store.delta.engines.log_gaps import is_gap, without_gaps
 from ledger.store.delta.engines.table_files import TableFiles, table_files, version_of
 
@@ -26,9 +27,24 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
         return DeltaTable(location, storage_options=options)
     except DeltaError as error:
         if not is_gap(error):
-            raise
+            past = _opened_past_checkpoint(location, options)
+            if past is None:
+                raise
+            return past
     version = newest_listed(table_files(location, options))
     return without_gaps(partial(DeltaTable, location, version, storage_options=options))
+
+
+def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
+    """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None where they cannot be
+    read. delta-rs fails when it looks for the checkpoint that `_last_checkpoint` names; not on its way past it."""
+    try:
+        newest = max(checkpointed(table_files(location, options).log_paths()), default=0)
+        loaded = DeltaTable(location, max(0, newest - 1), storage_options=options)
+        loaded.update_incremental()
+    except (DeltaError, OSError):
+        return None
+    return loaded
 
 
 def catch_up(loaded: DeltaTable, files: TableFiles) -> None:

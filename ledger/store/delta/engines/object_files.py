@@ -118,6 +118,10 @@ class StoredFiles:
     def log_paths(self) -> list[str]:
         return list(self._store.paths(LOG))
 
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        asked = set(paths)
+        return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
+
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.
         dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)

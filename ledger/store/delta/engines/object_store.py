@@ -135,6 +135,12 @@ class ObjectStore:
             for some in obstore.list(self._store, folder or None, offset=after):
                 yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
 
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield the paths of all files, and how many bytes each has."""
+        with self._naming():
+            for some in obstore.list(self._store):
+                yield from ((one["path"], one["size"]) for one in some)
+
     def remove(self, folder: str) -> None:
         """Removes all files in a folder, at any depth."""
         paths = list(self.paths(folder))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from ledger import forks
 from ledger.errors import OutputUnreadable, StorageFailed
@@ -17,6 +18,7 @@ from ledger.store.delta.engines.local_commits import commit_files
 from ledger.store.delta.engines.newest_version import catch_up, opened
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
 from ledger.store.delta.engines.publishing import add_files, target_of
+from ledger.store.delta.engines.table_damage import require_whole_log
 from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
 
 
@@ -99,11 +101,17 @@ class DeltaRsOutputs:
 
 
 def loaded_output(location: str, storage_options: dict[str, str] | None) -> DeltaTable | None:
-    """A table as of its newest version; None: there is none."""
+    """Return a table as of its newest version; None: there is none. Raises Flawed where its log is damaged."""
     forks.require_own("delta-rs")
     if not DeltaTable.is_deltatable(location, storage_options):
         return None
-    return opened(location, storage_options)
+    try:
+        loaded = opened(location, storage_options)
+    except DeltaError:
+        require_whole_log(location, None)
+        raise
+    require_whole_log(location, loaded.version())
+    return loaded
 
 
 def require_uncommitted(loaded: DeltaTable, application: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ledger.errors import ForkedProcess, OutputUnreadable
+from ledger.errors import ForkedProcess, LedgerDamaged, OutputUnreadable
 from ledger.rules.publishable import Demands
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.where import Where
@@ -91,6 +91,9 @@ class Tables(Protocol):
 
     def place(self, table: str) -> str:
         """Where a table lies."""
+
+    def damage(self, table: str) -> LedgerDamaged | None:
+        """Return the damage of a table, if there is any; it is looked for once the table could not be used."""
 
     def version(self, table: str) -> int:
         """The newest version."""

@@ -12,8 +12,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.errors import OutputUnreadable
+from ledger.errors import LedgerDamaged, OutputUnreadable
 from ledger.forks import require_own
+from ledger.rules.location import recorded
 from ledger.rules.storage import for_spark
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.commit_metadata import said_in
@@ -43,6 +44,7 @@ from ledger.store.delta.engines.spark_committing import (
 from ledger.store.delta.engines.spark_replay import files_at, small_commits, statistics_of
 from ledger.store.delta.engines.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTIONS
 from ledger.store.delta.engines.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
+from ledger.store.delta.engines.table_damage import damage_behind
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
@@ -71,7 +73,7 @@ class SparkEngine:
         self.session, self._spark, self._locations, self._sync = spark, spark, dict(locations), sync
         self._own = threading.local()
         self._files = {name: files_at(place, self._session, sync=sync) for name, place in self._locations.items()}
-        self._small = small_commits(self._files, self._session, self._state, *FAILURES)
+        self._small = small_commits(self._locations, self._files, self._session, self._state, *FAILURES)
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
         logs = {table: small.log.followed for table, small in self._small.items()}
         self._ends = LogEnds(self._files, logs, self.version, at_once=False)
@@ -79,6 +81,11 @@ class SparkEngine:
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
         return self._locations[table]
+
+    def damage(self, table: str) -> LedgerDamaged | None:
+        """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
+        place = self._locations[table]
+        return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def create(self, table: str) -> None:
         if not self.exists(table):

@@ -12,6 +12,7 @@ from ledger.store.delta.engines.hadoop_files import HadoopFiles
 from ledger.store.delta.engines.merging import SmallCommits
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.spark_tables import jvm_of
+from ledger.store.delta.engines.table_damage import LogTail
 from ledger.store.delta.engines.table_files import CommitFiles, LocalFiles
 from ledger.store.delta.model.tables import TABLES, Table
 
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
 
 
 def small_commits(
+    locations: Mapping[str, str],
     files: Mapping[str, CommitFiles],
     session: Callable[[], SparkSession],
     state: Callable[[str], Any],
     *failures: type[Exception],
 ) -> dict[str, SmallCommits]:
-    """By name, the small commits to some tables, whose `files` these are; the other arguments are those of
-    ReplayOfSpark, and what Spark raises."""
+    """By name, the small commits to some tables, which lie at these locations and have these files. The other arguments
+    are those of ReplayOfSpark, and what Spark raises."""
     return {
-        name: SmallCommits(table, ReplayOfSpark(table, session, state, files[name]), files[name], *failures)
+        name: SmallCommits(
+            table,
+            ReplayOfSpark(table, session, state, files[name], LogTail(name, locations[name])),
+            files[name],
+            *failures,
+        )
         for name, table in TABLES.items()
         if name in files
     }
@@ -45,14 +52,21 @@ class ReplayOfSpark:
     of a table, and `stored` has the table's files."""
 
     def __init__(
-        self, table: Table, session: Callable[[], SparkSession], state: Callable[[str], Any], stored: CommitFiles
+        self,
+        table: Table,
+        session: Callable[[], SparkSession],
+        state: Callable[[str], Any],
+        stored: CommitFiles,
+        tail: LogTail | None = None,
     ) -> None:
-        self._table, self._session, self._state, self._stored = table, session, state, stored
+        self._table, self._session, self._state, self._stored, self._tail = table, session, state, stored, tail
 
     def files(self) -> Files | None:
         from pyspark.sql import DataFrame
 
         state = self._state(self._table.name)
+        if self._tail is not None:
+            self._tail.require(int(state.version()))
         if not self._is_plain(state):
             return None
         columns = [f"partitionValues['{name}']" for name in self._table.partitions]

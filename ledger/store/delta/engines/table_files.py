@@ -94,6 +94,9 @@ class TableFiles(CommitFiles, Protocol):
     def log_paths(self) -> list[str]:
         """Their paths."""
 
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        """Return the bytes of those files that are there, by their paths."""
+
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
 
@@ -257,6 +260,13 @@ class LocalFiles:
 
     def log_paths(self) -> list[str]:
         return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        found = {}
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = (self._place / path).stat().st_size
+        return found
 
     def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)

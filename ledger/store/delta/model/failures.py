@@ -52,7 +52,8 @@ def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
 
 def names_failures(*kinds: type[Exception], also: Sequence[str] = ()) -> Callable[[Kind], Kind]:
     """Makes an engine's METHODS, and what it has `also`, raise StorageFailed; its `place(table)` says where a table
-    lies."""
+    lies.
+    Where its `damage(table)` explains the failure, it raises that LedgerDamaged instead."""
 
     def decorate(engine: Kind) -> Kind:
         for name in (*METHODS, *also):
@@ -67,7 +68,13 @@ def _naming(method: Callable[..., Any], kinds: tuple[type[Exception], ...]) -> C
     def named(self: Any, *arguments: Any, **keywords: Any) -> Any:
         # `files` and `messages` are about that one table, and name none.
         table = next((one for one in arguments if isinstance(one, str)), "messages")
-        with naming(self.place(table), *kinds):
-            return method(self, *arguments, **keywords)
+        try:
+            with naming(self.place(table), *kinds):
+                return method(self, *arguments, **keywords)
+        except StorageFailed as failed:
+            damage = self.damage(table)
+            if damage is None:
+                raise
+            raise damage from failed
 
     return named

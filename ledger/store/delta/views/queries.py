@@ -57,9 +57,19 @@ class Queries:
     def answer(self, query: str, version: int | None = None, timestamp: datetime | str | None = None) -> pa.Table:
         """What a query on the views returns, now, or as of a version or an instant; see `past.moment`.
 
-        Raises InvalidParameterValue for what is no query, in DataFusion's words; StorageFailed.
+        Raises InvalidParameterValue for what is no query, in DataFusion's words; StorageFailed; LedgerDamaged.
         """
         _require_reading(query)
+        try:
+            return self._answer(query, version, timestamp)
+        except StorageFailed as failed:
+            table = failed.place.rstrip("/").rpartition("/")[2]
+            damage = self._engine.damage(table) if table in TABLES else None
+            if damage is None:
+                raise
+            raise damage from failed
+
+    def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
         named = set(re.findall(r"\w+", query.lower()))
         depth = None
         if version is None and timestamp is None:
