@@ -223,13 +223,15 @@ class Ledger:
         opened = self._on_delta("fill_receipts")
         return fill_receipts(opened.engine, opened.transactions)
 
-    def health(self) -> Health:
+    def health(self, *, deep: bool = False) -> Health:
         """How the tables are: queues, files, the length of the logs, what an upkeep would remove, and the age of the
         oldest commit that none has gone over. Reads alone; delta-rs does it, where it reads the storage. `ledger doctor
-        ROOT --json` says it for a monitor. Raises StorageFailed."""
+        ROOT --json` says it for a monitor. Each table's `damaged` names the data files that are missing, empty or of
+        another size than the log says; with `deep` each one's footer is read, and its rows are counted, too.
+        Raises StorageFailed, and LedgerDamaged for a log that cannot be read."""
         from ledger.store.delta.verbs.health import health_of
 
-        return health_of(self._on_delta("health").store, self.clock)
+        return health_of(self._on_delta("health").store, self.clock, deep=deep)
 
     def upkeep(self, vacuum: bool = True) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and

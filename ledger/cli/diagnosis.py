@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 DAY = 86_400
 #: More commits than that behind a checkpoint make opening slow; they are read one by one.
 MANY_COMMITS = 2_000
+#: So many damaged files are named.
+MOST_NAMED = 5
 #: Of a table's files.
 MANY_ORPHANS = 1_000
 
 
-def diagnose(root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None) -> int:
+def diagnose(
+    root: str | None, *, as_json: bool = False, fetch: bool = False, settings: str | None = None, deep: bool = False
+) -> int:
     """Prints what is found of this machine, and of the ledger at `root`; returns 1 when something fails, else 0."""
     from ledger.runtime.checks import Finding, examine
 
     if fetch:
         _fetch(root)
     found, known = list[Finding](), dict[str, Any]()
-    for finding in _findings(examine(root), root, settings, known):
+    for finding in _findings(examine(root), root, settings, known, deep):
         found.append(finding)
         if not as_json:
             print(finding, flush=True)
@@ -49,7 +53,7 @@ def diagnose(root: str | None, *, as_json: bool = False, fetch: bool = False, se
 
 
 def _findings(
-    examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any]
+    examined: Iterator[Finding], root: str | None, settings: str | None, known: dict[str, Any], deep: bool
 ) -> Iterator[Finding]:
     """What is found, one after the other; what is known of a ledger's tables is put into `known`."""
     there = False
@@ -61,7 +65,7 @@ def _findings(
         reached = reached and finding.outcome != "FAIL"
         yield finding
     if root is not None and reached and (there or "://" in root):
-        yield from _ledger(root, settings, known)
+        yield from _ledger(root, settings, known, deep)
 
 
 def _object_store(root: str | None) -> Iterator[Finding]:
@@ -80,7 +84,7 @@ def _object_store(root: str | None) -> Iterator[Finding]:
     yield from (Finding(*found) for found in report(place))
 
 
-def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[Finding]:
+def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) -> Iterator[Finding]:
     """How the tables of the ledger are, if there is one and delta-rs reads it."""
     from ledger.errors import LedgerDoesNotExist, LedgerError
     from ledger.runtime.checks import Finding
@@ -90,7 +94,7 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[
         from ledger.settings import Settings
 
         chosen = Settings.read(settings) if settings else Settings()
-        health = Ledger.open(root, read_only=True, settings=chosen).health()
+        health = Ledger.open(root, read_only=True, settings=chosen).health(deep=deep)
     except ImportError as error:
         yield Finding("FAIL", "tables", f"cannot be looked at: {error}", "install the package with what it needs")
     except LedgerDoesNotExist as error:
@@ -100,6 +104,8 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any]) -> Iterator[
         yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
         yield Finding("FAIL", "tables", error.message, error.advice or "see above")
+    except Exception as error:
+        yield Finding("FAIL", "tables", f"cannot be read: {error!r}", "restore a backup, or see `ledger repair --help`")
     else:
         known["ledger"] = dataclasses.asdict(health)
         yield from _judged(health)
@@ -112,6 +118,7 @@ def _judged(health: Health) -> Iterator[Finding]:
     size = sum(table.bytes for table in tables.values())
     files = sum(table.files for table in tables.values())
     yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
+    yield from _damage(health)
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = (
         f"the oldest commit that none has gone over is {age / 3_600:,.1f} h old" if age else "nothing is left for it"
@@ -132,6 +139,22 @@ def _judged(health: Health) -> Iterator[Finding]:
         yield Finding("WARN", "orphan files", found, "`ledger upkeep` removes them")
     else:
         yield Finding("OK", "orphan files", found)
+
+
+def _damage(health: Health) -> Iterator[Finding]:
+    from ledger.runtime.checks import Finding
+
+    wrong = [f"{name}/{file}" for name, table in health.tables.items() for file in table.damaged]
+    if wrong:
+        more = f"; and {len(wrong) - MOST_NAMED:,} more" if len(wrong) > MOST_NAMED else ""
+        found = f"{len(wrong):,} of those that the logs name are damaged: {'; '.join(wrong[:MOST_NAMED])}{more}"
+        yield Finding("FAIL", "data files", found, "bring them back from a backup, or see `ledger repair --help`")
+    else:
+        yield Finding("OK", "data files", "all that the logs name are there, as large as written")
+    unreadable = [f"{name}/{path}" for name, table in health.tables.items() for path in table.unreadable_checkpoints]
+    if unreadable:
+        found = f"{len(unreadable)} cannot be read: {', '.join(unreadable[:MOST_NAMED])}"
+        yield Finding("WARN", "checkpoints", found, "the entries tell the same; `ledger upkeep` takes these out")
 
 
 def _versions() -> dict[str, str]:

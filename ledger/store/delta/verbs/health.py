@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 from ledger.clock import Clock
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.newest_version import opened
+from ledger.store.delta.engines.table_damage import find_damage
 from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files, version_of
 from ledger.store.delta.engines.vacuuming import unneeded
 from ledger.store.delta.model.failures import naming
@@ -26,7 +27,9 @@ _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 @dataclass(frozen=True)
 class TableHealth:
     """One table: its newest version, its data files and their bytes, how many files its log has, how many commits lie
-    behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them."""
+    behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them.
+    `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each with what is
+    wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out."""
 
     version: int
     files: int
@@ -34,6 +37,8 @@ class TableHealth:
     log_files: int
     since_checkpoint: int
     orphans: int
+    damaged: tuple[str, ...] = ()
+    unreadable_checkpoints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,32 @@ class Health:
     log_retention: int
 
 
-def health_of(store: DeltaStore, clock: Clock) -> Health:
-    """Reads the logs and lists the files, of ledgers that delta-rs reads; writes nothing. Raises StorageFailed."""
+def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
+    """Read the logs and list the files, of ledgers that delta-rs reads; `deep` opens each data file, too. Write
+    nothing. Raises StorageFailed, and LedgerDamaged for a log that cannot be read."""
     engine = store.engine
+    tables = {name: _table(name, engine.place(name), store.storage_options, deep=deep) for name in TABLES}
     filled = engine.greatest("receipts", "version")
     # The first of a table makes it.
     left = engine.history("visibility", 0 if filled is None else filled)
     oldest = None if not left else max(0, clock() - left[0].timestamp) / MILLISECONDS
-    tables = {name: _table(engine.place(name), store.storage_options) for name in TABLES}
     return Health(len(store.queues()), tables, oldest, kept(engine, "visibility").log_retention)
 
 
-def _table(place: str, storage_options: Mapping[str, str] | None) -> TableHealth:
+def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:
     options = dict(storage_options or {}) or None
     with naming(place, DeltaError):
+        damage = find_damage(place, options, deep=deep)
+        error = damage.error(table)
+        if error is not None and damage.entries:
+            raise error
         before = time.time()
-        return _looked_at(opened(place, options), table_files(place, options), before)
+        try:
+            health = _looked_at(opened(place, options), table_files(place, options), before)
+        except DeltaError as unreadable:
+            raise (error or unreadable) from unreadable
+    wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
+    return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints)
 
 
 def _looked_at(loaded: DeltaTable, files: TableFiles, loaded_since: float) -> TableHealth:
