@@ -91,7 +91,9 @@ def complete(
     for name in [name for name, kind in kinds.items() if kind.default is None and values.get(name) == ""]:
         del values[name]
     for name, value in values.items():
-        _check(name, value, kinds[name], lifted)
+        # What a newer release has given the queue stays as it is.
+        if name in kinds:
+            _check(name, value, kinds[name], lifted)
     if texts.get("Policy") and not is_understood(json.loads(values["Policy"])):
         fix = "What is not understood would neither allow nor deny."
         raise InvalidAttributeValue("Policy", values["Policy"], UNDERSTOOD, fix)
@@ -146,6 +148,21 @@ def tag_keys(given: Iterable[str]) -> frozenset[str]:
     if not several or not all(isinstance(key, str) for key in keys):
         raise InvalidParameterValue("TagKeys", given, "Must be a list of strings", 'Write ["key"].')
     return frozenset(keys)
+
+
+def not_understood(attributes: Mapping[str, str]) -> str | None:
+    """The name of an attribute whose value a newer release has made, for which this one would have to guess what the
+    queue does; None: there is none. An attribute that this release does not know at all changes nothing here."""
+    kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(attributes) else {})}
+    for name, kind in kinds.items():
+        value = attributes.get(name)
+        if value is None:
+            continue
+        is_word = not isinstance(kind, Choice) or value in kind.words
+        is_number = not isinstance(kind, WholeNumber) or re.fullmatch(_DIGITS, value)
+        if not is_word or not is_number:
+            return name
+    return None
 
 
 def is_fifo(attributes: Mapping[str, str]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ledger.rules.attributes import retention_period
+from ledger.rules.attributes import not_understood, retention_period
 from ledger.rules.state import Retention
 
 
@@ -22,6 +23,11 @@ class QueueRecord:
     revision: int = 1
     #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
     expired_before: int = -1
+
+    @cached_property
+    def not_understood(self) -> str | None:
+        """See rules.attributes.not_understood."""
+        return not_understood(self.attributes)
 
     @property
     def retention(self) -> Retention:

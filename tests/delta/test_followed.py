@@ -99,8 +99,9 @@ def test_what_spark_commits_is_followed(followed, engine_of, location, opened):
 )
 def test_of_a_commit_that_says_more_delta_rs_is_asked(followed, location, said, monkeypatch):
     known, listed = followed.newest(), []
-    monkeypatch.setattr(Followed, "_listed", lambda self: listed.append(1) or self._seen)
+    monkeypatch.setattr(Followed, "_listed", lambda self, before: listed.append(1) or self._seen)
     entry = "\n".join(map(json.dumps, [{"commitInfo": {}}, said])).encode()
+    monkeypatch.setattr(LocalFiles, "stamp", lambda self, path: ())
     monkeypatch.setattr(LocalFiles, "read", lambda self, path: None if listed else entry)
     assert followed.newest() == known and len(listed) == 1
 
@@ -110,6 +111,7 @@ def test_of_a_commit_that_says_more_delta_rs_is_asked(followed, location, said, 
 )
 def test_an_entry_that_is_no_whole_commit_is_damage(followed, location, entry, monkeypatch):
     known = followed.newest()
+    monkeypatch.setattr(LocalFiles, "stamp", lambda self, path: ())
     monkeypatch.setattr(LocalFiles, "read", lambda self, path: entry)
     with pytest.raises(LedgerDamaged, match=f"Version {known.version + 1} of the table visibility"):
         followed.newest()
@@ -196,7 +198,7 @@ def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, 
     engine.files()
     # Opens the table, which is followed from then on.
     others.send("second")
-    monkeypatch.setattr(Followed, "_listed", lambda self: loads.append(self))
+    monkeypatch.setattr(Followed, "_listed", lambda self, before: loads.append(self))
     for number in range(FileStatistics.MOST_PIECES + 1):
         queue.send(f"{number}", delay_seconds=number)
     others.send(["one", "two"])

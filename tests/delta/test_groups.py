@@ -185,4 +185,4 @@ def test_of_queues_that_were_deleted_nothing_is_kept(open_ledger):
         groups.receivable(loaded, loaded.classify(store.listings))
         if n < 3:
             ledger.delete_queue(f"{n}.fifo")
-    assert set(groups._own) == set(groups._kept) == {queue.access.record().id}
+    assert set(groups._own) == set(groups._kept) == {(queue.access.record().id, 0)}

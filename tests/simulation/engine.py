@@ -77,6 +77,11 @@ class SimulatedEngine:
     def damage(table: str) -> None:
         """Return the damage behind a failure: there is none, failures are planned here."""
 
+    @staticmethod
+    def generation() -> int:
+        """The simulated storage is never replaced."""
+        return 0
+
     def create(self, table: str) -> None:
         self._at("create")
 

@@ -20,7 +20,7 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
-from ledger.store.delta.engines.protocol import Conflict, Snapshot, Tables
+from ledger.store.delta.engines.protocol import Conflict, LogReplaced, Snapshot, Tables
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
@@ -140,8 +140,10 @@ class Transactions:
         A debug line in the log "ledger.verbs" says how long it all took: to load what the decision is about, the wait
         for the turn included (until `read_at`, in monotonic seconds), to decide, and to commit.
 
-        Every commit that says no, in whatever words, is looked for by its operation in the log after version `since`: a
-        conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes after it.
+        A commit to a log that was replaced (LogReplaced) is no commit: None.
+        Every other commit that says no, in whatever words, is looked for by its operation in the log after version
+        `since`: a conflict may hide a commit that landed, and so does a failure to write a checkpoint, which comes
+        after it.
         Raises StorageFailed.
         """
         decided_at = time.monotonic()
@@ -173,6 +175,9 @@ class Transactions:
             version: int | None = write()
             self._tables.make_durable(table, version or 0)
             return version
+        except LogReplaced as replaced:
+            log.info("%s decides anew: %s", verb, replaced)
+            return None
         except (Conflict, StorageFailed) as error:
             if isinstance(error, StorageFailed):
                 log.warning(

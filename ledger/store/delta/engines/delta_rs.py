@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from ledger.store.delta.engines.local_commits import (
 )
 from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
+from ledger.store.delta.engines.log_identity import Generations
 from ledger.store.delta.engines.merging import SmallCommits, layout_entry, merge_by_query
 from ledger.store.delta.engines.newest_version import catch_up, newest_listed, opened
 from ledger.store.delta.engines.outputs_of_delta_rs import OutputsOfDeltaRs
@@ -52,7 +53,7 @@ from ledger.store.delta.engines.protocol import (
     require_unset,
 )
 from ledger.store.delta.engines.pruning import wanted_messages, within
-from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain
+from ledger.store.delta.engines.publishing import demands_of_staging, publish, require_plain, require_staged
 from ledger.store.delta.engines.segment_ends import require_new
 from ledger.store.delta.engines.table_damage import LogTail, damage_behind
 from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, log_file
@@ -84,11 +85,13 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         super().__init__(dict(storage_options or {}) or None, known_elsewhere, sync)
         self._locations = dict(locations)
         self._files = {table: self._stored(place) for table, place in self._locations.items()}
+        generations = self._generations = Generations()
         self._loaded = {
             table: LoadedTables(
                 partial(opened, location, self._storage_options),
                 self._files[table],
                 check=LogTail(table, location).require,
+                generations=generations,
             )
             for table, location in locations.items()
         }
@@ -97,7 +100,8 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             for name, loaded in self._loaded.items()
         }
         self._small = {
-            name: SmallCommits(TABLES[name], replay, self._files[name], DeltaError) for name, replay in replays.items()
+            name: SmallCommits(TABLES[name], replay, self._files[name], DeltaError, generations=generations)
+            for name, replay in replays.items()
         }
         self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
         local = all(recorded(place).is_local for place in self._locations.values())
@@ -139,7 +143,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return Layout(known.description, known.configuration)
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        with self._using(table) as loaded, conflicts():
+        with self._committing(table) as loaded, conflicts():
             require_unset(table, properties, loaded.metadata().configuration)
             entry = layout_entry(loaded, TABLES[table], properties, metadata)
             if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
@@ -157,6 +161,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return known.version
         with self._using(table) as loaded:
             return loaded.version()
+
+    def generation(self) -> int:
+        return self._generations.current
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._ends.of(tables)
@@ -184,6 +191,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             # A query would rebase it. A forked child has none, and decides anew on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
+        self._small[table].require_same(snapshot)
         with conflicts():
             place, options = self._locations[table], self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
@@ -201,7 +209,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         if version is not None:
             return version
         require_new(ends)
-        with self._using(table) as loaded:
+        with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
                 if added.name not in rows.column_names:
@@ -214,7 +222,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         return self._small["messages"].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        with self._using(table) as loaded:
+        with self._committing(table) as loaded:
             files, first = self._files[table], transactions[0]
             require_next(first, loaded.transaction_version(first[0]))
             if isinstance(files, LocalFiles) and commits_here(loaded, files):
@@ -243,9 +251,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         metadata: Mapping[str, Any],
         *transactions: tuple[str, int] | None,
     ) -> int:
-        with self._using(table) as loaded:
+        with self._committing(table) as loaded:
             stored, carried = self._files[table], [one for one in transactions if one is not None]
             require_each_next(loaded, carried)
+            if self._generations.current:
+                require_staged(self._locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
                 require_plain(loaded)
                 require = partial(require_each_next, transactions=carried)
@@ -281,7 +291,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             return self._files["messages"].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        with self._using(table) as loaded, conflicts():
+        with self._committing(table) as loaded, conflicts():
             # A whole queue's records go; of its messages only some segments.
             columns = TABLES[table].partitions if table == "messages" else ("queue",)
             delete_rows(loaded, self._files[table], predicate, metadata, columns)
@@ -320,3 +330,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()
+
+    @contextmanager
+    def _committing(self, table: str) -> Iterator[DeltaTable]:
+        """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
+        with self._small[table].log.guarding(), self._using(table) as loaded:
+            yield loaded

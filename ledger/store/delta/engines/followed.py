@@ -8,6 +8,7 @@ go.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -23,13 +24,15 @@ from ledger.forks import renew_in_child
 from ledger.store.delta.engines.file_statistics import FileStatistics
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
 from ledger.store.delta.engines.log_entries import require_whole
+from ledger.store.delta.engines.log_identity import Entry, Generations, entry_of, read_entry
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.publishing import demands_of
-from ledger.store.delta.engines.table_files import CommitFiles, log_file
+from ledger.store.delta.engines.table_files import CommitFiles, Stamp, log_file
 from ledger.store.delta.engines.transactions_seen import TransactionsSeen
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import Table
 
+log = logging.getLogger("ledger.commits")
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
 PROTOCOL = (1, 2)
 #: The property that says after how many commits there is a checkpoint.
@@ -44,13 +47,18 @@ Partition = tuple[str | None, ...]
 @dataclass(frozen=True)
 class Files:
     """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
-    table wants one. `statistics`: of the files of `messages`, else None. `transactions`: those that were seen."""
+    table wants one. `statistics`: of the files of `messages`, else None. `transactions`: those that were seen.
+    `entry`: the version's own in the log; None: it is not known. `table_id`: the table's own; "": it is not known.
+    `generation`: that of the log, see `log_identity`."""
 
     version: int
     by_partition: Mapping[Partition, Mapping[str, int]]
     checkpoints: int
     statistics: FileStatistics | None = field(default=None, compare=False)
     transactions: TransactionsSeen = field(default_factory=TransactionsSeen, compare=False)
+    entry: Entry | None = field(default=None, compare=False)
+    table_id: str = field(default="", compare=False)
+    generation: int = field(default=0, compare=False)
 
     def of(self, partition: Partition) -> Mapping[str, int]:
         """Those of one partition."""
@@ -70,9 +78,9 @@ class Files:
         # The table `receipts` has days in place of lanes, which nobody names.
         return [known for known in self.by_partition if where.covers(known[0], _lane(known[1]))]
 
-    def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Files:
-        """Those of the next version, whose commit says this. Raises AttributeError, KeyError, TypeError and ValueError
-        for what is not understood here."""
+    def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: Entry | None = None) -> Files:
+        """Those of the next version, whose commit says this, in this `entry`. Raises AttributeError, KeyError,
+        TypeError and ValueError for what is not understood here."""
         partitions = dict(self.by_partition)
         touched: dict[Partition, dict[str, int]] = {}
         added, removed, carried = [], [], {}
@@ -107,6 +115,9 @@ class Files:
             self.checkpoints,
             self.statistics and self.statistics.after(added, removed),
             self.transactions.after(carried),
+            entry,
+            self.table_id,
+            self.generation,
         )
 
 
@@ -158,41 +169,102 @@ class Followed:
     """The newest files of one table. Threads share it."""
 
     def __init__(
-        self, table: Table, replay: Replay, stored: CommitFiles, passing: Callable[[], float] = time.monotonic
+        self,
+        table: Table,
+        replay: Replay,
+        stored: CommitFiles,
+        passing: Callable[[], float] = time.monotonic,
+        generations: Generations | None = None,
     ) -> None:
+        """`generations`: of the ledger that the table is one of."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
+        self._generations = generations or Generations()
         self._seen = _Seen()
         self._lock = threading.Lock()
         renew_in_child(self, Followed._renew)
 
+    def generation(self) -> int:
+        """The generation of the ledger's tables, see `log_identity`."""
+        return self._generations.current
+
     def seen(self) -> int | None:
-        """The version that was seen last, of however long ago; None: none was."""
+        """The version that was seen last, of however long ago; None: none was, of the log that there is."""
         files = self._seen.files
-        return None if files is None else files.version
+        return None if files is None or files.generation != self._generations.current else files.version
 
     def newest(self, *, listing: bool = False) -> Files | None:
         """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
-        when that was LISTED_AFTER seconds ago, or at any rate."""
+        when that was LISTED_AFTER seconds ago, where a log of the ledger was replaced, or at any rate.
+
+        Where files have stamps, the version that was seen last is known to be there still, as it was."""
         while True:
             seen = self._seen
-            if listing or seen.files is None or self._passing() - seen.listed_at > LISTED_AFTER:
+            if listing or self._is_due(seen):
                 seen, listing = self._see(seen, self._listed(seen)), False
             # Not under the lock: other threads need not wait until the storage has answered this one.
             files = seen.files
-            content = None if files is None else self._stored.read(log_file(files.version + 1))
-            if files is None or content is None:
-                return files
-            self._see(seen, self._followed(seen, files, content))
+            if files is None:
+                return None
+            following = log_file(files.version + 1)
+            stamp = self._stored.stamp(following)
+            content = None if stamp is None else self._stored.read(following)
+            # Asked behind the next version: so that one is known to follow the version that was seen.
+            there = self._still_there(seen)
+            if there is None:
+                listing = self._seen is seen
+            elif content is None:
+                return there.files
+            else:
+                self._see(there, self._followed(there, content, stamp))
 
-    def committed(self, before: Files, actions: Iterable[Mapping[str, Any]]) -> None:
-        """A commit that this process made, in the version after `before`."""
+    def is_same(self, before: Files) -> bool:
+        """Whether the log still has the entry of a version that was read; one request, or none where files have
+        stamps."""
+        stamp = self._stored.stamp(log_file(before.version))
+        if stamp and before.entry is not None and stamp == before.entry.stamp:
+            return True
+        found = None if stamp is None else self._stored.read(log_file(before.version))
+        if before.entry is None:
+            return found is not None
+        return found is not None and entry_of(found).digest == before.entry.digest
+
+    def may_be_same(self, before: Files) -> bool:
+        """As `is_same`, and True, without a request, where files have no stamps."""
+        return self._stored.stamp(log_file(before.version)) == () or self.is_same(before)
+
+    def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
+        """Takes note of a commit that this process made, in the version after `before`, with this `content`."""
         seen = self._seen
         if seen.files is before:
-            self._see(seen, replace(seen, files=before.after(actions, self._table.partitions)))
+            # Without a stamp: that of the file which is there now may be another one's.
+            self._see(seen, replace(seen, files=before.after(actions, self._table.partitions, entry_of(content))))
+
+    def _is_due(self, seen: _Seen) -> bool:
+        return (
+            seen.files is None
+            or seen.files.generation != self._generations.current
+            or self._passing() - seen.listed_at > LISTED_AFTER
+        )
+
+    def _still_there(self, seen: _Seen) -> _Seen | None:
+        """What was seen, if its version is still there as it was: not asked where files have no stamps."""
+        files = seen.files
+        if files is None or files.entry is None:
+            return seen
+        stamp = self._stored.stamp(log_file(files.version))
+        if stamp is None:
+            return None
+        if stamp in (files.entry.stamp, ()):
+            return seen
+        if not self.is_same(files):
+            return None
+        # The same content: a file of this process's own, or one that was copied. From now on its stamp is known.
+        return self._see(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
-        """Lists the log for whoever comes next: what is known is of another one."""
-        self._see(self._seen, _Seen())
+        """Lists the log for whoever comes next: what is known may be of another one, and is compared with it."""
+        seen = self._seen
+        self._see(seen, replace(seen, listed_at=-math.inf))
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
@@ -204,28 +276,54 @@ class Followed:
                 self._seen = after
         return after
 
-    def _followed(self, seen: _Seen, files: Files, content: bytes) -> _Seen:
+    def _followed(self, seen: _Seen, content: bytes, stamp: Stamp | None) -> _Seen:
         """Return what is seen behind one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
-        actions = require_whole(self._table.name, files.version + 1, content, self._stored)
+        assert seen.files is not None
+        actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
-            return self._listed()
+            return self._listed(seen)
         try:
-            return replace(seen, files=files.after(actions, self._table.partitions))
+            entry, columns = entry_of(content, stamp), self._table.partitions
+            return replace(seen, files=seen.files.after(actions, columns, entry))
         except (AttributeError, KeyError, TypeError, ValueError):
             # The commit says more than which files come and go: the engine knows what it means.
-            return self._listed()
+            return self._listed(seen)
 
-    def _listed(self, seen: _Seen = _Seen()) -> _Seen:
-        """What is seen when the log is listed. A forked child cannot list it with delta-rs: it follows on from what was
-        `seen`, as long as the log begins no later. Raises ForkedProcess where it does."""
-        now = self._passing()
+    def _listed(self, seen: _Seen) -> _Seen:
+        """Return what a listing shows. Ends the generation where the log is not the one that was `seen`.
+
+        A forked child cannot list it with delta-rs: it follows on from what was seen, as long as the log has that
+        version. Raises ForkedProcess where it does not.
+        """
+        now, generation, before = self._passing(), self._generations.current, seen.files
         try:
             files = self._replay.files()
         except ForkedProcess:
-            if seen.files is None or not self._stored.has(log_file(seen.files.version)):
+            if before is None or before.generation != generation or not self.is_same(before):
                 raise
             return replace(seen, listed_at=now)
-        return _Seen(files and replace(files, transactions=TransactionsSeen(files.version)), now)
+        if files is None:
+            return _Seen(None, now)
+        found = replace(
+            files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
+        )
+        if before is not None and before.generation == generation and not self._continues(before, found):
+            log.warning(
+                "%s: the log is another one than this process had read, up to version %d: the table was removed and "
+                "made anew, or replaced by a backup. This process loads the ledger anew",
+                self._table.name,
+                before.version,
+            )
+            self._generations.end(generation)
+            generation = self._generations.current
+        return _Seen(replace(found, generation=generation), now)
+
+    def _continues(self, before: Files, found: Files) -> bool:
+        """Whether the log that was found is the one that had the files `before`."""
+        if found.table_id != before.table_id or found.version < before.version:
+            return False
+        # Upkeep removes old entries: of a process that stood still the entry that it knows may be gone.
+        return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
 def segments_named(where: Where) -> list[Partition]:
@@ -248,7 +346,9 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
                 return None
             by_partition.setdefault(partition, {})[path] = size
     statistics = FileStatistics.listed(actions) if table.name == "messages" else None
-    return Files(loaded.version(), by_partition, checkpoints_of(loaded.metadata().configuration, table), statistics)
+    known = loaded.metadata()
+    checkpoints = checkpoints_of(known.configuration, table)
+    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
 
 
 def checkpoints_of(properties: Mapping[str, str], table: Table) -> int:

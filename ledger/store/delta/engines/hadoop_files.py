@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from ledger.rules.location import recorded
 from ledger.store.delta.engines.spark_tables import jvm_of
-from ledger.store.delta.engines.table_files import galloped
+from ledger.store.delta.engines.table_files import Stamp, galloped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,9 @@ class HadoopFiles:
             return bytes(stream.readAllBytes())
         finally:
             stream.close()
+
+    def stamp(self, path: str) -> Stamp | None:
+        return ()
 
     def open(self, path: str) -> pq.ParquetFile:
         content = self.read(path)

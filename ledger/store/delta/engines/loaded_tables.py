@@ -12,6 +12,7 @@ from typing import NamedTuple
 from deltalake import DeltaTable
 
 from ledger import forks
+from ledger.store.delta.engines.log_identity import Generations
 from ledger.store.delta.engines.newest_version import catch_up
 from ledger.store.delta.engines.table_files import TableFiles, log_file
 
@@ -26,12 +27,13 @@ LISTED_AFTER = 60.0
 
 
 class Opened(NamedTuple):
-    """A loaded table, the version that it was opened at, and when the log was last listed for it, in monotonic
-    seconds."""
+    """A loaded table, the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
+    the generation that it is of (see `log_identity`)."""
 
     table: DeltaTable
     opened_at: int
     listed_at: float
+    generation: int
 
 
 class LoadedTables:
@@ -44,9 +46,11 @@ class LoadedTables:
         files: TableFiles,
         passing: Callable[[], float] = time.monotonic,
         check: Callable[[int], None] = lambda version: None,
+        generations: Generations | None = None,
     ) -> None:
-        """`check` raises LedgerDamaged where the log up to a version is not whole."""
+        """`check` raises LedgerDamaged where the log up to a version is not whole. `generations`: of the ledger."""
         self._open, self._files, self._passing, self._check = open_table, files, passing, check
+        self._generations = generations or Generations()
         #: What was used last lies on top, and has least to catch up on.
         self._idle: deque[Opened] = deque(maxlen=KEPT)
         #: What was listed by then is not used again.
@@ -70,7 +74,7 @@ class LoadedTables:
         except IndexError:
             return self._anew()
         now = self._passing()
-        if opened.listed_at <= self._forgotten_at:
+        if opened.listed_at <= self._forgotten_at or opened.generation != self._generations.current:
             return self._newest()
         if now - opened.listed_at <= LISTED_AFTER and not self._files.has(log_file(opened.table.version() + 1)):
             return opened
@@ -84,6 +88,6 @@ class LoadedTables:
         return opened._replace(listed_at=now)
 
     def _anew(self) -> Opened:
-        now, table = self._passing(), self._open()
+        now, generation, table = self._passing(), self._generations.current, self._open()
         self._check(table.version())
-        return Opened(table, table.version(), now)
+        return Opened(table, table.version(), now, generation)

@@ -18,8 +18,9 @@ class LogEnds:
         """`logs`: of the tables, for what is known of them. `first` answers where nothing is; `at_once`: what is asked
         is a request for each table, and they go together."""
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that was there. Threads may take turns to write an older one, from which it is further to the end.
-        self._known: dict[str, int] = {}
+        #: A version that was there, by table and generation. Threads may take turns to write an older one, from which
+        #: it is further to the end.
+        self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
         """By name, versions that are no older than the newest before this call. Raises what the storage does."""
@@ -36,7 +37,8 @@ class LogEnds:
                 self._files[name].make_durable(seen)
 
     def _end(self, table: str) -> int:
-        known = self._known.get(table, self._logs[table].seen())
+        key = table, self._logs[table].generation()
+        known = self._known.get(key, self._logs[table].seen())
         found = None if known is None else self._files[table].newest_from(known)
-        self._known[table] = self._first(table) if found is None else found
-        return self._known[table]
+        self._known[key] = self._first(table) if found is None else found
+        return self._known[key]

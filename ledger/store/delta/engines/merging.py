@@ -26,7 +26,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.engines.committing import REBASES, committing
 from ledger.store.delta.engines.followed import Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
+from ledger.store.delta.engines.log_identity import Generations
+from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, LogReplaced, Snapshot
 from ledger.store.delta.engines.regrouping import Regrouped, regrouped
 from ledger.store.delta.engines.table_files import CommitFiles, FileRows, log_entry
 from ledger.store.delta.engines.where import Where
@@ -41,11 +42,18 @@ MOST_ROWS = 100_000
 class SmallCommits:
     """Reads of a table whose log is followed, and commits of few edits to it."""
 
-    def __init__(self, table: Table, replay: Replay, stored: CommitFiles, *failures: type[Exception]) -> None:
-        """`failures`: what the engine raises that replays the log."""
+    def __init__(
+        self,
+        table: Table,
+        replay: Replay,
+        stored: CommitFiles,
+        *failures: type[Exception],
+        generations: Generations | None = None,
+    ) -> None:
+        """`failures`: what the engine raises that replays the log. `generations`: of the table's ledger."""
         self._table = table
         #: What is appended to the table beside it needs the same.
-        self.log = Log(table, replay, stored, *failures)
+        self.log = Log(table, replay, stored, *failures, generations=generations)
         self.rows = FileRows(table.schema, table.partitions, stored)
 
     def load(self, where: Where) -> Snapshot | None:
@@ -88,6 +96,8 @@ class SmallCommits:
             actions += [removed(path, files[path], partition, now) for path in one.gone]
             actions += [added(path, len(written[path]), rows, partition, now) for path, rows in parts]
         for _ in range(REBASES):
+            if latest.generation != snapshot.loaded.generation:
+                raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
             if latest.version > snapshot.version:
                 if not all(before):
                     return None
@@ -98,6 +108,12 @@ class SmallCommits:
                 return version
             latest = self.log.newest()
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+    def require_same(self, snapshot: Snapshot) -> None:
+        """Raises LogReplaced where the table's log is not the one any more that a snapshot was read from."""
+        if snapshot.loaded is not None and not self.log.followed.is_same(snapshot.loaded):
+            self.log.followed.forget()
+            raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
 
     def _regrouped(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Regrouped:
         rows = {path: self.rows.of(_values(partition), path) for path in files}

@@ -26,6 +26,7 @@ from ledger.store.delta.engines.table_files import (
     KEPT,
     LOG,
     SMALL,
+    Stamp,
     Stored,
     column_of,
     log_file,
@@ -82,6 +83,9 @@ class StoredFiles:
 
     def read(self, path: str) -> bytes | None:
         return self._store.get(path)
+
+    def stamp(self, path: str) -> Stamp | None:
+        return ()
 
     def write(self, files: Mapping[str, bytes]) -> None:
         # A put with a condition may be refused for nothing, and say so of a file that is not there.

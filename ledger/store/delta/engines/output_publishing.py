@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
-from ledger.errors import OutputUnreadable, StorageFailed
+from ledger.errors import OutputUnreadable
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
 from ledger.store.delta.engines.empty_tables import first_commit, log_for_spark
 from ledger.store.delta.engines.local_commits import commit_files
 from ledger.store.delta.engines.newest_version import catch_up, opened
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
-from ledger.store.delta.engines.publishing import add_files, target_of
+from ledger.store.delta.engines.publishing import add_files, require_staged, target_of
 from ledger.store.delta.engines.table_damage import require_whole_log
-from ledger.store.delta.engines.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
+from ledger.store.delta.engines.table_files import LocalFiles, TableFiles, log_file, table_files
 
 
 class DeltaRsOutputs:
@@ -61,7 +60,7 @@ class DeltaRsOutputs:
             def require(now: DeltaTable) -> None:
                 require_uncommitted(now, transaction[0])
                 require_same(target, target_of(now))
-                self._require_there(location, files)
+                require_staged(location, stored, files)
 
             commit_files(loaded, stored, files, metadata, [transaction], require, cleans_log=True)
             return
@@ -71,7 +70,7 @@ class DeltaRsOutputs:
         for tried in range(REBASES):
             require_uncommitted(loaded, transaction[0])
             require_same(target, target_of(loaded))
-            self._require_there(location, files)
+            require_staged(location, stored, files)
             try:
                 with conflicts():
                     add_files(loaded, files, target.demands.partitions, commit_properties=said)
@@ -82,16 +81,6 @@ class DeltaRsOutputs:
                 # Where nobody else committed it was no race.
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
-
-    def _require_there(self, location: str, files: Sequence[StagedFile]) -> None:
-        """Raises StorageFailed when a VACUUM that keeps files for no longer than rows are on their way has removed one:
-        the table could not be read any more."""
-        stored = self._files(location)
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            found = list(threads.map(stored.has, (one.path for one in files)))
-        if not all(found):
-            gone = files[found.index(False)].path
-            raise StorageFailed(location, f"{gone}, which was to be published, was removed, perhaps by VACUUM", "write")
 
     def _files(self, location: str) -> TableFiles:
         return table_files(location, self.storage_options, sync=self._sync)

@@ -41,6 +41,11 @@ class SegmentEnd(NamedTuple):
     last: int | None
 
 
+class LogReplaced(Conflict):
+    """The table's log is another one than was read: the table was made anew, or a backup was put in its place. The
+    commit is not in the log."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The rows of a table's partitions `where` as of one version. `loaded` is the engine's own."""
@@ -100,6 +105,10 @@ class Tables(Protocol):
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         """By name; for less than what `version` costs, as nothing is loaded."""
+
+    def generation(self) -> int:
+        """How often these tables were found to be replaced, by tables made anew or a backup, since they were opened.
+        What is kept of the tables counts for the generation that it was read in. Asks the storage nothing."""
 
     def load(self, table: str, where: Where) -> Snapshot:
         """The rows of some partitions."""
@@ -174,6 +183,9 @@ class MessageFiles(Protocol):
 
     def version(self, table: str) -> int:
         """The newest version."""
+
+    def generation(self) -> int:
+        """See Tables.generation."""
 
     def files(self) -> tuple[int, pa.Table]:
         """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,6 +14,7 @@ from deltalake.transaction import AddAction
 from ledger.errors import StorageFailed
 from ledger.rules.publishable import FOLDER, PROTOCOL_OF_NEW, Demands
 from ledger.store.delta.engines.protocol import StagedFile, Target
+from ledger.store.delta.engines.table_files import AT_ONCE, CommitFiles
 from ledger.store.delta.model.tables import TABLES
 
 #: The property that names the columns of which Delta collects statistics.
@@ -27,6 +29,21 @@ BOUNDED = {
         for bound, rows in (("min", "1"), ("max", "100"))
     },
 }
+
+
+def require_staged(location: str, stored: CommitFiles, files: Sequence[StagedFile]) -> None:
+    """Raises StorageFailed where one of the files that are to be published at a location is gone: the table could not
+    be read any more. A VACUUM removes them that keeps files for no longer than they are on their way, and whoever
+    replaces the table."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = list(threads.map(stored.has, (one.path for one in files)))
+    if not all(found):
+        gone = files[found.index(False)].path
+        raise StorageFailed(
+            location,
+            f"{gone}, which was to be published, was removed, perhaps by VACUUM or with a table that was replaced",
+            "write",
+        )
 
 
 def demands_of_staging(schema: pa.Schema, partitions: Sequence[str]) -> Demands:

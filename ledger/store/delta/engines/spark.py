@@ -104,10 +104,15 @@ class SparkEngine:
             return int(self._state(table).version())
 
     def exists(self, table: str) -> bool:
-        return self.version(table) >= 0
+        return int(self._state(table).version()) >= 0
 
     def version(self, table: str) -> int:
-        return int(self._state(table).version())
+        followed = self._small[table].log.followed
+        known = followed.newest() if followed.seen() is not None else None
+        return int(self._state(table).version()) if known is None else known.version
+
+    def generation(self) -> int:
+        return self._small["queues"].log.followed.generation()
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._ends.of(tables)
@@ -127,6 +132,7 @@ class SparkEngine:
         version = self._small[table].commit(snapshot, where, edits, metadata)
         if version is not None:
             return version
+        self._small[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self._committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))

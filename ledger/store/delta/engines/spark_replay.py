@@ -9,6 +9,7 @@ from ledger.rules.location import recorded
 from ledger.store.delta.engines.file_statistics import FILES, FileStatistics
 from ledger.store.delta.engines.followed import PROTOCOL, Files, Partition, checkpoints_of
 from ledger.store.delta.engines.hadoop_files import HadoopFiles
+from ledger.store.delta.engines.log_identity import Generations
 from ledger.store.delta.engines.merging import SmallCommits
 from ledger.store.delta.engines.pruning import PLAIN_PATH
 from ledger.store.delta.engines.spark_tables import jvm_of
@@ -29,12 +30,14 @@ def small_commits(
 ) -> dict[str, SmallCommits]:
     """By name, the small commits to some tables, which lie at these locations and have these files. The other arguments
     are those of ReplayOfSpark, and what Spark raises."""
+    generations = Generations()
     return {
         name: SmallCommits(
             table,
             ReplayOfSpark(table, session, state, files[name], LogTail(name, locations[name])),
             files[name],
             *failures,
+            generations=generations,
         )
         for name, table in TABLES.items()
         if name in files
@@ -78,7 +81,8 @@ class ReplayOfSpark:
             by_partition.setdefault(tuple(values), {})[path] = size
         statistics = statistics_of(state, self._session()) if self._table.name == "messages" else None
         checkpoints = checkpoints_of(self._configuration(state), self._table)
-        return Files(int(state.version()), by_partition, checkpoints, statistics)
+        table_id = str(state.metadata().id())
+        return Files(int(state.version()), by_partition, checkpoints, statistics, table_id=table_id)
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         state = self._state(self._table.name)

@@ -28,6 +28,9 @@ from ledger.store.delta.engines.where import Where
 #: The folder of a table's log.
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
+#: What tells a file from another one that lies in its place later, without reading either: on a local path its number
+#: on the disk, its time and its size. Empty where the storage tells nothing that is cheaper than the content.
+Stamp = tuple[int, ...]
 #: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
 SMALL = 1 << 20
 #: So many bytes of them.
@@ -53,6 +56,9 @@ class CommitFiles(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """What is in a file; None: there is none."""
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of a file; None: there is none. Empty, and no request, where the storage has no stamps."""
 
     def open(self, path: str) -> pq.ParquetFile:
         """A file of rows that is there."""
@@ -146,7 +152,7 @@ class LocalFiles:
     """On a local path, where Arrow reads by itself. `sync`: what is written survives a power cut; see `durability`."""
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
-        self._place, self.is_synced = Path(place.text), sync
+        self._place, self._root, self.is_synced = Path(place.text), place.text, sync
         self._durability, self._pending = durability_of(self._place), threading.local()
         self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
 
@@ -158,6 +164,13 @@ class LocalFiles:
             return (self._place / path).read_bytes()
         except FileNotFoundError:
             return None
+
+    def stamp(self, path: str) -> Stamp | None:
+        try:
+            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def open(self, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(self._place / path, pre_buffer=False)

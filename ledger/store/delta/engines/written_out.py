@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from ledger.store.delta.engines.checkpoints import is_due
 from ledger.store.delta.engines.durability import with_mark
 from ledger.store.delta.engines.followed import Files, Followed, Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
-from ledger.store.delta.engines.protocol import Conflict, require_next
+from ledger.store.delta.engines.log_identity import Generations
+from ledger.store.delta.engines.protocol import Conflict, LogReplaced, require_next
 from ledger.store.delta.engines.table_files import CommitFiles, log_entry, log_file
 from ledger.store.delta.model.tables import Table
 
@@ -64,11 +66,18 @@ class Encoded(Mapping[str, bytes]):
 class Log:
     """The log of a table that is followed, and new entries of it."""
 
-    def __init__(self, table: Table, replay: Replay, stored: CommitFiles, *failures: type[Exception]) -> None:
-        """`failures`: what the engine raises."""
+    def __init__(
+        self,
+        table: Table,
+        replay: Replay,
+        stored: CommitFiles,
+        *failures: type[Exception],
+        generations: Generations | None = None,
+    ) -> None:
+        """`failures`: what the engine raises. `generations`: of the ledger that the table is one of."""
         self._table, self.replay, self._stored = table, replay, stored
         self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
-        self.followed = Followed(table, replay, stored)
+        self.followed = Followed(table, replay, stored, generations=generations)
 
     def newest(self, *, listing: bool = False) -> Files:
         """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
@@ -111,17 +120,21 @@ class Log:
 
     def put(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
         """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
-        nothing has happened, when another writer was first. Raises Conflict where the log is not the table's any more.
+        nothing has happened, when another writer was first. Raises LogReplaced where the log is not the one that was
+        read any more.
         """
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
+        # Where this costs no request: later than this nobody replaces a log that has this very number of versions.
+        if not self.followed.may_be_same(latest):
+            raise self._replaced(latest)
         # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
         if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
             return None
-        self._require_joined(version, written)
+        self._require_joined(latest, entry, written)
         self._require_there(written)
-        self.followed.committed(latest, actions)
+        self.followed.committed(latest, actions, entry)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._sum_up(version)
         return version
@@ -134,26 +147,59 @@ class Log:
             self._stored.write(gone)
             self._stored.sync(gone)
 
-    def _require_joined(self, version: int, written: Written) -> None:
-        """Raises Conflict where the version before a commit is gone, and nothing that was `written` is in the table:
-        the table was removed, or made anew, or its log was cut below what others committed meanwhile. Nobody reads such
-        a commit; it is removed."""
-        if self._stored.has(log_file(version - 1)):
+    def _require_joined(self, latest: Files, entry: bytes, written: Written) -> None:
+        """Raises LogReplaced where the version before a commit is not the one that was read, and nothing that was
+        `written` is in the table: the table was removed, or replaced, or its log was cut below what others committed
+        meanwhile. The commit is taken back."""
+        if self.followed.is_same(latest):
             return
-        self.followed.forget()
-        if not self._was_cut_behind(written):
-            self._stored.remove(log_file(version))
-            raise Conflict(f"the log of {self._table.name} has lost version {version - 1}, which was read")
-
-    def _was_cut_behind(self, written: Written) -> bool:
-        """Whether the log was cut after a commit had joined it: what was written for it is in the table. What others
-        have taken out again since tells nothing, and whoever looks for the commit in the log finds that it was cut."""
-        try:
-            newest = self.followed.newest()
-        except self._failures:
-            return False
+        before, mine = log_file(latest.version), log_file(latest.version + 1)
+        if self._stored.has(before):
+            # Others may have read the commit by now, and followed it: it has to stay where it is.
+            self.followed.forget()
+            raise LogReplaced(
+                f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
+                "the new log: whether it belongs there was not decided"
+            )
+        newest = self._listed_anew()
         there = {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
-        return not there.isdisjoint(written.files)
+        if not there.isdisjoint(written.files):
+            # The log was cut after the commit had joined it.
+            return
+        goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
+        if goes_on or self._stored.read(mine) != entry:
+            # Others may have taken out the files of the commit. Whoever looks for it finds that the log was cut.
+            raise Conflict(f"the log of {self._table.name} was cut behind version {latest.version}")
+        self._stored.remove(mine)
+        # Nobody follows a version whose predecessor is missing. If that one came before the removal, others may have
+        # followed this commit; then it is theirs, and comes back as it was.
+        if self._stored.has(before):
+            self._stored.put_new(mine, entry)
+        raise self._replaced(latest)
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """A context for one commit that the engine makes by itself. It begins with what is the newest version; raises
+        LogReplaced where the log is another one behind the commit."""
+        before = self.followed.newest()
+        yield
+        if before is None or self.followed.is_same(before):
+            return
+        following, known = log_file(before.version + 1), log_file(before.version)
+        if self._stored.has(known) or not self._stored.has(following):
+            raise self._replaced(before)
+
+    def _replaced(self, latest: Files) -> LogReplaced:
+        self.followed.forget()
+        return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
+
+    def _listed_anew(self) -> Files | None:
+        """The files of the newest version, by a new listing; None where the table cannot be read."""
+        self.followed.forget()
+        try:
+            return self.followed.newest()
+        except self._failures:
+            return None
 
     def _sum_up(self, version: int) -> None:
         """Makes a checkpoint. The commit has landed, whatever comes of it."""

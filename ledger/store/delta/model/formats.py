@@ -34,14 +34,18 @@ def layout_of_new(table: Table, scheme: str) -> Layout:
 
 def require_readable(table: Table, layout: Layout) -> None:
     """Raises LedgerTooNew when a release must know a later format than this one does."""
-    words = (layout.description or "").rsplit(" ", 1)
-    if words[0] == NEEDED and words[-1].isdigit() and int(words[-1]) > table.latest:
+    said = layout.description or ""
+    needed = said.removeprefix(f"{NEEDED} ")
+    # What is no number is of a release that names formats in another way.
+    if needed != said and not (needed.isdecimal() and int(needed) <= table.latest):
         raise LedgerTooNew(
-            f"The table {table.name} has format {words[-1]}; this version of the ledger knows formats up to "
+            f"The table {table.name} has format {needed}; this version of the ledger knows formats up to "
             f"{table.latest}. Upgrade the package, or open the ledger with the version that wrote it"
         )
 
 
 def is_older(table: Table, layout: Layout) -> bool:
     """Whether a table is of a format of before this release's."""
-    return int(layout.properties.get(FORMAT, "1")) < table.format
+    known = layout.properties.get(FORMAT, "1")
+    # What is no number is of a newer release.
+    return known.isdecimal() and int(known) < table.format

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,9 +41,10 @@ class Groups:
 
     def __init__(self, engine: MessageFiles, queues: Callable[[], Sequence[QueueRecord]]) -> None:
         self._engine, self._queues = engine, queues
-        #: By queue, with the version that it has all messages of. Threads may put theirs in the place of another's.
-        self._own: dict[str, tuple[int, pa.Table]] = {}
-        self._kept: dict[str, tuple[int, tuple[Where, ...], Members]] = {}
+        #: By queue and generation, with the version that it has all messages of. Threads may put theirs in the place of
+        #: another's.
+        self._own: dict[tuple[str, int], tuple[int, pa.Table]] = {}
+        self._kept: dict[tuple[str, int], tuple[int, tuple[Where, ...], Members]] = {}
 
     def receivable(self, loaded: Loaded, classified: Classified, most: int | None = None) -> Ordered:
         """See `receivable.receivable`: the set-based twin of `rules.fifo.receivable`; a run is a message here."""
@@ -79,7 +81,8 @@ class Groups:
         version = classified.listing.version
         homes = classified.listing.homes(classified.files.segment.unique().to_pylist())
         foreign = tuple(Where(home, None, tuple_of(there)) for home, there in homes.items() if home != queue)
-        kept = self._kept.get(queue)
+        key = queue, classified.listing.generation
+        kept = self._kept.get(key)
         if kept is None or kept[0] < version or kept[1] != foreign:
             rows = self._read(queue, classified.listing)
             if kept is None:
@@ -89,24 +92,26 @@ class Groups:
                 members = _members_of(rows)
             else:
                 members = _followed(kept[2] if kept is not None and not kept[1] else None, rows).indexed()
-            kept = self._kept[queue] = version, foreign, members
+            kept = self._kept[key] = version, foreign, members
         return kept[2]
 
     def _let_go(self) -> None:
         """Forgets the queues that were deleted: asked for when one more is read for the first time."""
         there = {queue.id for queue in self._queues()}
+        known: dict[tuple[str, int], Any]
         for known in (self._own, self._kept):
-            for queue in set(known) - there:
-                known.pop(queue, None)
+            for key in [one for one in list(known) if one[0] not in there or one[1] != self._engine.generation()]:
+                known.pop(key, None)
 
     def _read(self, queue: str, listing: Listing) -> pa.Table:
         """The messages sent to a queue, in order: at least all of the listing. What is known is not read again, unless
         upkeep dropped most of it."""
-        version, known = self._own.get(queue, (-1, None))
+        key = queue, listing.generation
+        version, known = self._own.get(key, (-1, None))
         if version < listing.version:
             keep = known is not None and 0 < known.num_rows <= 2 * listing.count(queue)
             known = self._later(queue, known) if keep else self._all(queue)
-            self._own[queue] = listing.version, known
+            self._own[key] = listing.version, known
         return known
 
     def _all(self, queue: str) -> pa.Table:

@@ -52,7 +52,7 @@ class FileRuns:
 
 
 class Listings:
-    """Gives out listings; the newest is kept until the version of `messages` moves on."""
+    """Gives out listings; the newest is kept until the version of `messages` moves on, or the table is replaced."""
 
     def __init__(self, engine: MessageFiles) -> None:
         self._engine = engine
@@ -61,16 +61,19 @@ class Listings:
     def newest(self) -> Listing:
         """The messages as of the newest version."""
         kept = self._kept
-        if kept is None or kept.version != self._engine.version("messages"):
-            kept = self._kept = Listing(self._engine, *self._engine.files())
+        newest = self._engine.version("messages"), self._engine.generation()
+        if kept is None or (kept.version, kept.generation) != newest:
+            # Taken before the files: a table that is replaced between makes a listing that is read anew.
+            generation = self._engine.generation()
+            kept = self._kept = Listing(self._engine, *self._engine.files(), generation)
         return kept
 
 
 class Listing:
-    """The files of `messages` as of one `version`."""
+    """The files of `messages` as of one `version`, of one `generation` (see MessageFiles)."""
 
-    def __init__(self, engine: MessageFiles, version: int, files: pa.Table) -> None:
-        self._engine, self.version, self._files = engine, version, files
+    def __init__(self, engine: MessageFiles, version: int, files: pa.Table, generation: int = 0) -> None:
+        self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from ledger.clock import Clock, milliseconds_of
-from ledger.errors import QueueDoesNotExist
+from ledger.errors import LedgerTooNew, QueueDoesNotExist
 from ledger.rules import intervals, redrive
 from ledger.rules.attribute_kinds import FENCED
 from ledger.rules.attributes import limits_of, queue_name_of
@@ -36,7 +36,8 @@ class Queues:
 
     def __init__(self, tables: Tables, transactions: Transactions, settings: Settings) -> None:
         self._tables, self._transactions, self._settings = tables, transactions, settings
-        self._kept: tuple[int, dict[str, QueueRecord]] | None = None
+        #: With the generation that they were read in.
+        self._kept: tuple[int, dict[str, QueueRecord], int] | None = None
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str], clock: Clock) -> QueueRecord:
         """See Store.create_queue."""
@@ -59,11 +60,12 @@ class Queues:
         return self._transactions.run("create_queue", "queues", new_id, decide)
 
     def get(self, name: str) -> QueueRecord:
-        """The queue of this name; raises QueueDoesNotExist."""
+        """The queue of this name; raises QueueDoesNotExist, and LedgerTooNew for one whose attributes a newer release
+        has set to what this one does not know."""
         known = self._all()
         if name not in known:
             raise QueueDoesNotExist(name, known)
-        return known[name]
+        return _understood(known[name])
 
     def require(self, queue: QueueRecord, others: Sequence[QueueRecord] = ()) -> tuple[int, bool]:
         """The version of the table in which this very queue is still there, and whether all the `others` are, too;
@@ -72,7 +74,7 @@ class Queues:
         A decision that moves or grants messages asks once it has read its lanes: when the queue is deleted after that,
         upkeep makes it decide again before it drops a message of the queue.
         """
-        version, known = self._newest()
+        version, known, _ = self._newest()
 
         def is_there(one: QueueRecord) -> bool:
             return one.name in known and known[one.name].id == one.id
@@ -91,7 +93,7 @@ class Queues:
         changed = self._rewrite(
             "set_attributes",
             [queue],
-            lambda known, queues, now: known.changed(*change(known, queues), now),
+            lambda known, queues, now: _understood(known).changed(*change(known, queues), now),
             clock,
         )
         if not changed:
@@ -177,12 +179,24 @@ class Queues:
     def _all(self) -> dict[str, QueueRecord]:
         return self._newest()[1]
 
-    def _newest(self) -> tuple[int, dict[str, QueueRecord]]:
+    def _newest(self) -> tuple[int, dict[str, QueueRecord], int]:
         kept = self._kept
-        if kept is None or kept[0] != self._tables.version("queues"):
-            snapshot = self._tables.load("queues", Where())
-            kept = self._kept = snapshot.version, _records(snapshot.rows)
+        newest = self._tables.version("queues"), self._tables.generation()
+        if kept is None or (kept[0], kept[2]) != newest:
+            generation, snapshot = self._tables.generation(), self._tables.load("queues", Where())
+            kept = self._kept = snapshot.version, _records(snapshot.rows), generation
         return kept
+
+
+def _understood(record: QueueRecord) -> QueueRecord:
+    """The queue itself. Raises LedgerTooNew where an attribute has a value that this release does not know."""
+    attribute = record.not_understood
+    if attribute is not None:
+        raise LedgerTooNew(
+            f"The queue {record.name} has {attribute}={record.attributes[attribute]!r}, which this version of the "
+            "ledger does not know. Upgrade the package, or set the attribute by the version that wrote it"
+        )
+    return record
 
 
 def _first_revision(queue_id: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from datetime import datetime, timezone
 from functools import partial
@@ -99,6 +100,9 @@ def _rows(commits: list[Commit]) -> list[dict[str, Any]]:
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in RECEIPTS.names if name != "day"}
+    for name in ("event", "reason", "receipt_id", "attempt_id"):
+        # Of a newer release's events: what is no text is kept as its JSON.
+        columns[name] = [one if one is None or isinstance(one, str) else json.dumps(one) for one in columns[name]]
     columns["day"] = [datetime.fromtimestamp(at / 1_000, timezone.utc).date() for at in columns["at"]]
     for name in ("at", "visible_at"):
         columns[name] = instant_column(columns[name])

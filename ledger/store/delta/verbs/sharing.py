@@ -67,7 +67,12 @@ class SharedVerbs:
 
     @releasing
     def run(self, verb: Verb[Result]) -> Result:
-        """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed."""
+        """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed; where
+        the ledger was replaced meanwhile and has no such queue any more, QueueDoesNotExist."""
+        with _of_one_ledger(self._opened, self._queues, verb.queue):
+            return self._run(verb)
+
+    def _run(self, verb: Verb[Result]) -> Result:
         attempts = self._transactions.attempts(verb.name)
         for losses in attempts:
             again = True
@@ -116,6 +121,16 @@ class SharedVerbs:
         return self._opened.load(queue, clock, lanes)
 
 
+@contextmanager
+def _of_one_ledger(opened: OpenTables, queues: Queues, queue: QueueRecord) -> Iterator[None]:
+    """A context for a verb on a queue that was looked up. Where the ledger is replaced meanwhile, the verb may have
+    been decided on the new one, which need not have this queue: then QueueDoesNotExist is the answer."""
+    before = opened.tables.generation()
+    yield
+    if opened.tables.generation() != before:
+        queues.require(queue)
+
+
 class _Send(Wish[list[Sent]]):
     def __init__(self, queue: QueueRecord, entries: Sequence[Entry]) -> None:
         super().__init__(queue)
@@ -125,12 +140,17 @@ class _Send(Wish[list[Sent]]):
 class SharedSends:
     """Sends, the small ones of threads that wait for each other in one append."""
 
-    def __init__(self, opened: OpenTables, sender: Sender) -> None:
-        self._opened, self._transactions, self._sender = opened, opened.transactions, sender
+    def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
+        self._opened, self._transactions, self._queues, self._sender = opened, opened.transactions, queues, sender
 
     @releasing
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
-        """See Sender.send. An attempt is one append, which has its id."""
+        """See Sender.send. An attempt is one append, which has its id. Raises QueueDoesNotExist where the ledger was
+        replaced meanwhile and has no such queue any more."""
+        with _of_one_ledger(self._opened, self._queues, queue):
+            return self._send(queue, entries, clock, attempt_id)
+
+    def _send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         if attempt_id is not None or not _is_small(entries):
             return self._sender.send(queue, entries, clock, attempt_id)
         send = _Send(queue, entries)

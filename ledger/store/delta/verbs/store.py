@@ -101,7 +101,7 @@ class DeltaStore:
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         self.require_queue = queues.require
-        self.send = SharedSends(opened, Sender(opened, sender_id)).send
+        self.send = SharedSends(opened, queues, Sender(opened, sender_id)).send
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
@@ -232,7 +232,7 @@ class DeltaStore:
         return AllCounts(snapshot.version, messages, now, counts)
 
     def change_token(self) -> object:
-        return self.engine.version("messages"), self.engine.version("visibility")
+        return self.engine.version("messages"), self.engine.version("visibility"), self.engine.generation()
 
     def require_tables(self) -> None:
         # A newest version alone is no sign: behind the one that is known there is none where there is no table, either.
