@@ -21,8 +21,8 @@ from tests.sources import (
     top,
 )
 
-#: Of code: see `code_lines`. Most files have about 100; none is divided for a number's sake.
-MOST_LINES = 250
+#: Of code: see `code_lines`. Most files have about 100. No file is divided, or kept apart, for a number's sake.
+MOST_LINES = 400
 #: A module belongs to the layer with the longest name that it begins with. It may import what has a lower number, and
 #: its own layer. -1 is for everybody; RUNTIME is a leaf beside them, for the command line and the jobs, and may
 #: import the rules.

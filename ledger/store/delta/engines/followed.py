@@ -200,7 +200,7 @@ class Followed:
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
-                seen, listing = self._see(seen, self._listed(seen)), False
+                seen, listing = self._see(seen, self._listed_or_followed_on(seen)), False
             # Not under the lock: other threads need not wait until the storage has answered this one.
             files = seen.files
             if files is None:
@@ -289,19 +289,20 @@ class Followed:
             # The commit says more than which files come and go: the engine knows what it means.
             return self._listed(seen)
 
-    def _listed(self, seen: _Seen) -> _Seen:
-        """Return what a listing shows. Ends the generation where the log is not the one that was `seen`.
-
-        A forked child cannot list it with delta-rs: it follows on from what was seen, as long as the log has that
-        version. Raises ForkedProcess where it does not.
-        """
-        now, generation, before = self._passing(), self._generations.current, seen.files
+    def _listed_or_followed_on(self, seen: _Seen) -> _Seen:
+        """Return what a listing shows. A forked child cannot list the log with delta-rs: it follows on from what was
+        seen, as long as the log has that version. Raises ForkedProcess where it does not."""
         try:
-            files = self._replay.files()
+            return self._listed(seen)
         except ForkedProcess:
-            if before is None or before.generation != generation or not self.is_same(before):
+            before = seen.files
+            if before is None or before.generation != self._generations.current or not self.is_same(before):
                 raise
-            return replace(seen, listed_at=now)
+            return replace(seen, listed_at=self._passing())
+
+    def _listed(self, seen: _Seen) -> _Seen:
+        """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
+        now, generation, before, files = self._passing(), self._generations.current, seen.files, self._replay.files()
         if files is None:
             return _Seen(None, now)
         found = replace(
