@@ -105,6 +105,11 @@ def test_a_row_that_is_there_twice_is_damage_and_upkeep_is_named():
     check([HEAD_2, HEAD_2], [edit("insert")]), "what is not touched does no harm here"
 
 
+def test_two_inserts_of_one_place_are_damage_as_two_messages_have_it():
+    with pytest.raises(LedgerDamaged, match=r"Two messages of the table messages have one place.*Run upkeep"):
+        check([], [edit("insert"), edit("insert")])
+
+
 def test_two_edits_of_one_row_are_no_commit_at_all():
     with pytest.raises(ValueError, match="two edits of visibility are about one row"):
         check([row()], [edit("update"), edit("delete")])

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
 from ledger.store.delta.model.distinct_rows import distinct, matches
-from ledger.store.delta.model.tables import HEAD, TABLES
+from ledger.store.delta.model.tables import TABLES
 
 TWO_MESSAGES = (
     "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
@@ -29,13 +29,14 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
     """Raises Conflict when an edit does not find the table as it supposes: a row to insert that is there, one to update
     or delete that is not or is of another revision, or a partition that was not read.
 
-    Raises LedgerDamaged for an edit of a row that is there twice, and for two edits of one place, which two messages
+    Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one place, which two messages
     have; ValueError for two edits of another row, which no commit may have.
     """
     known = TABLES[table]
     keys = [*known.partitions, *known.key]
     if edits.num_rows != len(distinct(edits, keys)):
-        if table == "visibility" and pc.any(pc.not_equal(edits["segment"], HEAD)).as_py():
+        inserts = edits.filter(pc.equal(edits[OPERATION], "insert"))
+        if table == "visibility" and inserts.num_rows != len(distinct(inserts, keys)):
             raise LedgerDamaged(TWO_MESSAGES)
         raise ValueError(f"two edits of {table} are about one row")
     if known.partitions and not all(snapshot.where.covers(**one) for one in distinct(edits, known.partitions)):
