@@ -121,7 +121,7 @@ def test_a_process_with_sync_makes_durable_what_one_without_it_did(tmp_path, dis
     other = opened(root, sync=False).create_queue("q", {"Lanes": 1})
     other.send(["one", "two"])
     held = other.receive(1)
-    durability._tables.clear()
+    durability.known_tables.clear()
     queue = opened(root).queue("q")
     assert disk.forgets(root) != []
     queue.receive(1).delete()
@@ -133,7 +133,7 @@ def test_many_commits_of_others_are_synced_together(tmp_path, disk, monkeypatch)
     other = opened(tmp_path / "ledger", sync=False).create_queue("q", {"Lanes": 1})
     for n in range(durability.MOST_UNMARKED + 3):
         other.send(f"{n}")
-    durability._tables.clear()
+    durability.known_tables.clear()
     called = []
     monkeypatch.setattr(os, "sync", lambda: called.append(1))
     opened(tmp_path / "ledger").queue("q").send("mine")

@@ -45,7 +45,7 @@ FEW, THREADS = 4, 8
 MOST_FOLDERS = 100_000
 #: The folders of which this process knows that their parents name them durably.
 _named: set[str] = set()
-_tables: dict[str, Durability] = {}
+known_tables: dict[str, Durability] = {}
 _threads = ThreadPoolExecutor(THREADS, "ledger-sync")
 
 
@@ -71,7 +71,7 @@ def _at_once(job: Callable[[], None]) -> Future[None]:
 
 def durability_of(place: Path) -> Durability:
     """Return what this process knows of the table at a place: one object for all who ask."""
-    return _tables.setdefault(str(place), Durability(place))
+    return known_tables.setdefault(str(place), Durability(place))
 
 
 def with_mark(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
