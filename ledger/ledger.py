@@ -244,13 +244,14 @@ class Ledger:
         minutes) before, or since this process opened the ledger: one wrong look at the clock destroys nothing.
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
+        from ledger.store.delta.verbs.ages import Judged
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._on_delta("upkeep")
-        now = self.clock() if opened.ages is None else opened.ages.judged_at()
-        if now is not None:
+        judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
+        if judged.is_confirmed:
             carry_on(opened.store, self.clock)
-        return Upkeep(opened.store, self.clock).run(vacuum, now)
+        return Upkeep(opened.store, self.clock).run(vacuum, judged)
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.

@@ -429,3 +429,33 @@ def test_an_upkeep_by_a_clock_that_is_not_confirmed_moves_no_queues_time(ledger,
     assert process("two").upkeep().rows_joined == 1
     machine.set(-2 * DAY)
     assert all(queue.send(["c"])) and queue.receive(None).count == 1 and ledger.repair_clock() == []
+
+
+def test_a_right_process_that_has_been_open_for_long_removes_a_mark_of_the_future(process, machine):
+    """Else the wrong clock, should it come back, would find its own mark, and be confirmed by it."""
+    expired(process, machine)
+    right = process()
+    machine.advance(300)
+    machine.set(5 * DAY)
+    process("two").upkeep()
+    machine.set(-5 * DAY)
+    right.upkeep()
+    machine.set(5 * DAY)
+    machine.advance(ROUND / 2)
+    process("two").upkeep()
+    machine.set(-5 * DAY)
+    assert [message.body for message in process().queue("brief").receive(None)] == ["young"]
+
+
+def test_a_round_that_goes_by_a_mark_moves_no_queues_time_beyond_it(process, machine):
+    expired(process, machine)
+    process().upkeep()
+    machine.restart("boot 2")
+    machine.advance(ROUND)
+    marked = machine.clock() - ROUND * 1_000
+    machine.set(2 * DAY)
+    ledger = process()
+    assert ledger.upkeep().segments_dropped == 1, "what was old at the mark"
+    where = Where(ledger.queue("brief").access.record().id)
+    times = ledger.store.engine.load("visibility", where).rows["received_at"].drop_null().to_pylist()
+    assert all(time.timestamp() * 1_000 <= marked for time in times)

@@ -86,10 +86,11 @@ class SimulatedEngine:
         self._at("create")
 
     def layout(self, table: str) -> Layout:
-        return Layout(TABLES[table].description, TABLES[table].properties)
+        return Layout(TABLES[table].description, {**TABLES[table].properties, **self.storage.tables[table].properties})
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        raise NotImplementedError("its tables are of this release, and live no longer than a test")
+        known = self.storage.tables[table]
+        return self._commit(table, known, known.version, [], [], metadata, None, data=False, properties=properties)
 
     def exists(self, table: str) -> bool:
         return table in self.storage.tables
@@ -314,6 +315,7 @@ class SimulatedEngine:
         data: bool = True,
         also: tuple[str, int] | None = None,
         ends: Sequence[SegmentEnd] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> int:
         fault = self._at(f"commit {name}")
         if fault is Fault.REFUSED:
@@ -337,6 +339,7 @@ class SimulatedEngine:
             transaction=transaction,
             data=data,
             also=also,
+            properties=properties,
             actor=self._actor(),
         )
         if fault is Fault.CONFLICT:

@@ -20,6 +20,7 @@ from tests.simulation.records import ACTIONS, judge_messages, judge_records
 from tests.simulation.retention import RetentionJudge
 from tests.simulation.run import Run
 from tests.simulation.shared import differences, parts
+from tests.simulation.true_time import judge_lanes, judge_time
 
 #: Verbs that decide by the clock.
 TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
@@ -70,7 +71,9 @@ def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: di
     if table == "visibility" and change.metadata.get("verb") == "receive":
         before_order = judge_order(facts, change)
     old, new, problems = apply(facts, table, change.removed, change.added)
-    problems = before_order + problems
+    problems = before_order + problems + judge_time(change)
+    if table == "visibility":
+        problems += judge_lanes(change)
     if table == "queues":
         problems += judges.queues.commit(old, new, change)
         problems += judges.retention.queues(new, change)

@@ -65,6 +65,8 @@ class Change:
     data: bool = True
     #: Whoever committed, for the judge.
     actor: Any = None
+    #: The properties of the table that it set.
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -85,6 +87,11 @@ class Table:
     @property
     def version(self) -> int:
         return self.changes[-1].version
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those that commits have set."""
+        return {name: value for change in self.changes for name, value in change.properties.items()}
 
     def state(self, version: int) -> State:
         return self.changes[version].state
@@ -113,6 +120,7 @@ class Table:
         data: bool = True,
         actor: Any = None,
         also: tuple[str, int] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> int:
         """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
 
@@ -123,6 +131,8 @@ class Table:
         for winner in self.changes[base + 1 :]:
             if transaction and winner.transaction and winner.transaction[0] == transaction[0]:
                 raise Conflict(f"transaction {transaction[0]} was committed at version {winner.version}")
+            if properties and winner.properties:
+                raise Conflict(f"version {winner.version} set properties, too")
             if any(id(file) in mine for _, file in winner.removed):
                 raise Conflict(f"version {winner.version} removed a file that this commit removes")
             if reads is None:
@@ -143,7 +153,9 @@ class Table:
             state[partition] = (*state.get(partition, ()), file)
         version = self.version + 1
         blind = reads is None and not removed
-        change = Change(version, timestamp, metadata, removed, added, transaction, state, blind, data, actor)
+        change = Change(
+            version, timestamp, metadata, removed, added, transaction, state, blind, data, actor, properties or {}
+        )
         self.changes.append(change)
         for one in (transaction, also):
             if one is not None:

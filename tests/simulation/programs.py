@@ -76,6 +76,9 @@ def generate(seed: str) -> Schedule:
         turns=crowd or dice.random() < 0.5,
         drained=dice.random() < 0.5,
     )
+    if WORLDS[world].jumps:
+        # Clocks are off by jumps, and what a process does meanwhile is not to be another event's.
+        schedule = schedule._replace(rates=replace(schedule.rates, skew=0.0), skews=(0,) * len(processes))
     return _of_threads(schedule) if WORLDS[world].of_threads else schedule
 
 

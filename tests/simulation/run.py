@@ -64,6 +64,8 @@ class Run:
         self.problems: list[str] = []
         self.claims: list[Held] = []
         self.message_ids: list[tuple[str, str]] = []
+        #: Whether an upkeep was started by a clock that was wrong.
+        self.jumped = False
         #: The message move tasks that were answered: the queue, and the handle.
         self.tasks: list[tuple[str, str]] = []
         rows = self.before.tables["queues"].changes[-1].state[()]
@@ -127,6 +129,14 @@ class Run:
             self.locks,
             slot.process.name,
             None if self.schedule.turns else NoTurns(),
+            steady=WORLDS[self.schedule.world].jumps,
+        )
+
+    def open_ahead(self, process: Process) -> Ledger:
+        """The ledger object of a process that has just started, by whatever clock."""
+        clock, point = self.scheduler.clock(process), self.scheduler.point
+        return open_ledger(
+            self.storage, self.schedule.rules, clock, point, self._actor, self.locks, process.name, steady=True
         )
 
     def _actor(self) -> Actor:

@@ -31,6 +31,8 @@ class Process:
 
     def __init__(self, name: str, skew: int) -> None:
         self.name, self.skew, self.least_skew, self.alive = name, skew, skew, True
+        #: Names the start of its machine.
+        self.boot = "simulated"
 
 
 class Client:
@@ -55,6 +57,27 @@ class Client:
         self.go.acquire()
 
 
+class PassingTime:
+    """The seconds that passed, which nobody sets."""
+
+    def __init__(self, scheduler: Scheduler, boot: str) -> None:
+        self._scheduler, self.boot = scheduler, boot
+
+    def __call__(self) -> float:
+        return self._scheduler.now / 1_000
+
+
+class ProcessClock:
+    """What a process takes for the time; and the time that passes."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler, self._process = scheduler, process
+        self.passing = PassingTime(scheduler, process.boot)
+
+    def __call__(self) -> int:
+        return self._scheduler.now + self._process.skew
+
+
 class Scheduler:
     """Runs clients to their end. `now` is the true time, in milliseconds; `steps` counts the points of all."""
 
@@ -68,9 +91,9 @@ class Scheduler:
         self._finished.acquire()
         self._stuck = False
 
-    def clock(self, process: Process) -> Callable[[], int]:
+    def clock(self, process: Process) -> ProcessClock:
         """What a process takes for the time."""
-        return lambda: self.now + process.skew
+        return ProcessClock(self, process)
 
     def run(self, clients: list[Client]) -> None:
         """Lets all clients run to their end; raises what one of them raised, or Deadlock."""

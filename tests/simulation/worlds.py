@@ -7,19 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.clock import passing_of
 from ledger.ledger import Ledger
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import Opened
+from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
 from tests.simulation.engine import SimulatedEngine, nobody
 from tests.simulation.log import Storage
 from tests.simulation.scheduler import BEGINNING
 
 #: Short, so that what they wait for happens in a simulation of a few minutes.
-SETTINGS = Settings(keep_deleted_receipts=20, open_segment_seconds=30, poll_interval=0.5)
+SETTINGS = Settings(keep_deleted_receipts=20, open_segment_seconds=30, poll_interval=0.5, mark_seconds=20)
 OUTPUTS = ("abfss://out@simulated/one", "abfss://out@simulated/two")
 
 
@@ -32,15 +35,23 @@ def open_ledger(
     locks: dict[str, Any] | None = None,
     owner: str = "setup",
     turns: Any = None,
+    *,
+    steady: bool = False,
 ) -> Ledger:
-    """A ledger object of one process on simulated tables."""
+    """A ledger object of one process on simulated tables. `steady`: it holds its clock against the time that passes, as
+    Ledger.open does."""
     engine = SimulatedEngine(storage, rules, at, actor)
     locks = locks or dict.fromkeys(TABLES, NoLock())
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = rules == "spark" and not isinstance(locks["visibility"], NoLock)
     transactions = Transactions(engine, locks, alone, SETTINGS, owner, turns=turns)
     store = DeltaStore(engine, transactions, SETTINGS)
-    return Ledger(store, clock, SETTINGS, Opened(store, engine, {}, transactions, None, None))
+    if not steady:
+        return Ledger(store, clock, SETTINGS, Opened(store, engine, {}, transactions, None, None))
+    held = SteadyClock(clock, passing_of(clock), SETTINGS.maximum_clock_skew)
+    ages = Ages(engine, transactions, held, SETTINGS)
+    held.explained_by = ages.explain
+    return Ledger(store, held, SETTINGS, Opened(store, engine, {}, transactions, None, None, held, ages))
 
 
 class NoTurns:
@@ -66,6 +77,8 @@ class World:
     verbs: dict[str, int]
     #: Whether all clients are threads of one process, which stand still often and long, and are not killed.
     of_threads: bool = False
+    #: Whether clocks jump, by hours and days, for a verb or an upkeep. Processes hold theirs against passing time.
+    jumps: bool = False
 
 
 def _policy(target: str, count: int) -> dict[str, object]:
@@ -250,6 +263,13 @@ WORLDS = {
             _handles,
             {**RECEIVING, "receive": 6, "several": 8, "delete_many": 6, "change_many": 6, "check": 5, "heartbeat": 8}
             | {"fail": 5, "upkeep": 2, "restore": 1, "remake": 1, "redrive": 1},
+        ),
+        World(
+            "clocks",
+            _retention,
+            {"jump": 14, "upkeep_ahead": 12, "upkeep": 6, "receive": 8, "send": 6, "delete": 3, "restore": 2, "wait": 6}
+            | {"release": 2, "retain": 2, "redrive": 2},
+            jumps=True,
         ),
         # Few sends: each makes up for what threads forgot before it.
         World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),

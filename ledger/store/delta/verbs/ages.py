@@ -38,6 +38,18 @@ MARK = "ledger.marked"
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
+class Judged(NamedTuple):
+    """By which instant ages may be judged (None: by none), and whether the clock itself was confirmed. Where it was
+    not, no queue's time is moved beyond that instant."""
+
+    at: int | None
+    is_confirmed: bool
+
+
+#: A first look.
+UNCONFIRMED = Judged(None, is_confirmed=False)
+
+
 class _Mark(NamedTuple):
     """A look at the clock: the instant, the milliseconds that had passed since the machine's start `boot`, and the
     versions of WITNESSES then."""
@@ -62,22 +74,24 @@ class Ages:
         self._engine, self._transactions, self._clock, self._storage = engine, transactions, clock, storage
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
-    def judged_at(self) -> int | None:
-        """Return the instant by which ages may be judged; None where this round may judge none, and was marked.
+    def judge(self) -> Judged:
+        """Return by which instant this round may judge ages. Where it may judge none it was marked.
 
         Raises ClocksDisagree where the clock made a step, or is not the storage's; StorageFailed.
         """
         now = self._clock()
         if self._storage is not None:
             instants.require_alike(now, self._storage(), self._skew, "the storage's clock says")
-            return now
+            return Judged(now, is_confirmed=True)
+        mark, skew = self._marked(), round(self._skew * MILLISECONDS)
         if self._clock.steady_for() * MILLISECONDS >= self._wait:
-            return now
-        mark = self._marked()
+            if mark is not None and mark.at > now + skew:
+                # By a clock that was ahead: it is not to be confirmed by that clock, should it come back.
+                self._mark(now)
+            return Judged(now, is_confirmed=True)
         if mark is None:
             return self._none_yet(now, "there is no mark of an earlier round")
         elapsed, passed = now - mark.at, self._passed() - mark.passed
-        skew = round(self._skew * MILLISECONDS)
         if elapsed < -skew:
             return self._none_yet(now, "the mark of an earlier round is in the future")
         here = mark.boot != "" and mark.boot == boot_of(self._clock.passing)
@@ -88,12 +102,12 @@ class Ages:
             return self._none_yet(now, "a commit that came after the mark is from before it")
         if elapsed < self._wait:
             log.info("what is to be dropped for its age is marked; a round after %d ms more may drop it", self._wait)
-            return None
+            return UNCONFIRMED
         if here:
-            return now
+            return Judged(now, is_confirmed=True)
         # By the next round's time there will be no more evidence: so this round marks what that one drops.
         self._mark(now)
-        return mark.at
+        return Judged(mark.at, is_confirmed=False)
 
     def explain(self, now: int, expected: int) -> bool:
         """Return whether the storage's clock, or what others committed, confirms a step of the clock."""
@@ -119,10 +133,10 @@ class Ages:
             # A later release may mark in another way: what this one does not know confirms nothing.
             return None
 
-    def _none_yet(self, now: int, why: str) -> int | None:
+    def _none_yet(self, now: int, why: str) -> Judged:
         log.info("nothing is dropped for its age in this round, but marked for a later one: %s", why)
         self._mark(now)
-        return None
+        return UNCONFIRMED
 
     def _mark(self, now: int) -> None:
         versions = {name: self._engine.version(name) for name in WITNESSES}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,11 +47,11 @@ def is_final(record: Record, before: int) -> bool:
 
 class Tidying:
     """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age.
-    With a clock that is not confirmed lanes keep the time that they have."""
+    A clock that is not confirmed moves no lane's time beyond the instant `not_beyond`; None: it is confirmed."""
 
-    def __init__(self, store: DeltaStore, clock: Clock, before: int, *, is_confirmed: bool) -> None:
+    def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None) -> None:
         self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
-        self._is_confirmed = is_confirmed
+        self._not_beyond = not_beyond
 
     def repair(self, rows: pa.Table) -> None:
         """Gives lanes that have several head rows one again: a new one, with a higher revision and another ordinal
@@ -67,7 +68,7 @@ class Tidying:
             snapshot = self._engine.load("visibility", where)
             heads = snapshot.rows.filter(pc.equal(snapshot.rows["segment"], HEAD))
             lanes = Lanes(queue, snapshot.rows)
-            now = max(self._clock(), lanes.latest) if self._is_confirmed else lanes.latest
+            now = max(self._clock() if self._not_beyond is None else self._not_beyond, lanes.latest)
             # Where another upkeep was first, the one that it made is left.
             edits, kept = NO_EDITS, heads
             if heads.num_rows > 1:
@@ -113,8 +114,9 @@ class Tidying:
 
     def _tidy_lane(self, queue: QueueRecord, lane: int) -> int:
         def decide(losses: int) -> Plan[int]:
-            clock = self._clock if self._is_confirmed else None
+            clock, not_beyond = self._clock if self._not_beyond is None else None, self._not_beyond or NEVER
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
+            loaded = replace(loaded, now=max(loaded.now, not_beyond))
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), loaded.now, lane)
             edits = loaded.lanes.replacing(new, loaded.now)

@@ -21,6 +21,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages
+from ledger.store.delta.verbs.ages import Judged
 from ledger.store.delta.verbs.receipts import fill_receipts
 from ledger.store.delta.verbs.retaining import require_possible, retain
 from ledger.store.delta.verbs.staged_sends import remove_abandoned
@@ -86,18 +87,17 @@ class Upkeep:
         self._store, self._engine, self._clock = store, store.engine, clock
 
     @releasing
-    def run(self, vacuum: bool, now: int | None) -> UpkeepReport:
-        """One round over all queues, which judges ages as of the instant `now` (see Ages). Deleted messages keep their
-        rows for the setting keep_deleted_receipts.
-
-        None: the clock is not confirmed. Then nothing is done because of its age, and no queue's time moves on.
-        """
+    def run(self, vacuum: bool, judged: Judged) -> UpkeepReport:
+        """One round over all queues, which judges ages as `judged` says. Deleted messages keep their rows for the
+        setting keep_deleted_receipts."""
+        now = judged.at
         settings = self._store.settings
         if vacuum:
             require_possible(self._engine, settings)
         before = NEVER if now is None else now - settings.keep_deleted_receipts * MILLISECONDS
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
-        tidying = Tidying(self._store, self._clock, before, is_confirmed=now is not None)
+        not_beyond = None if judged.is_confirmed else NEVER if now is None else now
+        tidying = Tidying(self._store, self._clock, before, not_beyond)
         filled = fill_receipts(self._engine, self._store.transactions)
         compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
         version, files = self._engine.files()

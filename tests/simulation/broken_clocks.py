@@ -1,0 +1,40 @@
+"""Repairs about clocks that jump, taken out again: see `broken`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from ledger.store.delta.commit.steady_clock import SteadyClock
+from ledger.store.delta.verbs.ages import Ages, Judged
+from ledger.store.delta.verbs.tidying import Tidying
+
+
+def steps_are_believed(stack: contextlib.ExitStack) -> None:
+    """A process went by its wall clock, whatever somebody set it to."""
+    stack.enter_context(mock.patch.object(SteadyClock, "__call__", lambda self: self._clock()))
+
+
+def one_look_is_enough(stack: contextlib.ExitStack) -> None:
+    """Upkeep dropped for its age what looked old, without a mark of an earlier round."""
+    stack.enter_context(mock.patch.object(Ages, "judge", lambda self: Judged(self._clock(), is_confirmed=True)))
+
+
+def upkeep_moves_time(stack: contextlib.ExitStack) -> None:
+    """An upkeep whose clock nothing confirmed set the time of the lanes that it tidied."""
+    right = Tidying.__init__
+
+    def broken(self: Any, store: Any, clock: Any, before: int, not_beyond: int | None) -> None:
+        right(self, store, clock, before, None)
+
+    stack.enter_context(mock.patch.object(Tidying, "__init__", broken))
+
+
+#: As in `broken`: how each is taken out, what the judge then says, and the world that is about it.
+REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None]] = {
+    "a step of the clock is refused": (steps_are_believed, "is done by a clock", "clocks"),
+    "what is old is marked before it is dropped": (one_look_is_enough, "too late for it", "clocks"),
+    "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
+}
