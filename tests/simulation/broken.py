@@ -17,7 +17,7 @@ from ledger.rules import output_doubts, redrive
 from ledger.store.delta.state import fifo_groups, snapshot
 from ledger.store.delta.verbs import moving, output_tables, queues, receiving, sharing, store, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
-from tests.simulation import broken_clocks, broken_rows, engine
+from tests.simulation import broken_machines, broken_rows, engine
 
 Patches = Callable[[contextlib.ExitStack], None]
 
@@ -199,7 +199,7 @@ REPAIRS: dict[str, tuple[Patches, str, str | None]] = {
     "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times", None),
     "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave", None),
     **broken_rows.REPAIRS,
-    **broken_clocks.REPAIRS,
+    **broken_machines.REPAIRS,
 }
 
 

@@ -6,6 +6,7 @@ older version is checked against every commit since (`Table.commit`), and rebase
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 Partition = tuple[Any, ...]
+#: What nobody syncs a file system writes by itself so many milliseconds later.
+UNSYNCED = 30_000
 
 
 class File:
@@ -96,6 +99,12 @@ class Table:
     def state(self, version: int) -> State:
         return self.changes[version].state
 
+    def cut(self, version: int) -> None:
+        """Loses the commits behind a version."""
+        del self.changes[version + 1 :]
+        for name, known in self.transactions.items():
+            self.transactions[name] = [one for one in known if one[0] <= version]
+
     def transaction_version(self, application: str, version: int) -> int | None:
         """The newest version committed under an application id, as of a version of the table."""
         known = [number for at, number in self.transactions.get(application, ()) if at <= version]
@@ -166,10 +175,20 @@ class Table:
 class Storage:
     """What all engines of one ledger share: its tables, the output tables, the storage's clock, and who listens."""
 
+    #: Whether a commit is on the disk before anybody can see it. Else it is so UNSYNCED milliseconds later.
+    syncs = True
+
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.tables = {name: Table(known.schema, known.partitions, known.key) for name, known in TABLES.items()}
         self.outputs: dict[str, Table] = {}
+
+    def cut_power(self, dice: random.Random) -> None:
+        """Loses of each table of the ledger any number of the newest commits that are not on the disk."""
+        for table in self.tables.values():
+            until = self.clock() - UNSYNCED
+            synced = [one.version for one in table.changes if self.syncs or one.timestamp <= until]
+            table.cut(dice.randint(max(synced, default=0), table.version))
 
     def copy(self, clock: Callable[[], int]) -> Storage:
         """The same tables, to be carried on apart."""

@@ -15,9 +15,10 @@ from tests.simulation.engine import Fault
 
 
 class Event(NamedTuple):
-    """Something that happens at a point. `number`: of the client to switch to, or how many milliseconds."""
+    """Something that happens at a point. `number`: of the client to switch to, how many milliseconds, or what a cut
+    loses."""
 
-    kind: str  # switch, stall, skew, kill, fault
+    kind: str  # switch, stall, skew, kill, cut, fault
     number: int = 0
     fault: Fault | None = None
 
@@ -36,6 +37,7 @@ class Rates:
     kill: float = 0.002
     fault: float = 0.03
     unseen: float = 0.0
+    cut: float = 0.0
 
 
 #: Calls about tables that are none of the ledger's, which a process may not see for a while.
@@ -89,6 +91,9 @@ class Plan:
         luck -= rates.skew
         if luck < rates.kill:
             return Event("kill")
+        luck -= rates.kill
+        if luck < rates.cut:
+            return Event("cut", dice.randrange(1 << 16))
         if call.startswith("commit ") and dice.random() < rates.fault:
             return Event("fault", 0, dice.choice(OF_COMMITS))
         if call in UNSEEN and dice.random() < rates.unseen:

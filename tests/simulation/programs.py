@@ -79,6 +79,8 @@ def generate(seed: str) -> Schedule:
     if WORLDS[world].jumps:
         # Clocks are off by jumps, and what a process does meanwhile is not to be another event's.
         schedule = schedule._replace(rates=replace(schedule.rates, skew=0.0), skews=(0,) * len(processes))
+    if WORLDS[world].cuts:
+        schedule = schedule._replace(rates=replace(schedule.rates, cut=0.01))
     return _of_threads(schedule) if WORLDS[world].of_threads else schedule
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,7 @@ class Run:
         self.scheduler = Scheduler(plan or Plan(schedule.seed, schedule.rates))
         patching.use(self.scheduler)
         self.storage = _WORLDS[schedule.world](lambda: self.scheduler.now)
+        self.scheduler.on_cut = lambda number: self.storage.cut_power(random.Random(number))
         self.before = self.storage.copy(lambda: 0)
         self.calls: list[Call] = self.scheduler.calls
         self.problems: list[str] = []

@@ -87,6 +87,8 @@ class Scheduler:
         #: What clients called, and what threads of theirs did.
         self.calls: list[Call] = []
         self.current: Client | None = None
+        #: What a power cut does to the storage.
+        self.on_cut: Callable[[int], None] = lambda number: None
         self._finished = threading.Lock()
         self._finished.acquire()
         self._stuck = False
@@ -200,6 +202,11 @@ class Scheduler:
             client.process.least_skew = min(event.number, client.process.least_skew)
         elif event.kind == "kill":
             self.kill(client.process)
+            raise Killed
+        elif event.kind == "cut":
+            for one in {client.process for client in self.clients}:
+                self.kill(one)
+            self.on_cut(event.number)
             raise Killed
         else:
             return event.fault

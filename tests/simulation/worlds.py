@@ -79,6 +79,8 @@ class World:
     of_threads: bool = False
     #: Whether clocks jump, by hours and days, for a verb or an upkeep. Processes hold theirs against passing time.
     jumps: bool = False
+    #: Whether the power is cut: every process ends at once, and what is not on the disk may be gone.
+    cuts: bool = False
 
 
 def _policy(target: str, count: int) -> dict[str, object]:
@@ -271,6 +273,7 @@ WORLDS = {
             | {"release": 2, "retain": 2, "redrive": 2},
             jumps=True,
         ),
+        World("power", _handles, {**RECEIVING, "send": 8, "redrive": 2, "restore": 1}, cuts=True),
         # Few sends: each makes up for what threads forgot before it.
         World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),
     )

@@ -1,4 +1,4 @@
-"""Repairs about clocks that jump, taken out again: see `broken`."""
+"""Repairs about machines, clocks that jump and power that is cut, taken out again: see `broken`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unittest import mock
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.verbs.ages import Ages, Judged
 from ledger.store.delta.verbs.tidying import Tidying
+from tests.simulation.log import Storage
 
 
 def steps_are_believed(stack: contextlib.ExitStack) -> None:
@@ -32,9 +33,15 @@ def upkeep_moves_time(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(Tidying, "__init__", broken))
 
 
+def answered_before_synced(stack: contextlib.ExitStack) -> None:
+    """The storage showed and answered a commit that was not on its disk."""
+    stack.enter_context(mock.patch.object(Storage, "syncs", new=False))
+
+
 #: As in `broken`: how each is taken out, what the judge then says, and the world that is about it.
 REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None]] = {
     "a step of the clock is refused": (steps_are_believed, "is done by a clock", "clocks"),
     "what is old is marked before it is dropped": (one_look_is_enough, "too late for it", "clocks"),
+    "what is answered is on the disk": (answered_before_synced, "which is not in the table", "power"),
     "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
 }
