@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.rules import move_task, redrive
-from ledger.rules.limits import UNBOUNDED, maximum_messages
+from ledger.rules.attributes import limits_of
+from ledger.rules.limits import move_rate
 from ledger.rules.move_task import MoveTask, TaskStatus
 from ledger.rules.state import Status
 from ledger.store import QueueRecord, Store
@@ -28,7 +29,7 @@ class MoveTasks:
         """See Queue.start_message_move_task."""
         if not sources:
             raise redrive.no_dead_letter_queue(self._source.name)
-        maximum_messages(rate, UNBOUNDED, "MaxNumberOfMessagesPerSecond")
+        move_rate(rate, limits_of(self._source.attributes))
         self._destination(destination)
         to_move = self._store.counts(self._source, self._clock).by_status[Status.VISIBLE]
         while True:

@@ -106,6 +106,8 @@ class Queue(Settling):
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
         each, in order, which is the message's id, and knows its sequence number and MD5s.
+        A dictionary of a list is always such an entry, and refused when it has another key: a misspelled key would
+        change the message in silence. `json.dumps` of it is its JSON as a body, which a table's row is by itself.
         M2: LOOK AT THE OUTCOMES OF A LIST. As in SQS's batches an entry that is wrong is refused alone, and the others
         are sent; its outcome is false and has the error. `all(outcomes)` says whether all were sent, and the log
         ("ledger.send") warns if not. With `all_or_nothing=True` the error is raised, and nothing is sent; so it is
@@ -395,7 +397,8 @@ class Queue(Settling):
         return dict(self.access.record().tags)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Replaces the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
+        """Replaces the queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256. A key must not
+        begin with aws:, which is the service's own."""
         queue_settings.change_tags(self.access, lambda known: tags)
 
     def tag(self, tags: Mapping[str, str]) -> None:

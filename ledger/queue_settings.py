@@ -44,7 +44,7 @@ def change_tags(access: Access, changed: Callable[[Mapping[str, str]], Mapping[s
     """Replaces the tags by what `changed` returns of those that there are in the decision."""
     access.store.change_queue(
         access.made,
-        lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags))),
+        lambda known, queues: (known.attributes, attribute_rules.tags(changed(known.tags), known.tags)),
         access.clock,
     )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.errors import InvalidParameterValue
 from ledger.ledger import Ledger
+from ledger.place import here
+from ledger.rules.location import SCHEMA_PREFIX, beside, is_relative
 from ledger.rules.storage import PREFIXES
 from ledger.settings import Settings
 
@@ -32,6 +35,18 @@ class Place:
         return Ledger.open(
             self.root, create=create, settings=settings, owner=owner, storage_options=options, read_only=read_only
         )
+
+    def output(self, table: object) -> str:
+        """Where an output table lies. A relative path begins at the folder that the ledger's root lies in: tasks run in
+        folders of Airflow's choice. All else stays as it is. Raises InvalidParameterValue."""
+        text = os.fspath(table) if isinstance(table, os.PathLike) else str(table)
+        named = not isinstance(table, os.PathLike) and not is_relative(text)
+        if named or text.startswith(("/", "~")):
+            return text
+        if self.root.startswith(SCHEMA_PREFIX):
+            bound = f"It is relative, and the ledger {self.root} lies in no folder that it could begin at"
+            raise InvalidParameterValue("output_table", text, bound, "Give an absolute path, or a URI.")
+        return beside("output_table", text, here("root", self.root)).text
 
     def environment(self) -> dict[str, str]:
         """The storage options as variables of the environment, for a process that opens the ledger on its own: there,

@@ -22,7 +22,8 @@ class LedgerSparkWorkOperator(LedgerOperator):
     a Python that has pyspark and the file. It is given the connection's root and settings, and in its environment the
     storage options; `env` is added. `arguments` are more of the job's: ["--claim", "100000", "--reason", "error"].
     Ends with the process; its output is the task's log. Fails, with LedgerError, when that ends with another code than
-    0, and raises InvalidParameterValue.
+    0, and raises InvalidParameterValue. A relative `output_table` begins at the folder that the ledger's root lies in,
+    whatever folder the process works in; the log says where that is, and so does what the task returns.
 
     The process beats while it runs, and gives its claim back when it fails or is told to end: on_kill sends SIGTERM,
     and after `grace` seconds kills what is left; if Airflow's own worker is killed, the kernel sends SIGTERM (on
@@ -63,9 +64,12 @@ class LedgerSparkWorkOperator(LedgerOperator):
         self.grace = grace
         self._process: TaskProcess | None = None
 
-    def execute(self, context: Context) -> None:
+    def execute(self, context: Context) -> dict[str, str] | None:
         """Runs the process to its end."""
         place = self.hook.place
+        output = place.output(self.output_table)
+        if output != self.output_table:
+            self.log.info("the output table %s is %s", self.output_table, output)
         self._process = TaskProcess(self.command(), {**place.environment(), **(self.env or {})}, self.log.info)
         try:
             code = self._process.wait(self.grace)
@@ -78,12 +82,13 @@ class LedgerSparkWorkOperator(LedgerOperator):
                 self._give_back()
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             raise LedgerError(f"The worker {how}. What it printed is above")
+        return None if output == self.output_table else {"output_table": output}
 
     def command(self) -> list[str]:
         """The command with all its arguments."""
         place = self.hook.place
         settings = ["--settings", place.settings] if place.settings else []
-        named = ["--function", self.function, "--output", self.output_table]
+        named = ["--function", self.function, "--output", place.output(self.output_table)]
         owned = ["--attempt-id", self.attempt_id, "--owner", self.attempt_id]
         return [*self.submit, place.root, self.ledger_queue, *named, *owned, *settings, *self.arguments]
 

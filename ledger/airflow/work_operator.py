@@ -43,7 +43,9 @@ class LedgerWorkOperator(LedgerOperator):
     its claim back, before it is anybody else's. SIGTERM (on_kill) ends the function and gives the claim back.
     Run again when its claim is finished, a task that was handed it does nothing; when others have the claim's messages
     by then, or it was given back, the task fails for good: clear the task that received it, too.
-    Returns how many `claims`, `messages` that are done, and `failed` ones. Raises what `function` raises.
+    A relative `output_table` begins at the folder that the ledger's root lies in: the log says where that is.
+    Returns how many `claims`, `messages` that are done, and `failed` ones; and, where the `output_table` is relative,
+    the place that it stands for. Raises what `function` raises.
     """
 
     template_fields: Sequence[str] = (*LedgerOperator.template_fields, "claim", "output_table")
@@ -71,9 +73,16 @@ class LedgerWorkOperator(LedgerOperator):
         self.output_table = output_table
         self._works, self._try_number = False, 1
 
-    def execute(self, context: Context) -> dict[str, int]:
+    def execute(self, context: Context) -> dict[str, Any]:
         """Works on the claim that it was given, or on what it receives."""
-        work = MessageWork(self.function, self.output_table, self.reason, self.hide_failed, self.log.info)
+        place = None if self.output_table is None else self.hook.place.output(self.output_table)
+        anchored = place is not None and place != os.fspath(self.output_table or "")
+        if anchored:
+            self.log.info("the output table %s is %s", self.output_table, place)
+        work = MessageWork(self.function, place, self.reason, self.hide_failed, self.log.info)
+        return {**self._do(work, context), **({"output_table": place} if anchored else {})}
+
+    def _do(self, work: MessageWork, context: Context) -> dict[str, int]:
         self._works = True
         try:
             if self.claim is not None:

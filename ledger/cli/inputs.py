@@ -65,11 +65,13 @@ def format_of(source: str, given: str | None) -> str:
 
 
 class Read(NamedTuple):
-    """What an input holds: an entry for each row and the line that it begins in, and the lines that cannot be read."""
+    """What an input holds: an entry for each row and the line that it begins in, and the lines that cannot be read.
+    `bodies` says what is made of rows of several columns, None of others."""
 
     entries: list[dict[str, Any]]
     lines: list[int]
     malformed: list[Malformed]
+    bodies: str | None = None
 
 
 def read(
@@ -77,16 +79,33 @@ def read(
 ) -> Read:
     """All of an input, for a queue with these attributes; `reading` is told how many rows there are so far. Raises what
     the command line shows, when it is not there, or has not the column that is named."""
-    rows, malformed = list[Row](), list[Malformed]()
-    for one in _table(source, kind, body, attributes) if kind in ("parquet", "delta") else _lines(source, kind, body):
+    rows, malformed, names = list[Row](), list[Malformed](), dict[str, None]()
+    is_table = kind in ("parquet", "delta")
+    for one in _table(source, kind, body, attributes, names) if is_table else _lines(source, kind, body):
         if isinstance(one, Malformed):
             malformed.append(one)
         else:
             rows.append(one)
             reading(len(rows))
+            if not is_table:
+                names.update(dict.fromkeys(one.columns))
     # A table's rows have it as `body`, whatever the column was called.
-    named = None if kind in ("parquet", "delta") else body
-    return Read(list(_entries(rows, named, fifo=is_fifo(attributes))), [row.line for row in rows], malformed)
+    named, fifo = None if is_table else body, is_fifo(attributes)
+    entries = list(_entries(rows, named, fifo=fifo))
+    made = _bodies(list(names), body, fifo=fifo) if rows else None
+    return Read(entries, [row.line for row in rows], malformed, made)
+
+
+def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
+    """What is made of rows with these columns, where that is not plain: which are sent whole, and what is left out."""
+    if (body or "body") not in names:
+        also = [name for name in ("message_group_id", "message_deduplication_id") if fifo and name in names]
+        counts = f"; {' and '.join(also)} count, too" if also else ""
+        return (
+            f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
+        )
+    left = [name for name in names if name not in SQS and name != (body or "body")]
+    return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
@@ -224,8 +243,11 @@ def _cell(name: str, cell: str) -> Any:
     return cell
 
 
-def _table(source: str, kind: str, body: str | None, attributes: Mapping[str, str]) -> Iterator[Row | Malformed]:
-    """Rows that have their columns' meanings already: the body is in `body`, whatever it was called."""
+def _table(
+    source: str, kind: str, body: str | None, attributes: Mapping[str, str], names: dict[str, None]
+) -> Iterator[Row | Malformed]:
+    """Rows that have their columns' meanings already: the body is in `body`, whatever it was called. Adds the `names`
+    of the table's columns."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -247,5 +269,6 @@ def _table(source: str, kind: str, body: str | None, attributes: Mapping[str, st
             table = ds.dataset(source, format="parquet").to_table()
     except (OSError, pa.ArrowException) as error:
         raise WrongInput(f"{source} cannot be read as {kind}: {str(error)[:200]}") from None
+    names.update(dict.fromkeys(table.column_names))
     for number, columns in enumerate(arrow_rows.rows_of(arrow_table("input", table), attributes, body), 1):
         yield Row(number, columns, "")

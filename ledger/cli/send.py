@@ -64,7 +64,8 @@ def send(
 
     A row's message is its column `body` (or --body), beside which the columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header count. Without a body it is the whole row
-    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. CSV has
+    as JSON, and these columns are part of it: a FIFO queue's group and deduplication id alone count then, too. What is
+    made of the columns, and which of them are left out, is said. CSV has
     commas between its columns, and is text throughout. A line that cannot be read refuses the whole file, before
     anything is sent. A row that the queue refuses (too long, no group) is named with its line, the others are sent, and
     the exit code is 3. All rows pass through memory: for tens of millions, jobs/send.py has Spark do it.
@@ -85,6 +86,8 @@ def send(
             f"{many(len(found.malformed), 'line')} of {source} cannot be read. Nothing was sent; "
             "--skip-malformed sends the others."
         )
+    if found.bodies is not None and not json:
+        click.echo(f"ledger: {shown(found.bodies)}", err=True)
     # Every row that is refused is named below; what the log warns of for others would say it twice.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
     progress = Progress(every=0)
@@ -117,6 +120,7 @@ def send(
                     {"line": line, "code": one.error_code, "message": one.error_message} for line, one in refused
                 ],
                 "malformed": [{"line": one.line, "why": one.why} for one in found.malformed],
+                **({} if found.bodies is None else {"bodies": found.bodies}),
                 **({"message_ids": sent} if ids else {}),
             }
         )

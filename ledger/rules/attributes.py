@@ -126,8 +126,13 @@ def answered(known: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
 
 
-def tags(given: Mapping[str, str]) -> dict[str, str]:
-    """`given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256."""
+#: The documentation of tags: "Don't use the reserved prefix aws: in tag names", in no case.
+RESERVED_TAGS = "aws:"
+
+
+def tags(given: Mapping[str, str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`given` if it can be a queue's tags: at most 50, keys of 1 to 128 characters, values of at most 256. A key that
+    begins with aws: is the service's own; one that the queue has already (`known`) stays."""
     if not isinstance(given, Mapping):
         raise InvalidParameterValue("Tags", given, "Must be strings by strings", 'Write {"key": "value"}.')
     for key, value in given.items():
@@ -136,6 +141,9 @@ def tags(given: Mapping[str, str]) -> dict[str, str]:
         if not 1 <= len(key) <= limits.MAXIMUM_TAG_KEY or len(value) > limits.MAXIMUM_TAG_VALUE:
             raise InvalidParameterValue("Tags", {key: value}, "A key has 1 to 128 characters, a value at most 256")
         storable("Tags", key + value)
+        if key.lower().startswith(RESERVED_TAGS) and key not in (known or {}):
+            bound = f"A key that begins with {RESERVED_TAGS}, in whatever case, is reserved for the service"
+            raise InvalidParameterValue("Tags", {key: value}, bound, "Begin it with another word.")
     if len(given) > limits.MAXIMUM_TAGS:
         raise InvalidParameterValue("Tags", len(given), f"Too many tags: a queue has at most {limits.MAXIMUM_TAGS}")
     return dict(given)
@@ -198,6 +206,7 @@ def limits_of(attributes: Mapping[str, str]) -> Limits:
         maximum_messages_per_receive=chosen.maximum_messages_per_receive,
         maximum_wait=chosen.maximum_wait,
         maximum_in_flight=in_flight,
+        maximum_move_rate=chosen.maximum_move_rate,
         has_intervals=chosen.has_intervals,
     )
 

@@ -35,6 +35,8 @@ MAXIMUM_TAGS, MAXIMUM_TAG_KEY, MAXIMUM_TAG_VALUE = 50, 128, 256
 MAXIMUM_MESSAGE_ATTRIBUTES = 10
 #: The API reference of ListQueues and ListDeadLetterSourceQueues; of ListMessageMoveTasks: "The upper limit is 10."
 MAXIMUM_RESULTS, MAXIMUM_TASKS_LISTED = 1_000, 10
+#: The API reference of StartMessageMoveTask: "The maximum value is 500."
+MAXIMUM_MOVE_RATE = 500
 #: How far apart two lanes' numbers may be: lanes are named 0 to Lanes - 1.
 DEFAULT_LANES, MAXIMUM_LANES = 8, 256
 MILLISECONDS = 1_000
@@ -52,6 +54,7 @@ class Limits:
     maximum_messages_per_receive: int | None = None
     maximum_wait: int | None = None
     maximum_in_flight: int | None = None
+    maximum_move_rate: int | None = None
     #: M3: whether purges, and queues of one name, keep their distance; for how long is a setting.
     has_intervals: bool = False
 
@@ -61,6 +64,7 @@ SQS = Limits(
     maximum_messages_per_receive=MAXIMUM_MESSAGES,
     maximum_wait=MAXIMUM_WAIT,
     maximum_in_flight=MAXIMUM_IN_FLIGHT,
+    maximum_move_rate=MAXIMUM_MOVE_RATE,
     has_intervals=True,
 )
 
@@ -98,6 +102,14 @@ def maximum_messages(value: object, limits: Limits, field: str = "MaxNumberOfMes
     if value is None:
         return most
     return whole_number(field, value, 1, most)
+
+
+def move_rate(value: object, limits: Limits) -> int | None:
+    """D2: how many messages a second a move task moves; None for all at once."""
+    if value is None:
+        return None
+    fix = "" if limits.maximum_move_rate is None else "Without a rate all messages move at once."
+    return whole_number("MaxNumberOfMessagesPerSecond", value, 1, limits.maximum_move_rate, fix)
 
 
 def wait(value: object, limits: Limits) -> float:

@@ -69,6 +69,23 @@ def recorded(text: str) -> Location:
     return locate("location", text, "/", "/")
 
 
+def is_relative(text: str) -> bool:
+    """Whether this is a path that begins at some folder: neither absolute, nor below a home, a URI or a name."""
+    return not (text.startswith(("/", "~")) or _SCHEME.fullmatch(text) or is_name(text))
+
+
+def beside(field: str, text: str, root: Location) -> Location:
+    """The place of a relative path that begins at the folder in which a ledger's root lies, so that it is the same for
+    every process that knows the ledger. Raises InvalidParameterValue."""
+    if root.is_local:
+        return _of_path(field, text, posixpath.join(posixpath.dirname(root.text), text))
+    _, _, path = root.text.partition(":")
+    authority, _, _ = path.removeprefix("//").partition("/") if path.startswith("//") else ("", "", "")
+    start = f"{root.scheme}://{authority}" if authority else f"{root.scheme}:"
+    folder = posixpath.dirname(root.text[len(start) :]) or "/"
+    return locate(field, start + posixpath.join(folder, text), "/", "/")
+
+
 def of_spark(text: str) -> Location:
     """The place that Spark returns for a table. It looks like a URI and is none: a % in it is a %."""
     uri = _SCHEME.fullmatch(text)

@@ -19,6 +19,8 @@ from ledger.rules.text import forbidden
 IDENTIFIER = r"[!-~]{1,128}"
 #: Recorded, of a message and of one in a batch.
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
+#: What to do with a dictionary that is a body, and no entry.
+AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
@@ -64,7 +66,7 @@ def entry_of(given: object, queue: Mapping[str, str], common: Mapping[str, objec
     if unknown:
         meant = [f"; write {sqs} for {unknown[0]}" for sqs, name in _NAMES.items() if name == unknown[0]]
         bound = f"An entry has {', '.join(map(str, _NAMES))}{''.join(meant)}"
-        raise InvalidParameterValue("messages", unknown[0], bound)
+        raise InvalidParameterValue("messages", unknown[0], bound, "" if meant else AS_JSON)
     if "MessageBody" not in given:
         raise MissingParameter("MessageBody")
     own = {_NAMES[name]: value for name, value in given.items()}

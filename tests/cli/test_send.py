@@ -227,3 +227,28 @@ def test_a_terminal_is_told_how_far_it_is_and_nobody_else():
 def test_only_the_first_of_many_lines_are_named(cli, queue):
     ran = cli("send", "work", "-", "--format", "json", given="{\n" * 30)
     assert ran.code == 2 and ran.err.count("is not JSON") == 20 and "and 10 more lines" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_what_is_made_of_rows_without_a_body_and_what_is_left_out_is_said(cli, queue, tmp_path, kind):
+    file = tmp_path / f"rows.{kind}"
+    rows = [{"prompt": "a", "user": "b"}, {"prompt": "c", "user": "d"}]
+    if kind == "csv":
+        file.write_text("prompt,user\na,b\nc,d\n")
+    elif kind == "json":
+        file.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    whole = cli("send", "work", str(file))
+    assert whole.code == 0 and "no column body: each row is sent whole, as JSON" in whole.err and "--body" in whole.err
+    assert sorted(map(json.loads, (m.body for m in queue.receive(None))), key=str) == rows
+    named = cli("send", "work", str(file), "--body", "prompt")
+    assert "sent is the column prompt; left out: user" in named.err
+    assert sorted(message.body for message in queue.receive(None)) == ["a", "c"]
+    assert "left out: user" in json.loads(cli("send", "work", str(file), "--body", "prompt", "--json").out)["bodies"]
+
+
+def test_of_bodies_alone_nothing_is_said(cli, queue, tmp_path):
+    (tmp_path / "rows.csv").write_text("body,delay_seconds\na,5\n")
+    for given in (("-m", "a"), (str(tmp_path / "rows.csv"),)):
+        assert cli("send", "work", *given).err == ""

@@ -176,3 +176,17 @@ def test_d2_a_task_whose_source_was_made_anew_fails(ledger, dead, clock, by_hand
     ledger.create_queue(dead.name)
     tasks.step(tasks.all()[0])
     assert tasks.all()[0].status == "FAILED"
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_d2_with_sqs_limits_a_rate_has_a_bound(make_queue, make_fifo, by_hand, fifo):
+    make = make_fifo if fifo else make_queue
+    dead, unbounded = make(Limits="SQS"), make()
+    make(Lanes=dead.attributes()["Lanes"], RedrivePolicy={"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1})
+    make(RedrivePolicy={"deadLetterTargetArn": unbounded.arn, "maxReceiveCount": 1})
+    for rate in (501, 10**6, 0):
+        with pytest.raises(InvalidParameterValue, match=r"MaxNumberOfMessagesPerSecond.*between 1 and 500"):
+            dead.start_message_move_task(max_messages_per_second=rate)
+    assert not dead.list_message_move_tasks()
+    assert dead.start_message_move_task(max_messages_per_second=500)
+    assert unbounded.start_message_move_task(max_messages_per_second=501), "no bound without SQS's limits"

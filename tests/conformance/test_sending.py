@@ -66,3 +66,11 @@ def test_a_dataframe_needs_spark_and_says_how_to_get_it(request, queue):
     for call in (queue.send, queue.delete, lambda frame: queue.change_visibility(frame, 60)):
         with pytest.raises(SparkIsNeeded, match=r"Ledger\.open\(root, spark=spark\)"):
             call(Frame())
+
+
+def test_a_dictionary_that_is_no_entry_says_how_to_send_it_as_json(queue):
+    (outcome,) = queue.send([{"prompt": "a"}])
+    assert not outcome and "json.dumps" in str(outcome.error) and "rows of a table" in str(outcome.error)
+    (outcome,) = queue.send([{"body": "a"}])
+    assert "write MessageBody for body" in str(outcome.error) and "json.dumps" not in str(outcome.error)
+    assert queue.counts().stored == 0

@@ -220,3 +220,11 @@ def test_a_fifo_queue_answers_its_own_attributes_and_a_standard_queue_has_none()
 def test_ours_and_sqss_attributes_are_told_apart():
     assert {"Limits", "Lanes", "LateChange", "MaximumVisibilityTimeout", "Receipts"} == OURS
     assert not OURS & {"VisibilityTimeout", "KmsMasterKeyId", "RedrivePolicy", "FifoQueue"}
+
+
+@pytest.mark.parametrize("key", ["aws:cloudformation:stack-name", "AWS:x", "aws:"])
+def test_a_tag_of_the_services_own_prefix_is_refused_unless_the_queue_has_it_already(key):
+    with pytest.raises(InvalidParameterValue, match=r"begins with aws:.* reserved"):
+        attributes.tags({"mine": "a", key: "b"})
+    assert attributes.tags({key: "b"}, {key: "a"}) == {key: "b"}
+    assert attributes.tags({"awsome": "", "my-aws:x": ""})

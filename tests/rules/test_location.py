@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import InvalidParameterValue
-from ledger.rules.location import Location, is_name, locate, of_spark, recorded
+from ledger.rules.location import Location, beside, is_name, is_relative, locate, of_spark, recorded
 
 
 def at(given):
@@ -104,3 +104,25 @@ def test_names_of_a_catalog_are_told_from_paths():
     assert not any(
         map(is_name, ("a/b", "./a", ".", "a.", "a b", "a-b", "s3a:b", "~", "delta.`/x`", "", None, Path("a")))
     )
+
+
+@pytest.mark.parametrize(
+    ("root", "given", "place"),
+    [
+        ("/data/ledger", "results/lengths", "/data/results/lengths"),
+        ("/data/ledger", "./lengths", "/data/lengths"),
+        ("/data/ledger/", "../lengths/", "/lengths"),
+        ("s3://bucket/team/ledger", "results/lengths", "s3://bucket/team/results/lengths"),
+        ("s3://bucket/ledger", "results/lengths", "s3://bucket/results/lengths"),
+        ("s3://bucket", "../../lengths", "s3://bucket/lengths"),
+        ("hdfs:/team/ledger", "results/lengths", "hdfs:/team/results/lengths"),
+    ],
+)
+def test_a_relative_path_begins_beside_the_root_wherever_a_process_works(root, given, place):
+    assert is_relative(given)
+    assert beside("output_table", given, locate("root", root, "/elsewhere", "/home")).text == place
+
+
+@pytest.mark.parametrize("given", ["/data/x", "~/x", "s3://bucket/x", "file:/x", "schema.table", "table"])
+def test_what_says_where_it_begins_is_not_relative(given):
+    assert not is_relative(given)

@@ -75,6 +75,11 @@ class S3Server:
         `stored`: what they ask for is done nevertheless. Nothing else fails any more."""
         self._failures.write_text(json.dumps([method, path, how, times, stored]))
 
+    def ignore_conditions(self, *, ignored: bool = True) -> None:
+        """From now on a put with a condition is one without; or no more."""
+        file = self._log.with_name("careless")
+        file.touch() if ignored else file.unlink(missing_ok=True)
+
     def requests(self) -> list[Request]:
         """All requests so far."""
         return [Request(*line.split("\t")) for line in self._log.read_text().splitlines()]
@@ -116,7 +121,7 @@ def serve(log: Path, delay: float, fault: str) -> None:
 
     def application(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         time.sleep(delay)
-        if fault == "puts without conditions":
+        if fault == "puts without conditions" or log.with_name("careless").exists():
             environment.pop("HTTP_IF_NONE_MATCH", None)
         if fault == "keys are looked at" and "Credential=test/" not in environment.get("HTTP_AUTHORIZATION", ""):
             start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(FORBIDDEN)))])

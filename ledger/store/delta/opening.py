@@ -37,7 +37,12 @@ from ledger.store.delta.commit.migrating import migrate
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
-from ledger.store.delta.commit.storage_safety import require_committer, require_conditional_puts, require_safe
+from ledger.store.delta.commit.storage_safety import (
+    PutTrust,
+    require_committer,
+    require_conditional_puts,
+    require_safe,
+)
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.protocol import Engine, reason
 from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors_here, require_jvm
@@ -145,8 +150,10 @@ def open_tables(
         if not mend(whole, folder.parent, deep=True):
             raise
         older = checked(there)
-    if missing and files is not None:
+    trust = None if files is None else PutTrust(files)
+    if missing and files is not None and trust is not None:
         require_conditional_puts(files)
+        trust.trust()
     for name in missing:
         # What is there needs no lock: else one process that stands still in a verb held up all newcomers, and whoever
         # waits to have a table alone holds up everybody else.
@@ -155,8 +162,14 @@ def open_tables(
     older += checked(missing)
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
+
+    def before_turn() -> None:
+        clocks.check()
+        if trust is not None:
+            trust.check()
+
     transactions = Transactions(
-        chosen, locks, alone, settings, owner or default_owner(), before_turn=clocks.check, read_only=read_only
+        chosen, locks, alone, settings, owner or default_owner(), before_turn=before_turn, read_only=read_only
     )
     if owner is None:
         renew_in_child(transactions, _renew_owner)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from ledger.errors import StorageFailed, UnsafeStorage
 from ledger.rules.location import recorded
@@ -18,6 +22,11 @@ if TYPE_CHECKING:
 
 #: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
 PROBES = "_probes"
+#: The one file there that stays.
+KEPT = "conditional-put"
+#: For so long a process takes a storage to be as it found it; and where it could not be asked, for so long.
+TRUSTED_SECONDS, UNKNOWN_SECONDS = 3_600.0, 60.0
+log = logging.getLogger("ledger.storage")
 
 
 def require_safe(scheme: str, engine: str) -> None:
@@ -61,6 +70,52 @@ def require_conditional_puts(files: ObjectStore) -> None:
     finally:
         with contextlib.suppress(StorageFailed):
             files.delete(path)
+
+
+class PutTrust:
+    """Whether the storage of a ledger that is there still honours conditional puts: a gateway may be changed under it.
+
+    A process that commits asks once in TRUSTED_SECONDS, before its next commit, by one request: a conditional put of a
+    file that is there. The file lies below PROBES for good and always has the same bytes, so that a store that ignores
+    the condition does no harm to it. Where it is not there yet, the first put makes it, and a second one asks.
+    """
+
+    #: When each place was asked last, by this process's monotonic clock.
+    _asked: ClassVar[dict[str, float]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, files: ObjectStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._files, self._clock = files, clock
+
+    def check(self) -> None:
+        """Raise UnsafeStorage where the storage writes over a file that a conditional put must leave alone. A storage
+        that does not answer is asked again a minute later: the commit itself meets what is wrong with it."""
+        if self._is_recent():
+            return
+        with self._lock:
+            if self._is_recent():
+                return
+            try:
+                if all(self._files.put_new(f"{PROBES}/{KEPT}", b"kept") for _ in range(2)):
+                    raise UnsafeStorage(
+                        f"The storage at {self._files.place} wrote over a file that a put with If-None-Match must "
+                        "leave alone: two writers would silently lose each other's commits. It did not when the ledger "
+                        "was made, so a gateway or a setting has changed. Nothing was committed. Restore conditional "
+                        "puts, and run `ledger doctor`"
+                    )
+            except StorageFailed as error:
+                log.warning("whether %s still honours conditional puts is not known: %s", self._files.place, error)
+                self.trust(TRUSTED_SECONDS - UNKNOWN_SECONDS)
+                return
+            self.trust()
+
+    def trust(self, since: float = 0.0) -> None:
+        """Take the storage to have been asked so many seconds ago."""
+        self._asked[self._files.place] = self._clock() - since
+
+    def _is_recent(self) -> bool:
+        asked = self._asked.get(self._files.place)
+        return asked is not None and self._clock() - asked < TRUSTED_SECONDS
 
 
 def require_committer(root: str, scheme: str, layout: Layout, engine: str, single_driver: bool) -> None:

@@ -18,7 +18,11 @@ from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import StillLocked, table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.commit.storage_safety import require_conditional_puts, require_safe_output
+from ledger.store.delta.commit.storage_safety import (
+    TRUSTED_SECONDS,
+    require_conditional_puts,
+    require_safe_output,
+)
 from ledger.store.delta.engines.protocol import Conflict, ForeignTables, OutputPublishing, reason
 from ledger.store.delta.engines.table_files import table_files
 
@@ -39,7 +43,7 @@ class OutputTables:
     def __init__(self, engine: ForeignTables, by_spark: SparkEngine | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
-        self._tried: set[str] = set()
+        self._tried: dict[str, float] = {}
 
     def require_safe(self, table: str, why: str) -> None:
         """Raises UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
@@ -51,12 +55,12 @@ class OutputTables:
         scheme, publishing = recorded(table).scheme, self._engine.output_publishing(table)
         if publishing is None or scheme not in DELTA_RS_COMMITS:
             return None
-        if scheme in S3 and table not in self._tried:
+        if scheme in S3 and time.monotonic() - self._tried.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
             # Elsewhere than the ledger: what held for its storage need not hold here.
             from ledger.store.delta.engines.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
-            self._tried.add(table)
+            self._tried[table] = time.monotonic()
         return publishing
 
     def table_id(self, table: str) -> str:
