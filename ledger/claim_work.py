@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ledger.access import Access
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
-from ledger.isolation import Culprit, EverythingFails, Isolation
+from ledger.isolation import Culprit, EverythingFails, Evidence, Isolation
 from ledger.output import Decision, write_output
 from ledger.output_failures import NO_RESULT, Failures, failed_messages
 from ledger.output_messages import CARRIED, messages_of
@@ -44,8 +44,9 @@ MOST_TOLD = 20
 class ClaimWork:
     """Works on one claim, and gives back what it still holds when that goes wrong."""
 
-    def __init__(self, access: Access, work: Work, claim: Claim) -> None:
+    def __init__(self, access: Access, work: Work, claim: Claim, evidence: Evidence | None = None) -> None:
         assert claim.grant is not None
+        self._evidence = evidence or Evidence()
         self._access, self._work, self._claim, self._grant = access, work, claim, claim.grant
         self._say, self._started = work.say, time.monotonic()
         self._done = self._failed = self._released = self._parked = self._lost = 0
@@ -80,6 +81,7 @@ class ClaimWork:
         """The whole claim at once; where that raises, in parts."""
         try:
             self._attempt(self._grant)
+            self._evidence.add((), any_succeeded=True)
         except Exception as error:
             if not is_of_function(error):
                 raise
@@ -98,6 +100,7 @@ class ClaimWork:
         self._say(f"the function raised {raised.text}: the claim is tried again in halves")
         self._require_rows_as_cause(error)
         culprits = Isolation(self._grant, self._attempt).search(error)
+        self._evidence.add(culprits, any_succeeded=len(culprits) < self._grant.count)
         for culprit in culprits[:MOST_TOLD]:
             self._say(f"message {_id_of(culprit)} failed: {culprit.error.text}")
         if culprits[MOST_TOLD:]:

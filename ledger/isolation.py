@@ -7,7 +7,8 @@ A row is computed at most log2(n) times more. The search ends early where everyt
   all, drawn by chance, are tried alone as witnesses. If each of them raises alike, everything does.
 - A witness is a message that was received for the first time. One that comes again may come because it failed before:
   two poison messages that are all of a claim are two culprits. With fewer than LEAST_WITNESSES such messages, nothing
-  is said of everything, but where the type of the exception says so (a missing module, no connection).
+  is said of everything, but where the type of the exception says so (a missing module, no connection). Small claims
+  of one worker are witnesses together: see `Evidence`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,26 @@ class EverythingFails(Exception):
     def __init__(self, error: RowError) -> None:
         super().__init__(error.text)
         self.error = error
+
+
+class Evidence:
+    """What the claims of one worker say of everything, where each alone has too few messages to tell."""
+
+    def __init__(self) -> None:
+        self._failed: list[RowError] = []
+
+    def add(self, culprits: Sequence[Culprit], *, any_succeeded: bool) -> None:
+        """Add what became of a claim. Raises EverythingFails where messages that were received for the first time have
+        raised alike, LEAST_WITNESSES of them, and nothing has succeeded since the first one."""
+        if any_succeeded:
+            self._failed.clear()
+            return
+        self._failed += [one.error for one in culprits if one.run["receive_count"][0].as_py() <= 1]
+        alike = self._failed[:1] and [one for one in self._failed if one.is_like(self._failed[0])]
+        if len(alike) < len(self._failed):
+            self._failed.clear()
+        elif len(alike) >= LEAST_WITNESSES:
+            raise EverythingFails(alike[-1])
 
 
 class Isolation:

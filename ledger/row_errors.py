@@ -6,6 +6,7 @@ message, sometimes far below the error that Spark shows first. This module reads
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 from pathlib import Path
@@ -27,8 +28,11 @@ _OF_SURROUNDINGS = re.compile(
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
-_LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent)})
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
+#: What calls the function, and what it calls of Spark: never the user's own, wherever that is installed.
+_NEVER_OWN = re.compile(r"[/\\](pyspark|py4j)[/\\]|^<frozen ")
+_HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 class RowError(NamedTuple):
@@ -98,8 +102,7 @@ def _of_traceback(text: str) -> RowError:
         elif line and not line[0].isspace():
             raised = _RAISED.fullmatch(line)
             break
-    own = [frame for frame in frames if not _is_of_library(frame[0])] or frames
-    place = f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else None
+    place = _own(frames)
     if raised is None:
         return RowError("PythonException", _line(text), place)
     return RowError(raised["type"], _line(raised["message"] or ""), place)
@@ -112,16 +115,15 @@ def _of_java(text: str) -> RowError:
 
 def _place(error: BaseException) -> str | None:
     """The innermost line of a traceback that is the user's own."""
-    own = [
-        (frame.f_code.co_filename, line)
-        for frame, line in walk_tb(error.__traceback__)
-        if not _is_of_library(frame.f_code.co_filename)
-    ]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else None
+    return _own([(frame.f_code.co_filename, str(line)) for frame, line in walk_tb(error.__traceback__)])
 
 
-def _is_of_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or _IN_LIBRARIES.search(file) is not None
+def _own(frames: list[tuple[str, str]]) -> str | None:
+    """The innermost of some lines that is the user's own: in no library, or else in none that is known here."""
+    others = [frame for frame in frames if not frame[0].startswith(_HERE) and not _NEVER_OWN.search(frame[0])]
+    own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
+    found = own or others
+    return f"{Path(found[-1][0]).name}:{found[-1][1]}" if found else None
 
 
 def _line(text: str) -> str:

@@ -12,6 +12,7 @@ from ledger.access import Access
 from ledger.claim import Claim
 from ledger.claim_work import ClaimWork
 from ledger.errors import InvalidParameterValue
+from ledger.isolation import Evidence
 from ledger.results import Worked
 from ledger.rules import limits as bounds
 from ledger.rules.attempts import LONGEST, claim_number, shortened
@@ -44,7 +45,7 @@ class Worker:
                 "visibility_timeout", timeout, "A claim that is held for no time cannot be worked on"
             )
         bounds.visibility_timeout(work.park, limits_of(record.attributes), "park")
-        self.say = work.say
+        self.say, self._evidence = work.say, Evidence()
 
     def run(self) -> Worked:
         """Works until there is nothing left, as `Work.until` says."""
@@ -95,7 +96,7 @@ class Worker:
 
     def work(self, claim: Claim) -> Worked:
         """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""
-        return ClaimWork(self._access, self._work, claim).run()
+        return ClaimWork(self._access, self._work, claim, self._evidence).run()
 
     def _held(self, attempt: str) -> Mapping[int, tuple[int, int]]:
         """By the number of their claims: how many messages are in flight under an attempt, and their first deadline."""

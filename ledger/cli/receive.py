@@ -94,7 +94,8 @@ def _nothing(queue: Queue) -> str:
     """That nothing is visible, and what it waits for, as far as that is known."""
     from ledger.clock import instant
 
-    leases = queue.access.store.leases(queue.access.record(), queue.access.clock)
+    store, record, clock = queue.access.store, queue.access.record(), queue.access.clock
+    leases = [*store.leases(record, clock), *store.postponed(record, clock)]
     said = f"no message of {queue.name} is visible"
     if not leases:
         return said

@@ -26,7 +26,11 @@ def reason_of(given: object) -> str | None:
 def distinct(reasons: Iterable[object]) -> list[str]:
     """The different reasons of many messages as they are kept, the most frequent first, at most MOST; None and blank
     texts are none. Each is a text of its own, so that messages group by it in SQL."""
-    counted = Counter(reason for reason in map(kept, reasons) if reason is not None)
+    counted: Counter[str] = Counter()
+    for given, count in Counter(str(reason) for reason in reasons if reason is not None).items():
+        reason = reason_of(given)
+        if reason is not None:
+            counted[reason] += count
     ordered = sorted(counted, key=lambda reason: (-counted[reason], reason))
     return ordered[:MOST]
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from ledger.errors import LeaseLost, OutputNotWritten
-from ledger.isolation import EverythingFails, Isolation
+from ledger.isolation import EverythingFails, Evidence, Isolation
 from ledger.row_errors import row_error
 from ledger.store import GRANTED_RUNS, Grant
 from tests.clock import FrozenClock
@@ -155,6 +155,32 @@ def test_an_exception_of_the_driver_names_the_users_line():
     with pytest.raises(ZeroDivisionError) as raised:
         re.sub("a", lambda match: 1 / 0, "a")
     assert re.fullmatch(r"ZeroDivisionError: division by zero \(test_isolation.py:\d+\)", row_error(raised.value).text)
+
+
+def culprits_of(errors, receives=()):
+    return Isolation(grant_of(len(errors), receives), Attempts(errors)).search(errors[0])
+
+
+def test_claims_that_are_too_small_to_tell_are_witnesses_together():
+    evidence = Evidence()
+    for _ in range(2):
+        evidence.add(culprits_of(poison(0)), any_succeeded=False)
+    with pytest.raises(EverythingFails, match="poison"):
+        evidence.add(culprits_of(poison(0)), any_succeeded=False)
+
+
+@pytest.mark.parametrize("between", ["success", "another error", "messages that came before"])
+def test_small_claims_tell_nothing_of_everything_when_something_differs(between):
+    evidence = Evidence()
+    for _ in range(4):
+        if between == "messages that came before":
+            evidence.add(culprits_of(poison(0, 1), [(0, 2), (1, 3)]), any_succeeded=False)
+            continue
+        evidence.add(culprits_of(poison(0)), any_succeeded=False)
+        if between == "success":
+            evidence.add((), any_succeeded=True)
+        else:
+            evidence.add(culprits_of({0: KeyError("other")}), any_succeeded=False)
 
 
 # From here on through Queue.work.
@@ -312,3 +338,16 @@ def test_of_one_attempt_a_killed_run_leaves_only_what_is_not_done_yet(place):
     assert 0 < done < 8 and len(place.written()) == done
     worked, _ = work(place, function, attempt_id="task")
     assert worked.messages == 7 - done and len(place.written()) == 7 == sum(place.written().values())
+
+
+def test_claims_of_one_message_each_do_not_park_all_there_is_for_a_broken_function(place):
+    @F.udf("double")
+    def broken(body):
+        return body.no_such_attribute
+
+    place.queue.send([str(n) for n in range(6)])
+    function = lambda m: m.select("message_id", broken("body").alias("x"))  # noqa: E731
+    with pytest.raises(OutputNotWritten, match="was given back"):
+        work(place, function, until="empty", max_messages=1)
+    assert sum(row["verdict"] == "park" for row in failures_of(place)) <= 2
+    assert place.queue.counts().visible >= 4
