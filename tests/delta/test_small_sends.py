@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import LedgerDamaged
+from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.message import Entry
 from ledger.store.delta.engines import appending
 from ledger.store.delta.engines.joining import Joining
