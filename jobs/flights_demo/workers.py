@@ -187,7 +187,7 @@ class Accident:
         return written
 
     def unacknowledged(self, receipt_id: str, rows: int) -> Claim | None:
-        """The claim that rows were written of; None if they are acknowledged. Then less of it is held than was written:
-        nothing, or what the worker parked under the same receipt."""
+        """The claim that rows were written of; None if they are acknowledged: then less of it is held than was
+        written."""
         held = self._queue.claim(receipt_id)
         return held if held.count >= max(rows, 1) else None
