@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger import shown_html
+from ledger import progress, shown_html
 from ledger.access import Access
 from ledger.clock import Clock, Passing, system_clock
 from ledger.errors import InvalidParameterValue, LedgerError, QueueNameExists, SparkIsNeeded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from ledger.store.delta.backups import BackupReport
     from ledger.store.delta.opening import Opened
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
@@ -266,6 +268,38 @@ class Ledger:
         opened = self._on_delta("repair_clock")
         repair = clock_repair.find_wrong_times if dry_run else clock_repair.repair_clock
         return repair(opened.store, self.clock)
+
+    def backup(self, dest: str | os.PathLike[str], report: Callable[[str], None] | None = None) -> BackupReport:
+        """Copies one consistent version of all tables into the folder `dest`, which is empty or not there, while the
+        ledger is in use. Both are on local paths.
+
+        The copy has the messages, their states and the receipts, and no past versions. Messages in flight are in flight
+        after a restore, until their deadlines. `report` is told of the steps. A backup that did not end well is never
+        taken for one. Returns a BackupReport: versions, files, bytes, and the time. Raises InvalidParameterValue, and
+        StorageFailed, also where an upkeep removed files before they were copied: then take it again.
+        """
+        from ledger.store.delta.backups import back_up
+
+        opened = self._on_delta("backup")
+        return back_up(opened.engine, opened.transactions, dest, progress.report(report, log.info))
+
+    @staticmethod
+    def restore_backup(
+        source: str | os.PathLike[str],
+        root: str | os.PathLike[str],
+        *,
+        replace: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> Path | None:
+        """Makes the ledger `root` of a backup. Both are on local paths.
+
+        Nothing may be at `root`; with `replace` what is there is moved aside, to the folder that is returned. Processes
+        that have that ledger open notice, and go on with the restored one. Nothing is at `root` before all is copied.
+        Raises InvalidParameterValue, also for a backup that is not whole, LedgerTooNew and StorageFailed.
+        """
+        from ledger.store.delta.backups import restore_backup
+
+        return restore_backup(source, root, replace, progress.report(report, log.info))[1]
 
     def _on_delta(self, call: str) -> Opened:
         if self._opened is None:

@@ -12,6 +12,7 @@ import click
 
 import ledger
 from ledger.cli import (
+    backup,
     dead_letters,
     doctor,
     history,
@@ -78,6 +79,8 @@ for command in (
     sql.sql,
     top.top,
     upkeep.upkeep,
+    backup.backup,
+    backup.restore_backup,
     doctor.doctor,
     repair.repair,
     submit.submit,

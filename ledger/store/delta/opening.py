@@ -31,6 +31,7 @@ from ledger.rules.storage import (
     with_defaults,
 )
 from ledger.settings import ENGINES, Settings
+from ledger.store.delta.backups import require_no_backup
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.migrating import migrate
@@ -105,6 +106,8 @@ def open_tables(
     of_spark = {name: for_spark(location) for name, location in locations.items()}
     place = recorded(locations["visibility"])
     scheme, folder = place.scheme, Path(place.text)
+    if place.is_local:
+        require_no_backup(folder.parent)
     require_safe(scheme, engine)
     if engine == "spark" and spark is None:
         raise SparkIsNeeded("engine='spark' needs a session: Ledger.open(root, spark=spark, engine='spark')")

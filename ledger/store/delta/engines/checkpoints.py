@@ -23,7 +23,8 @@ MOST_COMMITS = 2_000
 SPARED = 3_600
 DAY = 86_400
 _LAST = f"{LOG}/_last_checkpoint"
-_NAME = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
+#: The path of a file of a checkpoint, from its table.
+CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
 def is_due(stored: CommitFiles, version: int) -> bool:
@@ -47,7 +48,7 @@ def replaced(files: Iterable[Stored]) -> list[str]:
     # A checkpoint may be of several files: what counts is its version.
     of_version: dict[int, list[Stored]] = {}
     for file in found:
-        named = _NAME.fullmatch(file.path)
+        named = CHECKPOINT.fullmatch(file.path)
         if named is not None:
             of_version.setdefault(int(named[1]), []).append(file)
     versions = sorted(of_version)

@@ -17,6 +17,9 @@ from ledger.store.delta.engines.protocol import Commit, Tables
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
 
+#: How the application ids of fills begin.
+FILLS = "receipts/after/"
+
 
 @releasing
 def fill_receipts(tables: Tables, transactions: Transactions) -> int:
@@ -34,7 +37,7 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
                 return 0
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
-            append = partial(tables.append, "receipts", rows, metadata, (f"receipts/after/{filled}", 1))
+            append = partial(tables.append, "receipts", rows, metadata, (f"{FILLS}{filled}", 1))
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()

@@ -1,0 +1,306 @@
+"""Backups: one consistent version of all tables in a folder of its own, and back from there.
+
+**Which versions go together.** Nothing is locked: the tables' versions are taken one after the other while others
+commit. `visibility` is taken first. Whatever it says is about messages that were sent before, which a later version of
+`messages` has, unless all of a segment was final and upkeep dropped it since: then the backup has rows about nothing,
+which stand for finished work, and upkeep drops them. The other way round a message that upkeep dropped, with its rows,
+between the two would be in the backup, and nothing that says it was acknowledged: it would come back. What is sent
+after the version of `visibility` and before that of `messages` is in the backup, never received. `queues` and `tasks`
+come next: a queue that was deleted meanwhile leaves rows that upkeep drops. `receipts` is filled before it is copied,
+and what it says of later versions of `visibility` is taken out of the copy.
+
+**What lies in a backup.** Below TABLES a Delta table each: the files of its version, and a log that begins with one
+checkpoint, of that version. So past versions are not in it. The manifest is written last: a folder without it is no
+backup. `Ledger.open` refuses both, and makes no ledger there.
+
+**What a restored ledger is.** Its tables have new ids, and their versions go on at the next million: so processes that
+have the ledger of before open notice (see `engines.log_identity`), and the version of a claim stays a number that only
+grows, also for those who saw claims which the backup knows nothing of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed
+from ledger.place import here
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.location import recorded
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engines.checkpoints import CHECKPOINT
+from ledger.store.delta.engines.newest_version import opened
+from ledger.store.delta.engines.protocol import Engine
+from ledger.store.delta.engines.table_files import AT_ONCE, LOG, log_entry, log_file
+from ledger.store.delta.engines.written_out import said
+from ledger.store.delta.model.failures import naming
+from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
+
+#: The file that makes a folder a backup, and the one that says that it is to become one.
+MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
+#: The folder of a backup's tables.
+FOLDER = "tables"
+#: The layout of a backup.
+FORMAT = 1
+#: The order in which the versions are taken.
+ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
+#: The versions of a restored table begin at the next multiple of this.
+VERSIONS = 1_000_000
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    """What a backup holds: the versions of the tables, how many files and bytes, and when it was taken (ISO 8601)."""
+
+    versions: Mapping[str, int]
+    files: int
+    bytes: int
+    taken_at: str
+
+
+def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
+    """Copies one consistent version of an open ledger into a folder that is empty or not there.
+
+    Raises InvalidParameterValue for another folder and another storage than a local path, and StorageFailed.
+    """
+    places = {name: recorded(engine.place(name)) for name in ORDER}
+    if not all(place.is_local for place in places.values()):
+        bound = "Must be a path on this machine: backups are made of ledgers on local paths"
+        raise InvalidParameterValue("root", places["queues"].text, bound, "Use the storage's own versions of objects.")
+    locations = {name: Path(os.path.realpath(place.text)) for name, place in places.items()}
+    root, folder = locations["queues"].parent, _local("dest", dest)
+    if folder.is_relative_to(root):
+        raise InvalidParameterValue(
+            "dest", str(folder), f"Must not lie in the ledger {root}", "Name a folder beside it."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidParameterValue("dest", str(folder), "Must be empty, or not there", "Name a new folder.")
+    with naming(str(folder), DeltaError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / UNFINISHED, b"")
+        taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        tables: dict[str, DeltaTable] = {}
+        for name in ORDER:
+            if name == "receipts":
+                fill_receipts(engine, transactions)
+            tables[name] = opened(str(locations[name]), None)
+        for name, table in tables.items():
+            report(f"backup: {name}, version {table.version()}")
+            _copy_table(locations[name], table, folder / FOLDER / name)
+        _forget_later_receipts(folder / FOLDER / "receipts", tables["visibility"].version())
+        files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / FOLDER)}
+        versions = {name: DeltaTable(str(folder / FOLDER / name)).version() for name in ORDER}
+        manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
+        _sync_folders(folder / FOLDER)
+        _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
+        (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
+        (folder / UNFINISHED).unlink()
+        _sync(folder)
+    return BackupReport(versions, len(files), sum(files.values()), taken_at)
+
+
+def restore_backup(
+    source: object, root: object, replace: bool, report: Callable[[str], None]
+) -> tuple[BackupReport, Path | None]:
+    """Makes a ledger of a backup; returns what it holds, and where a ledger was moved to that it has replaced.
+
+    Raises InvalidParameterValue where `source` is no whole backup, and where there is something at `root` already; with
+    `replace` that is moved aside. Raises LedgerTooNew, and StorageFailed.
+    """
+    backup, place = _local("source", source), _local("root", root)
+    manifest = _manifest(backup)
+    is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
+    if is_taken and not replace:
+        raise InvalidParameterValue(
+            "root",
+            str(place),
+            "There is something already",
+            "Name a new folder, or replace it: it is moved aside then.",
+        )
+    if backup.is_relative_to(place) or place.is_relative_to(backup):
+        raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")
+    suffix = secrets.token_hex(4)
+    made = place.with_name(f"{place.name}.restoring-{suffix}")
+    with naming(str(place), DeltaError):
+        try:
+            for name in ORDER:
+                report(f"restore: {name}")
+                for path in _files(backup / FOLDER / name):
+                    _copy(path, made / name / path.relative_to(backup / FOLDER / name))
+                _give_identity(made / name, int(manifest["versions"][name]))
+            # Where the locks lie: processes that have the ledger of before open look for them there.
+            (made / "_locks").mkdir()
+            _sync_folders(made)
+            aside = None
+            if is_taken:
+                aside = place.with_name(
+                    f"{place.name}.replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{suffix}"
+                )
+                place.rename(aside)
+            elif place.exists():
+                place.rmdir()
+            made.rename(place)
+            _sync(place.parent)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    sizes = manifest["files"].values()
+    return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
+
+
+def require_no_backup(folder: Path) -> None:
+    """Raises LedgerDoesNotExist where a folder is a backup, whole or not: nobody opens it as a ledger."""
+    for place in (folder, folder.parent):
+        if (place / MANIFEST).exists():
+            raise LedgerDoesNotExist(str(folder), "it is a backup: `ledger restore-backup` makes a ledger of it")
+        if (place / UNFINISHED).exists():
+            raise LedgerDoesNotExist(str(folder), "it is a backup that was never finished: remove it")
+
+
+def _local(field: str, given: object) -> Path:
+    place = here(field, given)
+    if not place.is_local:
+        bound = "Must be a path on this machine: backups are made and restored on local paths"
+        raise InvalidParameterValue(field, place.text, bound, "Copy a backup to and from other storage as it is.")
+    return Path(os.path.realpath(place.text))
+
+
+def _manifest(backup: Path) -> dict[str, Any]:
+    """What a whole backup says of itself. Raises InvalidParameterValue where it is none, or files are missing."""
+    fix = "Name a folder that `ledger backup` has made."
+    try:
+        manifest: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        bound = "The backup was never finished" if (backup / UNFINISHED).exists() else "There is no backup"
+        raise InvalidParameterValue("source", str(backup), bound, fix) from None
+    if manifest["format"] != FORMAT:
+        raise LedgerTooNew(
+            f"The backup {backup} has format {manifest['format']}; this version of the ledger knows {FORMAT}. Upgrade "
+            "the package, or restore it by the version that made it"
+        )
+    for path, size in manifest["files"].items():
+        file = backup / path
+        if not file.is_file() or file.stat().st_size != size:
+            bound = f"The backup is damaged: {path} is missing, or has not {size} bytes"
+            raise InvalidParameterValue("source", str(backup), bound, "Take another backup.")
+    return manifest
+
+
+def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
+    """Copies one version of a table: its files, and a log of one checkpoint."""
+    (dest / LOG).mkdir(parents=True)
+    version = table.version()
+    actions = pa.table(table.get_add_actions(flatten=True))
+    sizes = dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist())) if actions.num_rows else {}
+
+    def copy(path: str) -> None:
+        copied = _copy(source / path, dest / path)
+        if copied != sizes[path]:
+            raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(copy, sizes))
+    # What tells of the version: the last checkpoint before it, and the entries since. Then one checkpoint in its place.
+    numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
+    sums = [number for number, one in numbered if CHECKPOINT.fullmatch(f"{LOG}/{one.name}") and number <= version]
+    for number, path in numbered:
+        if max(sums, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
+            shutil.copyfile(path, dest / LOG / path.name)
+    DeltaTable(str(dest), version).create_checkpoint()
+    for path in sorted((dest / LOG).iterdir()):
+        if path.name.partition(".")[0] != f"{version:020d}":
+            path.unlink()
+    _rewrite_checkpoint(dest, version, version, None)
+
+
+def _give_identity(table: Path, version: int) -> None:
+    """Makes a table another one: with an id of its own, and its versions far behind those of the one it was."""
+    _rewrite_checkpoint(table, version, (version // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
+
+
+def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
+    """Makes the one checkpoint of a log that of another version, of a table with another id, without what says which
+    files were removed, and writes the entry of that version."""
+    folder = table / LOG
+    (path,) = (one for one in folder.iterdir() if CHECKPOINT.fullmatch(f"{LOG}/{one.name}"))
+    rows = pq.read_table(path)
+    if "remove" in rows.column_names:
+        rows = rows.filter(rows["remove"].is_null())
+    if "txn" in rows.column_names:
+        # A fill of receipts goes by the version that was filled last, which may be an earlier one in the copy.
+        fills = [one is not None and one["appId"].startswith(FILLS) for one in rows["txn"].to_pylist()]
+        rows = rows.filter(pa.array([not one for one in fills]))
+    if table_id is not None:
+        place = rows.schema.get_field_index("metaData")
+        field = rows.schema.field(place)
+        values = [one and {**one, "id": table_id} for one in rows["metaData"].to_pylist()]
+        rows = rows.set_column(place, field, pa.array(values, field.type))
+    for old in list(folder.iterdir()):
+        old.unlink()
+    pq.write_table(rows, folder / f"{new:020d}.checkpoint.parquet")
+    _sync(folder / f"{new:020d}.checkpoint.parquet")
+    now = int(time.time() * MILLISECONDS)
+    metadata = {"operation": secrets.token_hex(8), "verb": "backup", "queue": "", "at": now, "owner": "", "events": []}
+    entry = said("BACKUP", metadata, now)
+    _write(table / log_file(new), log_entry([entry]))
+    _write(folder / "_last_checkpoint", json.dumps({"version": new, "size": rows.num_rows}).encode())
+
+
+def _forget_later_receipts(receipts: Path, version: int) -> None:
+    """Takes out of a copy of `receipts` what happened in later versions of `visibility` than a backup has."""
+    table = DeltaTable(str(receipts))
+    if not table.delete(f"version > {version}")["num_deleted_rows"]:
+        return
+    there = {Path(path) for path in (receipts / uri for uri in table.get_add_actions()["path"].to_pylist())}
+    table.create_checkpoint()
+    for path in _files(receipts):
+        if path.suffix == ".parquet" and LOG not in path.parts and path not in there:
+            path.unlink()
+    for path in (receipts / LOG).iterdir():
+        if path.name.partition(".")[0] != f"{table.version():020d}":
+            path.unlink()
+    _rewrite_checkpoint(receipts, table.version(), table.version(), None)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _copy(source: Path, dest: Path) -> int:
+    """Copies a file, safe on the disk; returns its size."""
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, dest)
+    _sync(dest)
+    return dest.stat().st_size
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folders(folder: Path) -> None:
+    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+        _sync(path)

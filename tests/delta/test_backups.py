@@ -1,0 +1,247 @@
+"""Backups: one consistent version, taken while the ledger is in use; and ledgers that are made of them, beside
+processes that have the ledger of before open."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger import Ledger
+from ledger.cli.app import run
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError, LedgerTooNew
+from ledger.store.delta import backups
+from ledger.store.delta.model.tables import TABLES
+
+
+@pytest.fixture
+def dest(tmp_path):
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def open_at(clock):
+    return lambda root: Ledger.open(str(root), clock=clock, owner="tester")
+
+
+def test_a_restored_ledger_has_what_the_other_one_had(open_ledger, open_at, dest, tmp_path, clock):
+    ledger = open_ledger()
+    dead = ledger.create_queue("dead")
+    queue = ledger.create_queue(
+        "work", {"Lanes": 2, "RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}}, {"team": "a"}
+    )
+    events = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    queue.send([str(n) for n in range(40)], attempt_id="once")
+    queue.receive(5).release()
+    queue.receive(40)
+    clock.advance(10)
+    events.send([{"MessageBody": body, "MessageGroupId": "g"} for body in "abc"])
+    held = events.receive(1)
+    counts = {one.name: one.counts() for one in ledger.list_queues()}
+    receipts = ledger.sql("SELECT version, event, receipt_id, messages FROM receipts ORDER BY 1, 2, 3").to_pylist()
+    done = ledger.backup(dest)
+    assert done.files and done.bytes and set(done.versions) == set(TABLES)
+    events.send([{"MessageBody": "later", "MessageGroupId": "g"}])
+    assert Ledger.restore_backup(dest, tmp_path / "restored") is None
+    restored = open_at(tmp_path / "restored")
+    assert {one.name: one.counts() for one in restored.list_queues()} == counts
+    assert restored.queue("work").attributes() == queue.attributes() and restored.queue("work").tags() == {"team": "a"}
+    found = restored.sql("SELECT version, event, receipt_id, messages FROM receipts ORDER BY 1, 2, 3").to_pylist()
+    assert found == receipts
+    again = restored.queue("events.fifo")
+    # What was sent before is a duplicate still, and the claim that was held is held.
+    again.send([{"MessageBody": "a", "MessageGroupId": "g"}])
+    assert again.counts().visible + again.counts().in_flight == 3
+    claim = again.claim(held.receipt_id)
+    assert [one.body for one in claim.messages()] == ["a"]
+    claim.delete()
+    assert again.receive(2).version > held.version + 100
+    restored.fill_receipts()
+    restored.upkeep()
+    assert restored.queue("work").send([str(n) for n in range(40)], attempt_id="once")
+    assert restored.queue("work").counts() == counts["work"]
+    for table in TABLES:
+        assert (
+            DeltaTable(str(tmp_path / "restored" / table)).metadata().id
+            != DeltaTable(f"{dest}/tables/{table}").metadata().id
+        )
+
+
+def test_processes_that_have_the_replaced_ledger_open_go_on_with_the_restored_one(open_ledger, root, dest, open_at):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b", "c"])
+    first = queue.receive(1)
+    ledger.backup(dest)
+    later = queue.receive(1)
+    queue.send(["d"])
+    aside = Ledger.restore_backup(dest, root, replace=True)
+    assert open_at(aside).queue("work").counts().in_flight == 2
+    assert queue.counts().in_flight == 1 and queue.counts().visible == 2
+    with pytest.raises(LedgerError):
+        later.extend(60)
+    first.delete()
+    queue.send(["e"])
+    claim = queue.receive(5)
+    assert sorted(one.body for one in claim.messages()) == ["b", "c", "e"]
+    assert open_at(root).queue("work").counts() == queue.counts()
+    assert ledger.fill_receipts() and ledger.upkeep()
+    # A second time, of the same backup: another ledger again.
+    Ledger.restore_backup(dest, root, replace=True)
+    with pytest.raises(LedgerError):
+        claim.extend(60)
+    assert queue.counts().in_flight == 1 and queue.counts().visible == 2
+
+
+def test_a_backup_is_consistent_beside_verbs_and_upkeep(open_ledger, root, tmp_path, open_at, clock):
+    """No message that was acknowledged before a backup began comes back."""
+    over = threading.Event()
+    failures, acknowledged, before = [], [], []
+
+    def work():
+        queue = open_at(root).queue("work")
+        try:
+            while not over.is_set():
+                queue.send([f"{n}" for n in range(5)])
+                claim = queue.receive(5)
+                found = [one.message_id for one in claim.messages()]
+                claim.delete()
+                acknowledged.extend(found)
+        except Exception as error:
+            failures.append(error)
+
+    ledger = open_ledger(keep_deleted_receipts=1)
+    ledger.create_queue("work", {"Lanes": 1})
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(4):
+            before.append(set(acknowledged))
+            ledger.backup(tmp_path / f"b{number}")
+            clock.advance(2)
+            ledger.upkeep()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    for number in range(4):
+        Ledger.restore_backup(tmp_path / f"b{number}", tmp_path / f"r{number}")
+        restored = open_at(tmp_path / f"r{number}")
+        version = restored.sql("SELECT max(version) AS newest FROM receipts").to_pylist()[0]["newest"]
+        manifest = json.loads((tmp_path / f"b{number}" / "ledger_backup.json").read_text())
+        assert version is None or version <= manifest["versions"]["visibility"]
+        restored.queue("work").send("x")
+        claim = restored.queue("work").receive(1_000)
+        assert before[number].isdisjoint(one.message_id for one in claim.messages())
+        claim.delete()
+        assert restored.fill_receipts()
+
+
+def test_what_upkeep_drops_between_the_tables_of_a_backup_does_not_come_back(
+    open_ledger, dest, tmp_path, open_at, clock, monkeypatch
+):
+    """Taken the other way round, `messages` before `visibility`, the acknowledged message would be there, and nothing
+    that says it was acknowledged."""
+    ledger = open_ledger(keep_deleted_receipts=1, open_segment_seconds=1)
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send("done")
+    queue.receive(1).delete()
+    clock.advance(4_000_000)
+    queue.send("open")
+    taken, opened = [], backups.opened
+
+    def then_upkeep(location, options):
+        table = opened(location, options)
+        if not taken:
+            ledger.upkeep()
+            taken.append(location)
+        return table
+
+    monkeypatch.setattr(backups, "opened", then_upkeep)
+    ledger.backup(dest)
+    assert DeltaTable(f"{dest}/tables/messages").to_pyarrow_table()["body"].to_pylist() == ["open"], "upkeep dropped it"
+    Ledger.restore_backup(dest, tmp_path / "restored")
+    counts = open_at(tmp_path / "restored").queue("work").counts()
+    assert (counts.visible, counts.in_flight) == (1, 0)
+    assert open_at(tmp_path / "restored").queue("work").receive(5).messages()[0].body == "open"
+
+
+def test_a_backup_that_did_not_end_is_none(open_ledger, dest, tmp_path, monkeypatch):
+    ledger = open_ledger()
+    ledger.create_queue("work").send("a")
+    with monkeypatch.context() as patched:
+        patched.setattr("ledger.store.delta.backups._forget_later_receipts", lambda *of: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.backup(dest)
+    with pytest.raises(InvalidParameterValue, match="never finished"):
+        Ledger.restore_backup(dest, tmp_path / "restored")
+    for place in (dest, dest / "tables"):
+        with pytest.raises(LedgerDoesNotExist, match="never finished"):
+            Ledger.open(str(place))
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_whole_backup_is_no_ledger(open_ledger, dest):
+    open_ledger().backup(dest)
+    known = sorted(dest.rglob("*"))
+    for place in (dest, dest / "tables"):
+        with pytest.raises(LedgerDoesNotExist, match="restore-backup"):
+            Ledger.open(str(place))
+    assert sorted(dest.rglob("*")) == known
+
+
+def test_what_is_refused(open_ledger, root, dest, tmp_path):
+    ledger = open_ledger()
+    ledger.create_queue("work").send("a")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    for place, why in ((tmp_path / "full", "empty"), (f"{root}/backup", "lie in"), ("s3://bucket/b", "path on this")):
+        with pytest.raises(InvalidParameterValue, match=why):
+            ledger.backup(place)
+    ledger.backup(dest)
+    for place in (root, tmp_path / "full"):
+        with pytest.raises(InvalidParameterValue, match="something already"):
+            Ledger.restore_backup(dest, place)
+    with pytest.raises(InvalidParameterValue, match="lie in the backup"):
+        Ledger.restore_backup(dest, dest / "inside")
+    with pytest.raises(InvalidParameterValue, match="no backup"):
+        Ledger.restore_backup(tmp_path / "full", tmp_path / "restored")
+    damaged = shutil.copytree(dest, tmp_path / "damaged")
+    next(path for path in Path(damaged).rglob("*.parquet")).unlink()
+    with pytest.raises(InvalidParameterValue, match="is damaged"):
+        Ledger.restore_backup(damaged, tmp_path / "restored")
+    manifest = json.loads((dest / "ledger_backup.json").read_text())
+    (dest / "ledger_backup.json").write_text(json.dumps({**manifest, "format": 2}))
+    with pytest.raises(LedgerTooNew, match="format 2"):
+        Ledger.restore_backup(dest, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists() and not list(tmp_path.glob("*restoring*"))
+
+
+def test_the_commands(open_ledger, root, dest, tmp_path, capsys):
+    open_ledger().create_queue("work").send("a")
+    assert run(["--root", root, "backup", str(dest)]) == 0
+    assert "files" in capsys.readouterr().out
+    assert run(["restore-backup", str(dest), root]) == 2
+    assert run(["restore-backup", str(dest), root, "--replace", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["moved_aside"]).is_dir()
+    assert open_ledger().queue("work").counts().visible == 1
+
+
+def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, spark):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    queue.receive(1).delete()
+    ledger.backup(dest)
+    Ledger.restore_backup(dest, root, replace=True)
+    by_spark = open_ledger("spark")
+    claim = by_spark.queue("work").receive(2)
+    assert [row.body for row in claim.dataframe.collect()] == ["b"]
+    claim.delete()
+    queue.send(spark.range(10).selectExpr("CAST(id AS STRING) AS body").toArrow())
+    assert by_spark.queue("work").counts() == queue.counts()
+    by_spark.upkeep()
