@@ -21,7 +21,7 @@ def backup(dest: str, json: bool, root: str | None, settings: str | None) -> Non
 
     \b
     Example:
-      ledger backup /backups/monday
+      ledger backup tuesday
     """
     done = open_ledger(root, settings).backup(dest, lambda step: click.echo(step, err=True))
     if json:
@@ -42,12 +42,12 @@ def restore_backup(source: str, place: str, replace: bool, json: bool) -> None:
 
     \b
     Example:
-      ledger restore-backup /backups/monday /data/ledger --replace
+      ledger restore-backup monday restored
     """
     from ledger.ledger import Ledger
 
     aside = Ledger.restore_backup(source, place, replace=replace, report=lambda step: click.echo(step, err=True))
     if json:
         print_json({"root": place, "moved_aside": None if aside is None else str(aside)})
-    elif aside is not None:
-        click.echo(f"what was there is in {aside}")
+    else:
+        click.echo(f"{place} is the ledger of {source}" + ("" if aside is None else f"; what was there is in {aside}"))

@@ -39,6 +39,7 @@ def place(tmp_path, monkeypatch):
     work.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 5}})
     work.set_tags({"team": "data"})
     work.send([f"body {number}" for number in range(20)])
+    ledger.backup("monday")
     (tmp_path / "orders.csv").write_text("body\none\n")
     (tmp_path / "bodies.txt").write_text("one\ntwo\n")
     return work
