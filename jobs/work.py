@@ -56,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--reason", metavar="COLUMN", help="the column of the function's rows that says why a message failed"
     )
+    arguments.add_argument(
+        "--schema",
+        choices=["widen"],
+        help="widen: the output table gets the columns that it lacks, and wider types where rows need them (default: "
+        "rows that do not fit are refused)",
+    )
     arguments.add_argument("--claim", type=int, metavar="N", help="most messages of one claim (default: all there are)")
     arguments.add_argument(
         "--visibility-timeout",
@@ -122,6 +128,7 @@ def main(options: argparse.Namespace) -> None:
         maximum_receives=options.max_receives,
         park=options.park,
         stamped=True,
+        schema=options.schema,
         report=say,
     )
     failed = f", {worked.failed:,} failed receives" if worked.failed else ""

@@ -178,6 +178,7 @@ class Claim(Settling):
         messages: str | Handles | None = None,
         failed: str | Handles | None = None,
         visibility_timeout: int = 0,
+        schema: str | pa.Schema | None = None,
     ) -> Settled:
         """Appends `rows` to the Delta table `table` and acknowledges their messages, effectively once.
 
@@ -205,6 +206,12 @@ class Claim(Settling):
         has no row and is not named is passed by. When they carry none, nobody can check that, and the others are
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
         Rows that carry ids of messages that are not of this claim are refused.
+        A value is stored only as itself (`ledger.rules.column_types` has the table): rows whose column is of another
+        type than the table's are refused where a value would be changed, by column, types, and value. A new table has
+        types that every reader has: no nanoseconds, no unsigned numbers. A column whose type no row tells (None only,
+        [], {}) is left out, and added by the first rows that tell it. `schema`: an Arrow schema with the types of
+        columns of a new table, or of columns that the table lacks; "widen" adds the columns that the table lacks, and
+        writes it anew with wider types, in a commit of its own, where the rows need them.
         Safe to retry: of messages for which an earlier call wrote rows none are written again, and the log
         "ledger.output" says so; `failed` is how many this call gave back. So a claim that is written in parts names the
         messages of each part: `messages="message_id"`.
@@ -224,7 +231,7 @@ class Claim(Settling):
             return Settled(0, 0)
         decide = decided_by(self.grant, messages, failed, visibility_timeout)
         column = failed if isinstance(failed, str) else None
-        done, changed = write_output(self.access, self.grant, rows, table, decide, self.endings.ending, column)
+        done, changed = write_output(self.access, self.grant, rows, table, decide, self.endings.ending, column, schema)
         return Settled(done, 0, changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:

@@ -123,7 +123,8 @@ class ClaimWork:
         judge = _Judge(self, grant, failed)
         rows, table, reason = self._stamped(rows), self._work.output, self._work.reason
         ending = self._claim.endings.ending
-        done, changed = write_output(self._access, grant, rows, table, judge.decide, ending, reason)
+        schema = self._work.schema
+        done, changed = write_output(self._access, grant, rows, table, judge.decide, ending, reason, schema)
         self._count(done, judge.released, judge.parked, changed)
 
     def _fail(self, culprits: list[Culprit]) -> None:

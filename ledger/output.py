@@ -13,7 +13,7 @@ from ledger.access import Access
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.output_messages import all_but, id_column, messages_of
 from ledger.output_reasons import give_back_each
-from ledger.output_writers import Writer, writer_of
+from ledger.output_writers import Writer, columns_asked, writer_of
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
@@ -70,13 +70,14 @@ def write_output(
     decide: Callable[[QueueRecord, Writer], Decision],
     ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
     failed: str | None = None,
+    schema: Any = None,
 ) -> tuple[int, int]:
     """Writes `rows` to `table`, but for those with a value in the column `failed`, and deletes the messages that are
     `decide`d to be done; returns how many, and of how many others something was changed. See Claim.write.
 
     `ending`: around what ends messages (RUNS).
     """
-    record, writer = access.record(), writer_of(access, rows, table, failed)
+    record, writer = access.record(), writer_of(access, rows, table, failed, columns_asked(schema))
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         done, beside = decide(record, writer)
@@ -110,6 +111,10 @@ def _written(
             "write a claim in parts, name the messages of each: messages=",
             *(table, receipt_id),
         )
+    else:
+        # No row counts. Whoever reads the table finds it all the same, as far as the rows tell its columns.
+        with contextlib.suppress(OutputNotWritten):
+            writer.make()
     # Nothing is written, or an earlier call has written it all.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []

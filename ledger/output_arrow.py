@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
-from ledger.output_messages import require_failed
+from ledger.output_messages import CARRIED, require_failed
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
+from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array
-from ledger.store.delta.dataframes.output_target import (
-    different_columns,
-    is_about_columns,
-    not_written,
-    place_of,
-)
+from ledger.store.delta.dataframes.output_target import not_written, place_of
 from ledger.tabular import arrow_table
-
-if TYPE_CHECKING:
-    pass
 
 
 class ArrowWriter:
     """Writes an Arrow table, through delta-rs, without a JVM."""
 
-    def __init__(self, outputs: OutputWrites, rows: Any, table: object, failed: str | None) -> None:
+    def __init__(
+        self, outputs: OutputWrites, rows: Any, table: object, failed: str | None, asked: ColumnsAsked = NOTHING_ASKED
+    ) -> None:
         known = arrow_table("rows", rows)
         if known is None:
             raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or an Arrow table")
+        known = _with_ids_as_texts(known)
         require_failed(failed, known.column_names)
         self._failed, self._exceptions = failed, known
         if failed is not None:
@@ -42,13 +38,17 @@ class ArrowWriter:
             self._exceptions = known.filter(pa.compute.invert(is_done))
             known = known.filter(is_done).drop_columns([failed])
         self._engine, self._rows, self._table, self._outputs = outputs.without_spark(), known, table, outputs
-        self._place = place_of(table, None)
+        self._place, self._asked = place_of(table, None), asked
         outputs.require_allowed(self._place.text)
         outputs.publishing(self._place.text)
 
     @property
     def columns(self) -> dict[str, str]:
-        return {field.name: str(field.type) for field in self._rows.schema}
+        """Their types in Arrow's words. One without a value is of any type, and so counts as text."""
+        return {
+            field.name: "string" if self._rows[field.name].null_count == self._rows.num_rows else str(field.type)
+            for field in self._rows.schema
+        }
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         # The rows are what they are.
@@ -65,8 +65,10 @@ class ArrowWriter:
 
     @releasing
     def make(self) -> Location:
-        with not_written(self._table), table_lock(self._place.text).exclusive():
-            self._engine.create_output(self._place.text, self._rows.schema)
+        with not_written(self._table):
+            self._rows = self._engine.prepare_output(
+                self._place.text, self._rows, self._asked, lambda: table_lock(self._place.text).exclusive()
+            )
         return self._place
 
     def table_id(self, location: str) -> str:
@@ -75,16 +77,22 @@ class ArrowWriter:
     @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
         with table_lock(location).exclusive():
-            self._engine.append_output(location, self._rows, application, output_doubts.WRITTEN, metadata)
+            written = output_doubts.WRITTEN
+            self._engine.append_output(location, self._rows, application, written, metadata, self._asked)
         return True
 
     def ended(self, *, written: bool) -> None:
         pass
 
     def mismatch(self, location: str, failure: Exception) -> str:
-        if not is_about_columns(failure):
-            return ""
-        with contextlib.suppress(Exception):
-            there = {field.name: str(field.type) for field in self._engine.output_schema(location)}
-            return different_columns(self.columns, there, needs_all=True)
+        # The rows were fitted to the table's columns, and what did not fit is said.
         return ""
+
+
+def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
+    """The rows, in which columns that name messages are texts, also where no row has a value."""
+    for name in CARRIED:
+        if name in rows.column_names and pa.types.is_null(rows[name].type):
+            nothing = pa.nulls(rows.num_rows, pa.string())
+            rows = rows.set_column(rows.column_names.index(name), name, nothing)
+    return rows

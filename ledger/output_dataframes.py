@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,10 +13,12 @@ import pyarrow as pa
 from ledger.errors import OutputNotWritten
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
+from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
+from ledger.store.delta.dataframes.column_casts import fitted, refused_value
 from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.dataframes.evaluated import evaluated_once
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array, named_by_column
@@ -39,9 +42,13 @@ if TYPE_CHECKING:
 class _OfSpark:
     """What both writers of a DataFrame do."""
 
-    def __init__(self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None) -> None:
+    def __init__(
+        self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None, columns: Columns
+    ) -> None:
         self._outputs, self._rows, self._table, self._spark = outputs, rows, table, rows.sparkSession
         self._failed, self._exceptions = failed, rows
+        #: Those of the table once the rows are in it.
+        self._after = columns
 
     @property
     def columns(self) -> dict[str, str]:
@@ -74,6 +81,9 @@ class _OfSpark:
         return named_by_array(self.failed(column)[column], queue)
 
     def mismatch(self, location: str, failure: Exception) -> str:
+        said = refused_value(failure)
+        if said is not None:
+            return f"; {said}"
         if not is_about_columns(failure):
             return ""
         with contextlib.suppress(Exception):
@@ -92,13 +102,18 @@ class StagedWriter(_OfSpark):
         rows: DataFrame,
         table: object,
         failed: str | None,
+        columns: Columns,
         place: Location,
         publishing: OutputPublishing,
         target: Target,
         clock: Clock,
     ) -> None:
-        super().__init__(outputs, rows, table, failed)
+        super().__init__(outputs, rows, table, failed, columns)
         self._place, self._publishing, self._target, self._clock = place, publishing, target, clock
+        #: What the table asks of rows once it has their columns.
+        self._demands = (
+            replace(target.demands, schema=json.dumps(columns.schema)) if columns.changes else target.demands
+        )
         self._staged: StagedRows
         #: Whether they are in the table; None: nobody knows.
         self._written: bool | None = False
@@ -122,24 +137,29 @@ class StagedWriter(_OfSpark):
 
     def _stage(self, location: str) -> None:
         try:
-            self._staged.write(self._rows, self._target.demands, {"owner": self._outputs.owner})
+            rows = fitted(self._rows, self._after.schema)
+            self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
-            raise OutputNotWritten(location, reason(error) + self.mismatch(location, error)) from error
+            said = refused_value(error) or reason(error) + self.mismatch(location, error)
+            raise OutputNotWritten(location, said) from error
 
     def named(self, column: str, queue: str) -> Named:
         return self._staged.named(column, queue)
 
     @releasing
     def make(self) -> Location:
-        location, demands = self._place.text, self._target.demands
+        location, demands = self._place.text, self._demands
         with not_written(self._table):
-            if not self._target.table_id:
+            if not self._target.table_id or self._after.changes:
                 with table_lock(location).exclusive():
-                    self._publishing.make(location, demands, self._clock())
+                    if not self._target.table_id:
+                        self._publishing.make(location, demands, self._clock())
+                    else:
+                        self._publishing.evolve(location, self._after)
             found = self._publishing.look(location)
             if found is None:
                 raise OutputNotWritten(self._table, "it is gone")
-            require_same(self._target if self._target.table_id else found._replace(demands=demands), found)
+            require_same(Target(self._target.table_id or found.table_id, demands), found)
         self._target = found
         if self._outputs.is_new_here(location):
             self._staged.tidy()
@@ -168,9 +188,15 @@ class SparkWriter(_OfSpark):
     """Spark appends the rows to the table."""
 
     def __init__(
-        self, outputs: OutputWrites, rows: DataFrame, table: object, failed: str | None, place: Location | None
+        self,
+        outputs: OutputWrites,
+        rows: DataFrame,
+        table: object,
+        failed: str | None,
+        columns: Columns,
+        place: Location | None,
     ) -> None:
-        super().__init__(outputs, rows, table, failed)
+        super().__init__(outputs, rows, table, failed, columns)
         self._place = place
 
     @contextlib.contextmanager
@@ -185,7 +211,8 @@ class SparkWriter(_OfSpark):
         return named_by_column(self._rows, column, queue)
 
     def make(self) -> Location:
-        made = make_with_spark(self._table, self._place, self._rows)
+        rows = fitted(self._rows, self._after.schema)
+        made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
         # A table that the catalog had not: only now it has a place.
         self._outputs.require_allowed(made.text)
@@ -196,7 +223,10 @@ class SparkWriter(_OfSpark):
 
     @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        writer = self._rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
+        rows = fitted(self._rows, self._after.schema)
+        writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
+        if self._after.added:
+            writer.option("mergeSchema", True)
         # Delta leaves it out, and says nothing, when another version of the transaction was committed.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
         with table_lock(location).exclusive():

@@ -4,24 +4,42 @@ Arrow table by delta-rs alone."""
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from ledger.access import Access
+from ledger.errors import InvalidParameterValue
 from ledger.output_arrow import ArrowWriter
 from ledger.output_dataframes import SparkWriter, StagedWriter
-from ledger.output_messages import require_failed
+from ledger.output_messages import CARRIED, require_failed
 from ledger.rules.location import Location
+from ledger.rules.output_columns import (
+    NOTHING_ASKED,
+    WIDEN,
+    Columns,
+    ColumnsAsked,
+    ColumnsDiffer,
+    columns_of,
+    columns_of_new,
+    properties_of,
+)
 from ledger.rules.publishable import demands_of_new, not_applied
+from ledger.store.delta.dataframes.column_casts import schema_of
 from ledger.store.delta.dataframes.named_messages import Named
 from ledger.store.delta.dataframes.output_target import (
+    not_written,
     place_of,
     place_of_new,
+    table_of_spark,
 )
+from ledger.store.delta.engines.output_schemas import columns_differ
 from ledger.store.delta.engines.protocol import Target, reason
-from ledger.tabular import is_spark
+from ledger.store.delta.model.arrow_types import schema_of_rows
+from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,17 +86,39 @@ class Writer(Protocol):
         """In words, where the table has other columns than the rows, when that is what went wrong."""
 
 
-def writer_of(access: Access, rows: Any, table: object, failed: str | None = None) -> Writer:
+def columns_asked(schema: Any) -> ColumnsAsked:
+    """Return what `schema` of Claim.write asks of the table's columns: None, "widen", or a schema of Arrow's. Raises
+    InvalidParameterValue."""
+    if schema is None:
+        return NOTHING_ASKED
+    if isinstance(schema, str) and schema == WIDEN:
+        return ColumnsAsked(widen=True)
+    if not hasattr(schema, "__arrow_c_schema__"):
+        raise InvalidParameterValue("schema", schema, f'Must be "{WIDEN}", or a schema of Arrow (pyarrow.schema(...))')
+    try:
+        with reading_by_library():
+            rows = arrow_table("schema", pa.schema(schema).empty_table())
+        assert rows is not None
+        return ColumnsAsked(declared=schema_of_rows(rows))
+    except (UnreadableByLibrary, ColumnsDiffer) as error:
+        raise InvalidParameterValue("schema", type(schema).__name__, str(error), "Give types of Delta's.") from None
+
+
+def writer_of(
+    access: Access, rows: Any, table: object, failed: str | None = None, asked: ColumnsAsked = NOTHING_ASKED
+) -> Writer:
     """What writes these rows to this table, but for those with a value in the column `failed`.
 
-    Raises InvalidParameterValue and SparkIsNeeded for what cannot be written, UnsafeStorage where Spark would have to
-    commit and another driver could write over that: before anything is made.
+    Raises InvalidParameterValue and SparkIsNeeded for what cannot be written, OutputNotWritten for rows that do not fit
+    the table's columns, UnsafeStorage where Spark would have to commit and another driver could write over that: before
+    anything is made.
     """
     outputs = access.store.outputs
     if not is_spark(rows):
-        return ArrowWriter(outputs, rows, table, failed)
+        return ArrowWriter(outputs, rows, table, failed, asked)
     require_failed(failed, rows.columns)
-    spark = rows.sparkSession
+    rows, spark = _with_ids_as_texts(rows), rows.sparkSession
+    written = schema_of(rows if failed is None else rows.drop(failed))
     place = place_of(table, spark)
     if place is None:
         # A table that the catalog has not. Spark makes it, and only then it surely has a place.
@@ -86,34 +126,76 @@ def writer_of(access: Access, rows: Any, table: object, failed: str | None = Non
         if planned is not None:
             outputs.require_allowed(planned.text)
             outputs.require_safe(planned.text, f"The catalog has no table {table} yet, and Spark would make it")
-        return SparkWriter(outputs, rows, table, failed, None)
+        with columns_differ(table):
+            columns = columns_of_new(written, asked)
+        return SparkWriter(outputs, rows, table, failed, columns, None)
     outputs.require_allowed(place.text)
     publishing = outputs.publishing(place.text)
     if publishing is None:
         why = "Spark has to commit to it, as the ledger is opened with an engine that does not publish there"
     else:
-        found, why = _to_publish(publishing, rows if failed is None else rows.drop(failed), place.text)
+        with columns_differ(place.text):
+            found, columns, why = _to_publish(publishing, spark, written, place.text, asked)
         if found is not None:
-            return StagedWriter(outputs, rows, table, failed, place, publishing, found, access.clock)
+            return StagedWriter(outputs, rows, table, failed, columns, place, publishing, found, access.clock)
     outputs.require_safe(place.text, why)
-    return SparkWriter(outputs, rows, table, failed, place)
+    return SparkWriter(outputs, rows, table, failed, _columns_by_spark(spark, written, place.text, asked), place)
 
 
-def _to_publish(publishing: OutputPublishing, rows: DataFrame, location: str) -> tuple[Target | None, str]:
-    """What the table asks for, or will when it is made, if files may be published to it; else why not."""
-    spark = rows.sparkSession
-    if str(spark.conf.get(EVOLVES, "false")).lower() == "true":
-        return None, f"Spark has to commit to it, as the session sets {EVOLVES}"
+def _to_publish(
+    publishing: OutputPublishing, spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked
+) -> tuple[Target | None, Columns, str]:
+    """What the table asks for, or will when it is made, and its columns once the rows are in, if files may be published
+    to it; else why not. Raises ColumnsDiffer."""
+    none = Columns(rows)
+    if _evolves(spark):
+        return None, none, f"Spark has to commit to it, as the session sets {EVOLVES}"
     try:
         found = publishing.look(location)
     except Exception as error:
-        return None, f"delta-rs cannot read it ({reason(error)})"
+        return None, none, f"delta-rs cannot read it ({reason(error)})"
     if found is None:
-        demands = None if _sets_defaults(spark) else demands_of_new(rows.schema.json())
+        columns = columns_of_new(rows, asked)
+        is_plain = not any(one.get("metadata") for one in rows["fields"]) and not _sets_defaults(spark)
+        demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
-        return (None, why) if demands is None else (Target("", demands), "")
+        return (None, none, why) if demands is None else (Target("", demands), columns, "")
     why = ", ".join(not_applied(found.demands))
-    return (None, f"Spark has to commit to it, as it has {why}") if why else (found, "")
+    if why:
+        return None, none, f"Spark has to commit to it, as it has {why}"
+    columns = columns_of(json.loads(found.demands.schema), rows, found.demands.properties, asked)
+    inside = [name for name in columns.added if "." in name]
+    if inside:
+        return None, none, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
+    return found, columns, ""
+
+
+def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
+    """The same of a table that Spark commits to. Raises OutputNotWritten."""
+    with not_written(location), columns_differ(location):
+        known = table_of_spark(spark, location)
+        if known is None:
+            return columns_of_new(rows, asked)
+        columns = columns_of(known[0], rows, known[1], replace(asked, add=asked.add or _evolves(spark)))
+        if columns.retyped:
+            raise ColumnsDiffer(
+                f"the columns {', '.join(columns.retyped)} are not widened here, as Spark has to commit to the table: "
+                'write it anew, spark.read.format("delta").load(...).withColumn(...).write.format("delta")'
+                '.mode("overwrite").option("overwriteSchema", True).save(...)'
+            )
+    return columns
+
+
+def _evolves(spark: SparkSession) -> bool:
+    return str(spark.conf.get(EVOLVES, "false")).lower() == "true"
+
+
+def _with_ids_as_texts(rows: DataFrame) -> DataFrame:
+    """The rows, in which columns that name messages are texts, also where no row has a value."""
+    for name, kind in rows.dtypes:
+        if name in CARRIED and kind == "void":
+            rows = rows.withColumn(name, rows[name].cast("string"))
+    return rows
 
 
 def _sets_defaults(spark: SparkSession) -> bool:

@@ -189,6 +189,7 @@ class Queue(Settling):
         maximum_receives: int = 3,
         park: int = 3_600,
         stamped: bool = False,
+        schema: str | pa.Schema | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Worked:
         """The loop of a worker: claims up to `max_messages`, runs `function` on their DataFrame, writes its rows to the
@@ -211,7 +212,8 @@ class Queue(Settling):
         parts of it. Where everything raises alike, the claim is given back and the error is raised.
         `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
         held is waited for); "once" after one receive; "forever" never.
-        `attempt_id` makes a retry get back what the failed run still holds, before new work.
+        `attempt_id` makes a retry get back what the failed run still holds, before new work. `schema`: as in
+        `Claim.write`.
         Whatever goes wrong, SIGTERM in the main thread too (which ends as SystemExit then), the claim in hand is given
         back, and that receive does not count, but where the JVM or the memory is at its end; a claim that others took
         over is left to them. `report` gets a line of text for each step; without it they
@@ -220,7 +222,7 @@ class Queue(Settling):
         """
         work = Work(
             function, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, progress.report(report, working.log.info),
+            park, stamped, schema, progress.report(report, working.log.info),
         )  # fmt: skip
         return Worker(self.access, work).run()
 

@@ -31,6 +31,7 @@ class Work:
     maximum_receives: int = 3
     park: int = 3_600
     stamped: bool = False
+    schema: Any = None
     say: Callable[[str], None] = log.info
 
     def __post_init__(self) -> None:

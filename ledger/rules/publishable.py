@@ -91,9 +91,10 @@ def _is_stateful(column: Mapping[str, Any]) -> bool:
     return any(name.startswith(OF_COLUMNS) for name in column.get("metadata", ()))
 
 
-def demands_of_new(schema: str) -> Demands | None:
-    """Those of a table that is made for rows with these columns (a JSON of Spark's): every value may be null, and
-    nothing else is asked. None for columns with which Delta does more, or none at all: Spark makes such a table."""
+def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> Demands | None:
+    """Those of a table that is made for rows with these columns (a JSON of Spark's), and with these properties: every
+    value may be null, and nothing else is asked. None for columns with which Delta does more, or none at all: Spark
+    makes such a table."""
     try:
         fields = [_nullable_field(field) for field in json.loads(schema)["fields"]]
     except _NotPlain:
@@ -101,7 +102,7 @@ def demands_of_new(schema: str) -> Demands | None:
     if not fields or len({field["name"].lower() for field in fields}) < len(fields):
         return None
     plain = json.dumps({"type": "struct", "fields": fields})
-    return Demands(PROTOCOL_OF_NEW, plain, (), {})
+    return Demands(PROTOCOL_OF_NEW, plain, (), dict(properties or {}))
 
 
 class _NotPlain(Exception):

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.queue_record import QueueRecord
 
 
 class ArrowOutputs(Protocol):
     """Writes Arrow tables to Delta tables that are none of the ledger's, without Spark."""
 
-    def create_output(self, location: str, schema: pa.Schema) -> None:
-        """Makes such a table, empty, if there is none."""
+    def prepare_output(
+        self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
+    ) -> pa.Table:
+        """Return the rows with the columns of such a table, to be appended.
 
-    def output_schema(self, location: str) -> pa.Schema:
-        """The columns of such a table."""
+        Make the table, empty, where there is none, and widen its columns where that is asked, `alone` meanwhile. Raises
+        OutputNotWritten for rows that do not fit, before it makes or changes anything."""
 
     def append_output(
-        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+        self,
+        location: str,
+        rows: pa.Table,
+        application: str,
+        version: int,
+        metadata: Mapping[str, Any],
+        asked: ColumnsAsked,
     ) -> None:
-        """Appends rows, under a transaction of which no version was committed yet. Raises whatever goes wrong."""
+        """Append rows, under a transaction of which no version was committed yet.
+
+        The commit adds the columns that the table lacks. The rows are fitted to the very version of the table that the
+        commit stands on. Raises whatever goes wrong."""
 
 
 class OutputWrites(Protocol):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
@@ -18,9 +19,12 @@ from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.engines.protocol import reason
+from ledger.store.delta.engines.where import literal
 
 #: In what the libraries say of a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
+#: What Spark says of a place without a Delta table.
+NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
 #: The property by which a table forgets transactions that say when they were, as Spark's do.
 FORGETS = "delta.setTransactionRetentionDuration"
 #: The parts of a name in a catalog.
@@ -71,8 +75,12 @@ def place_of_new(table: str, spark: SparkSession) -> Location | None:
 
 
 @releasing
-def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> Location:
-    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies."""
+def make_with_spark(
+    table: object, place: Location | None, rows: DataFrame, properties: Mapping[str, str] | None = None
+) -> Location:
+    """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies.
+
+    `properties`: what a new table remembers; Spark's writer makes none with it, so that another statement sets it."""
     from ledger.store.delta.engines.spark_committing import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
@@ -87,7 +95,23 @@ def make_with_spark(table: object, place: Location | None, rows: DataFrame) -> L
     found = place or _place_in_catalog(str(table), spark)
     if found is None:
         raise OutputNotWritten(table, "it was made, and Spark's catalog has it no more")
+    if properties:
+        with not_written(table):
+            known = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+            spark.sql(f"ALTER TABLE delta.`{for_spark(found.text)}` SET TBLPROPERTIES ({known})")
     return found
+
+
+def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], Mapping[str, str]] | None:
+    """The columns of a Delta table, as its log writes them, and its properties, read by Spark; None: there is none."""
+    known = f"delta.`{for_spark(location)}`"
+    try:
+        (found,) = spark.sql(f"DESCRIBE DETAIL {known}").select("properties").collect()
+    except Exception as error:
+        if any(said in str(error) for said in NO_TABLE):
+            return None
+        raise
+    return json.loads(spark.table(known).schema.json()), dict(found.properties)
 
 
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:

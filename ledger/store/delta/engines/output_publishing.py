@@ -10,11 +10,13 @@ from deltalake.exceptions import DeltaError
 
 from ledger import forks
 from ledger.errors import OutputUnreadable
+from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
 from ledger.store.delta.engines.committing import REBASES, conflicts, properties
 from ledger.store.delta.engines.empty_tables import first_commit, log_for_spark
 from ledger.store.delta.engines.local_commits import commit_files
 from ledger.store.delta.engines.newest_version import catch_up, opened
+from ledger.store.delta.engines.output_schemas import add, columns_differ, widen
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, Target, require_same
 from ledger.store.delta.engines.publishing import add_files, require_staged, target_of
 from ledger.store.delta.engines.table_damage import require_whole_log
@@ -36,6 +38,17 @@ class DeltaRsOutputs:
         if isinstance(files, LocalFiles):
             files.make_log()
         files.put_new(log_file(0), first_commit(demands, now))
+
+    def evolve(self, location: str, columns: Columns) -> None:
+        loaded = self._open(location)
+        if loaded is None:
+            raise OutputUnreadable(location, "the table is gone", gone=True)
+        with columns_differ(location):
+            if columns.retyped:
+                widen(loaded, columns)
+            if columns.added:
+                add(loaded, columns)
+        self._files(location).make_durable(loaded.version())
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
         self._files(location).write(log_for_spark(demands, now))

@@ -6,30 +6,37 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
-from ledger import forks
 from ledger.clock import system_clock
 from ledger.errors import OutputUnreadable
 from ledger.rules import staging
 from ledger.rules.location import recorded
+from ledger.rules.output_columns import ColumnsAsked, columns_of_new
 from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.committing import commit_nothing, conflicts, properties
-from ledger.store.delta.engines.local_commits import commit_files, commits_here, create
+from ledger.store.delta.engines.local_commits import commit_files, commits_here
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
+from ledger.store.delta.engines.output_schemas import add, columns_differ, columns_for, create, schema_of, widen
 from ledger.store.delta.engines.protocol import Conflict, OutputLog, Target, unreadable
 from ledger.store.delta.engines.publishing import staged_file, target_of
 from ledger.store.delta.engines.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
+from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
+from ledger.store.delta.model.exact_casts import fitted
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+#: An append whose table got other columns meanwhile is fitted to these again, so often.
+TRIES = 10
 #: So many digits of a decimal a float keeps.
 DIGITS = 15
 
@@ -68,41 +75,63 @@ class OutputsOfDeltaRs:
     def output_publishing(self, location: str) -> DeltaRsOutputs:
         return DeltaRsOutputs(self._options_of(location), sync=self._sync)
 
-    def create_output(self, location: str, schema: pa.Schema) -> None:
-        forks.require_own("delta-rs")
-        options = self._options_of(location)
-        if DeltaTable.is_deltatable(location, options):
-            return
-        stored = self._stored(location)
-        make = partial(
-            DeltaTable.create,
-            schema=schema,
-            mode="ignore",
-            # Version 0 or none, as in `create`.
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
-        if isinstance(stored, LocalFiles):
-            create(stored, make)
-        else:
-            make(location, storage_options=options)
-
-    def output_schema(self, location: str) -> pa.Schema:
-        return pa.schema(self._output(location).schema().to_arrow())
+    def prepare_output(
+        self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
+    ) -> pa.Table:
+        loaded, stored = loaded_output(location, self._options_of(location)), self._stored(location)
+        with columns_differ(location):
+            if loaded is None:
+                columns = columns_of_new(schema_of_rows(rows), asked)
+                columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
+                rows = fitted(rows, columns.schema)
+                with alone():
+                    create(location, columns, self._options_of(location), stored)
+            else:
+                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
+                rows = fitted(rows, columns.schema)
+                if columns.retyped:
+                    with alone():
+                        widen(loaded, columns)
+                        stored.make_durable(loaded.version())
+        return rows
 
     def append_output(
-        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+        self,
+        location: str,
+        rows: pa.Table,
+        application: str,
+        version: int,
+        metadata: Mapping[str, Any],
+        asked: ColumnsAsked,
     ) -> None:
-        loaded = self._output(location)
-        require_uncommitted(loaded, application)
-        applied, stored = _with_lengths_applied(loaded, rows), self._stored(location)
-        how = _without_wrong_statistics(pa.schema(loaded.schema().to_arrow()))
-        if commits_here(loaded, stored):
-            self._publish_rows(location, target_of(loaded), applied, (application, version), metadata, how)
-            return
-        with conflicts():
-            said = properties(metadata, (application, version))
-            write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
-        stored.make_durable(loaded.version())
+        for tried in range(TRIES):
+            loaded, stored = self._output(location), self._stored(location)
+            require_uncommitted(loaded, application)
+            with columns_differ(location):
+                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
+                ready = fitted(rows, columns.schema)
+            if columns.retyped:
+                raise Conflict("the table's columns were changed while rows were written for it")
+            known, applied = schema_of(loaded), _with_lengths_applied(loaded, ready)
+            how = _without_wrong_statistics(ready.schema)
+            try:
+                if commits_here(loaded, stored):
+                    if columns.added:
+                        add(loaded, columns)
+                        stored.make_durable(loaded.version())
+                        known = schema_of(loaded)
+                    self._publish_rows(location, target_of(loaded), applied, (application, version), metadata, how)
+                    return
+                with conflicts():
+                    said = properties(metadata, (application, version))
+                    how |= {"schema_mode": "merge"} if columns.added else {}
+                    write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
+                stored.make_durable(loaded.version())
+                return
+            except Conflict:
+                # Another writer added columns, perhaps the same ones.
+                if tried + 1 == TRIES or schema_of(self._output(location)) == known:
+                    raise
 
     def _publish_rows(
         self,

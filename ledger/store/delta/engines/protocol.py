@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.errors import ForkedProcess, LedgerDamaged, OutputUnreadable
+from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
 from ledger.store import ArrowOutputs
 from ledger.store.delta.engines.where import Where
@@ -232,6 +233,10 @@ class OutputPublishing(Protocol):
 
     def make(self, location: str, demands: Demands, now: int) -> None:
         """Makes a table, empty. Of several that do so at once one is first, and nothing becomes of the others."""
+
+    def evolve(self, location: str, columns: Columns) -> None:
+        """Give a table the columns that rows ask for: those that are added, and those of wider types. Raises Conflict,
+        and OutputNotWritten for what this cannot change."""
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
         """Makes a table for the files of one write, where nobody else writes."""

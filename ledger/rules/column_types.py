@@ -1,0 +1,176 @@
+"""Which values go into which column: one rule for both engines, on types as Delta's log writes them.
+
+A value is stored only as itself. `fit` says of a type of rows and a type of a column:
+
+    Fit.ALWAYS  every value of the rows' type is a value of the column's
+    Fit.EXACT   some are: each value is compared with its cast back, and one that is another then is refused
+    Fit.NEVER   the column means something else (a text and a number, a number and an instant)
+
+| rows          | ALWAYS                          | EXACT                                            |
+|---------------|---------------------------------|--------------------------------------------------|
+| whole numbers | longer ones; decimals and       | shorter ones, narrower decimals, long as double, |
+|               | float, double with their digits | integer and long as float                        |
+| float, double | double                          | whole numbers, decimals, double as float         |
+| decimal       | decimals and whole numbers that | the others, float, double                        |
+|               | have all its digits             |                                                  |
+| date          |                                 | timestamp, timestamp_ntz: its midnight (UTC)     |
+| timestamp     |                                 | date: a midnight (UTC); timestamp_ntz: as UTC    |
+| timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
+| void          | all                             |                                                  |
+
+Arrays, maps and structs fit as what is in them does. Spark's store assignment allows more: it rounds, and it makes
+texts of numbers, for which two engines write different texts.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Any
+
+VOID = "void"
+INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+#: How many decimal digits every whole number may have that a float or a double holds exactly.
+FLOATS = {"float": 7, "double": 15}
+#: Of the whole numbers those that fit into them as they are.
+WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
+INSTANTS = ("date", "timestamp", "timestamp_ntz")
+#: The longest decimal, and the one that Spark makes of Python's decimals.
+MOST_DIGITS, USUAL_DECIMAL = 38, (38, 18)
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+class Fit(IntEnum):
+    """Whether values of a type are values of another one."""
+
+    NEVER = 0
+    EXACT = 1
+    ALWAYS = 2
+
+
+def fit(given: Any, column: Any) -> Fit:
+    """Return whether values of the type `given` may be stored in a column of the type `column`."""
+    given, column = plain(given), plain(column)
+    if given in (VOID, column):
+        return Fit.ALWAYS
+    if isinstance(given, str) and isinstance(column, str):
+        return _fit_of_plain(given, column)
+    if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
+        return Fit.NEVER
+    if given["type"] == "array":
+        return fit(given["elementType"], column["elementType"])
+    if given["type"] == "map":
+        return min(fit(given["keyType"], column["keyType"]), fit(given["valueType"], column["valueType"]))
+    if given["type"] != "struct":
+        return Fit.NEVER
+    return _fit_of_structs(given, column)
+
+
+def plain(kind: Any) -> Any:
+    """Return the type without what says nothing of its values: CHAR(n) and VARCHAR(n) are texts."""
+    return "string" if isinstance(kind, str) and re.match(r"(var)?char\(", kind) else kind
+
+
+def decimal_of(kind: Any) -> tuple[int, int] | None:
+    """Return the precision and scale of a decimal type; None for all others."""
+    found = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def decimal(precision: int, scale: int) -> str:
+    """Return the name of a decimal type."""
+    return f"decimal({precision},{scale})"
+
+
+def name_of(kind: Any) -> str:
+    """Return a type as SQL names it."""
+    if isinstance(kind, str):
+        return _SQL_NAMES.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{name_of(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{name_of(kind['keyType'])},{name_of(kind['valueType'])}>"
+    if kind["type"] == "struct":
+        fields = [f"{one['name']}:{name_of(one['type'])}" for one in kind["fields"]]
+        return f"struct<{','.join(fields)}>"
+    return str(kind["type"])
+
+
+def wider(given: Any, column: Any) -> str | None:
+    """Return the type of a column that holds values of both types, if there is one; whether a stored value is one of
+    it is for its cast back to say (`fit`). None: no type holds both."""
+    given, column = plain(given), plain(column)
+    if not isinstance(given, str) or not isinstance(column, str) or not fit(given, column):
+        return None
+    numbers = (*INTEGERS, *FLOATS)
+    digits = _digits_of(given), _digits_of(column)
+    if given in INTEGERS and column in INTEGERS:
+        return max(given, column, key=list(INTEGERS).index)
+    if digits[0] is not None and digits[1] is not None:
+        scale = max(digits[0][1], digits[1][1])
+        precision = max(one[0] - one[1] for one in digits if one is not None) + scale
+        return decimal(precision, scale) if precision <= MOST_DIGITS else None
+    if given in numbers and column in numbers:
+        return "float" if {given, column} <= {"byte", "short", "float"} else "double"
+    return None
+
+
+def told(kind: Any) -> Any:
+    """Return the type without the parts that rows of nulls, of empty lists and of empty objects do not tell; None where
+    they tell nothing. A table with such a column could not be read by everybody."""
+    kind = plain(kind)
+    if isinstance(kind, str):
+        return None if kind in (VOID, "null") else kind
+    if kind["type"] == "array":
+        inner = told(kind["elementType"])
+        return None if inner is None else {"type": "array", "elementType": inner, "containsNull": True}
+    if kind["type"] == "map":
+        key, value = told(kind["keyType"]), told(kind["valueType"])
+        if key is None or value is None:
+            return None
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if kind["type"] != "struct":
+        return kind
+    fields = [field_of(one["name"], inner) for one in kind["fields"] if (inner := told(one["type"])) is not None]
+    return {"type": "struct", "fields": fields} if fields else None
+
+
+def field_of(name: str, kind: Any) -> dict[str, Any]:
+    """Return a field that may be null, as Delta's log writes it."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _fit_of_plain(given: str, column: str) -> Fit:
+    if given in INSTANTS and column in INSTANTS:
+        return Fit.EXACT
+    if given in FLOATS:
+        if column == "double":
+            return Fit.ALWAYS
+        return Fit.EXACT if column == "float" or _digits_of(column) else Fit.NEVER
+    has = _digits_of(given)
+    if has is None:
+        return Fit.NEVER
+    if column in FLOATS:
+        return Fit.ALWAYS if given in WHOLE_IN[column] else Fit.EXACT
+    if column in INTEGERS and given in INTEGERS:
+        return Fit.ALWAYS if INTEGERS[given] <= INTEGERS[column] else Fit.EXACT
+    holds = _digits_of(column)
+    if holds is None:
+        return Fit.NEVER
+    # The greatest whole number of a type has some of its last digits only.
+    whole = holds[0] - holds[1] - (column in INTEGERS)
+    return Fit.ALWAYS if has[0] - has[1] <= whole and has[1] <= holds[1] else Fit.EXACT
+
+
+def _digits_of(kind: str) -> tuple[int, int] | None:
+    return (INTEGERS[kind], 0) if kind in INTEGERS else decimal_of(kind)
+
+
+def _fit_of_structs(given: Any, column: Any) -> Fit:
+    there = {one["name"].lower(): one["type"] for one in column["fields"]}
+    found = Fit.ALWAYS
+    for one in given["fields"]:
+        kind = there.get(one["name"].lower(), VOID)
+        found = min(found, fit(one["type"], kind) if kind != VOID or told(one["type"]) else Fit.ALWAYS)
+    return found

@@ -1,0 +1,210 @@
+"""The columns of an output table, as rows ask for them: of a new table, and of one that is there.
+
+What no row tells (a column of None only, [], {}) is left out of a new table, which remembers the name in its property
+LEFT_OUT. The first rows that tell the type add the column. Other columns that a table lacks are added, and columns are
+widened, only when the writer asks for it (WIDEN); else the rows are refused, so that a mistyped name is no new column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.rules.column_types import Fit, field_of, fit, name_of, plain, told, wider
+
+#: What writers say who want the table's columns to follow the rows.
+WIDEN = "widen"
+#: The property of a table that names the columns of its first rows whose types these did not tell.
+LEFT_OUT = "ledger.columnsLeftOut"
+
+
+class ColumnsDiffer(Exception):
+    """The rows do not fit the table; says which columns and what to do."""
+
+
+@dataclass(frozen=True)
+class ColumnsAsked:
+    """What a writer asks of a table's columns: `widen` to wider types, `add` those it lacks; `declared` gives the types
+    of some of them (a schema as Delta's log writes it)."""
+
+    widen: bool = False
+    add: bool = False
+    declared: Mapping[str, Any] | None = None
+
+
+NOTHING_ASKED = ColumnsAsked()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a table shall have: its schema as Delta's log writes it, what of that is new, of which columns
+    the type is another one, and what is left out."""
+
+    schema: Mapping[str, Any]
+    added: tuple[str, ...] = ()
+    retyped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether a table that is there gets other columns."""
+        return bool(self.added or self.retyped)
+
+
+def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED) -> Columns:
+    """Return the columns of a table that is made for rows with this schema. Raises ColumnsDiffer where no column has a
+    type, or two differ in their capitals only."""
+    declared = asked.declared
+    types = {one["name"]: one["type"] for one in rows["fields"]}
+    types.update({one["name"]: one["type"] for one in (declared or {"fields": ()})["fields"]})
+    fields, left_out = [], []
+    for name, kind in types.items():
+        known = told(kind)
+        if known is not None:
+            fields.append(field_of(name, known))
+        left_out += _untold(name, kind)
+    lower = [name.lower() for name in types]
+    double = next((name for name in types if lower.count(name.lower()) > 1), None)
+    if double is not None:
+        raise ColumnsDiffer(f"the rows have two columns {double}, in other capitals: rename one")
+    if not fields:
+        names = ", ".join(types) or "no column"
+        raise ColumnsDiffer(
+            f"no row tells the type of a column ({names}), and a table needs one: give schema= (an Arrow schema)"
+        )
+    schema = {"type": "struct", "fields": fields}
+    for one in rows["fields"]:
+        known = _type_of(schema, one["name"])
+        if known is not None and fit(one["type"], known) is Fit.NEVER:
+            raise ColumnsDiffer(f"column {one['name']} is {name_of(one['type'])}, and {name_of(known)} in schema=")
+    return Columns(schema, left_out=tuple(left_out))
+
+
+def columns_of(
+    table: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    properties: Mapping[str, str],
+    asked: ColumnsAsked = NOTHING_ASKED,
+) -> Columns:
+    """Return the columns that a table with this schema and these properties has once the rows are in.
+
+    Raises ColumnsDiffer, which names each column that does not fit.
+    """
+    merge, declared = _Merge(_left_out(properties), asked), asked.declared
+    before = table if declared is None else merge.struct(table, declared, "")
+    for one in () if declared is None else declared["fields"]:
+        known = _type_of(before, one["name"])
+        if told(one["type"]) is not None and plain(known) != plain(one["type"]):
+            said = f"{name_of(known)} in the table, and {name_of(one['type'])} in schema="
+            merge.wrong.append(f"column {one['name']} is {said}")
+    after = merge.struct(before, rows, "")
+    if merge.wrong:
+        raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
+    return Columns(after, tuple(merge.added), tuple(merge.retyped))
+
+
+def advice(name: str, given: Any, column: Any) -> str:
+    """Return what to do about a column whose values are not those of the table's type."""
+    said = f"cast {name} to {name_of(column)} in the rows"
+    to = wider(given, column)
+    if to is not None and to != plain(column):
+        said += f', or give schema="{WIDEN}", which makes the column {name_of(to)}'
+    return said
+
+
+def differing(name: str, given: Any, column: Any, example: str = "") -> str:
+    """Return the sentence for a column whose values are not those of the table's type; `example`: such a value."""
+    value = f": the value {example} would be changed" if example else ""
+    said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
+    return f"{said}; {advice(name, given, column)}"
+
+
+class _Merge:
+    """A table's columns with those of rows; collects what is added, retyped and wrong."""
+
+    def __init__(self, left_out: frozenset[str], asked: ColumnsAsked) -> None:
+        declared: Mapping[str, Any] = asked.declared or {"fields": ()}
+        self._widen, self._add = asked.widen, asked.widen or asked.add
+        self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
+        self.added: list[str] = []
+        self.retyped: list[str] = []
+        self.wrong: list[str] = []
+
+    def struct(self, table: Mapping[str, Any], rows: Mapping[str, Any], path: str) -> dict[str, Any]:
+        fields = [dict(one) for one in table["fields"]]
+        places = {one["name"].lower(): number for number, one in enumerate(fields)}
+        seen: set[str] = set()
+        for one in rows["fields"]:
+            name, kind = f"{path}{one['name']}", one["type"]
+            if one["name"].lower() in seen:
+                self.wrong.append(f"the rows have two columns {name}, in other capitals: rename one")
+            seen.add(one["name"].lower())
+            place = places.get(one["name"].lower())
+            if place is not None:
+                fields[place]["type"] = self.kind(fields[place]["type"], kind, name)
+                continue
+            known = told(kind)
+            if known is None:
+                continue
+            if not self._add and name.lower() not in self._may_add:
+                fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
+                self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
+                continue
+            fields.append(field_of(one["name"], known))
+            self.added.append(name)
+        return {"type": "struct", "fields": fields}
+
+    def kind(self, column: Any, given: Any, name: str) -> Any:
+        if not isinstance(column, str) and not isinstance(given, str) and column["type"] == given["type"]:
+            return self._nested(column, given, name)
+        found = fit(given, column)
+        if found is Fit.NEVER:
+            self.wrong.append(differing(name, given, column))
+            return column
+        to = wider(given, column) if self._widen and found is Fit.EXACT else None
+        if to is None or to == plain(column):
+            return column
+        self.retyped.append(name)
+        return to
+
+    def _nested(self, column: Any, given: Any, name: str) -> Any:
+        if column["type"] == "struct":
+            return self.struct(column, given, f"{name}.")
+        inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(column["type"])
+        if inner is None:
+            if plain(column) != plain(given):
+                self.wrong.append(differing(name, given, column))
+            return column
+        parts = {one: self.kind(column[one], given[one], f"{name}.{one.removesuffix('Type')}") for one in inner}
+        return {**column, **parts}
+
+
+def _type_of(schema: Mapping[str, Any], name: str) -> Any:
+    return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
+
+
+def _untold(name: str, kind: Any) -> list[str]:
+    """The paths of what a type does not tell."""
+    known = told(kind)
+    if known is None:
+        return [name]
+    if not isinstance(kind, str) and kind["type"] == "struct":
+        return [path for one in kind["fields"] for path in _untold(f"{name}.{one['name']}", one["type"])]
+    inner = None if isinstance(kind, str) else kind.get("elementType", kind.get("valueType"))
+    return [] if inner is None else _untold(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
+
+
+def properties_of(columns: Columns) -> dict[str, str]:
+    """Return what a new table remembers of its columns."""
+    return {LEFT_OUT: json.dumps(columns.left_out)} if columns.left_out else {}
+
+
+def _left_out(properties: Mapping[str, str]) -> frozenset[str]:
+    """The lower names of what a table's first rows did not tell. A value that nobody here wrote says nothing."""
+    try:
+        known = json.loads(properties.get(LEFT_OUT, "[]"))
+    except ValueError:
+        return frozenset()
+    return frozenset(str(name).lower() for name in known) if isinstance(known, list) else frozenset()

@@ -1,0 +1,137 @@
+"""A DataFrame with the columns of an output table: the rule of `rules.column_types` as expressions of SQL.
+
+A value that would be changed fails its task, in the one evaluation of the rows. The error says which column it is, and
+`refused_value` finds that in what Spark says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ledger.rules.column_types import FLOATS, INTEGERS, Fit, decimal_of, fit, name_of
+from ledger.rules.output_columns import differing
+from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.engines.where import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: What stands before and behind the sentence in the error of a task.
+MARK, VALUE = "ledger refuses a value: ", "\x01"
+_REFUSED = re.compile(f"{MARK}(.*?)\\|\\|", re.DOTALL)
+#: The first double behind the whole numbers of 64 bits: Spark casts it to the last of them.
+BEHIND_LONG = "9223372036854775808D"
+MICROSECONDS_OF_DAY = 86_400_000_000
+
+
+def schema_of(frame: DataFrame) -> dict[str, Any]:
+    """Return the columns of a DataFrame as Delta's log writes them."""
+    found: dict[str, Any] = json.loads(frame.schema.json())
+    return found
+
+
+def fitted(frame: DataFrame, schema: Mapping[str, Any]) -> DataFrame:
+    """Return the frame with the types of a table's columns. Columns that the table does not have are left out: nothing
+    tells them (`rules.output_columns`). What the frame lacks is Spark's to add."""
+    there = {one["name"].lower(): one for one in schema["fields"]}
+    columns, changed = [], False
+    for one in schema_of(frame)["fields"]:
+        to, value = there.get(one["name"].lower()), quoted(one["name"])
+        cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
+        changed |= cast != value
+        if cast is not None and to is not None:
+            columns.append(f"{cast} AS {quoted(one['name'])}")
+    return frame.selectExpr(*columns) if changed else frame
+
+
+def refused_value(error: Exception) -> str | None:
+    """Return the sentence about the value that failed a task; None where it failed otherwise."""
+    found = _REFUSED.search(str(error))
+    return None if found is None else found[1]
+
+
+def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
+    """An expression for the value in the column's type, which fails for one that would be changed."""
+    if given == column:
+        return value
+    if isinstance(given, str) or isinstance(column, str):
+        if fit(given, column) is Fit.ALWAYS:
+            return value if _is_text(given, column) else f"CAST({value} AS {_sql(column)})"
+        return _compared(value, given, column, name)
+    inner = f"x{depth}"
+    if column["type"] == "array":
+        made = _exact(inner, given["elementType"], column["elementType"], name, depth + 1)
+        return value if made == inner else f"transform({value}, {inner} -> {made})"
+    if column["type"] == "map":
+        for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
+            which = f"k{depth}" if part == "keyType" else f"v{depth}"
+            made = _exact(which, given[part], column[part], name, depth + 1)
+            value = value if made == which else f"{function}({value}, (k{depth}, v{depth}) -> {made})"
+        return value
+    parts = {one["name"].lower(): one for one in given["fields"]}
+    made_of, same = [], [one["name"] for one in given["fields"]] == [one["name"] for one in column["fields"]]
+    for one in column["fields"]:
+        known = parts.get(one["name"].lower())
+        field = f"{value}.{quoted(known['name'])}" if known is not None else f"CAST(NULL AS {_sql(one['type'])})"
+        made = field if known is None else _exact(field, known["type"], one["type"], name, depth)
+        same &= made == field
+        made_of.append(f"{literal(one['name'])}, {made}")
+    return value if same else f"IF({value} IS NULL, NULL, named_struct({', '.join(made_of)}))"
+
+
+def _is_text(given: Any, column: Any) -> bool:
+    return bool(column == "string" and given != "void")
+
+
+def _compared(value: str, given: str, column: str, name: str) -> str:
+    to, wide = _sql(column), value
+    if given == "float":
+        # Spark looks at the bounds of whole numbers in the float's own digits, which are too few.
+        wide = f"CAST({value} AS DOUBLE)"
+    made, survives = f"TRY_CAST({wide} AS {to})", ""
+    if given in ("date", "timestamp", "timestamp_ntz"):
+        made, survives = _instant(value, given, column)
+    elif given in FLOATS:
+        survives = f"TRY_CAST({made} AS DOUBLE) <=> {wide}"
+        survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
+    elif column in FLOATS:
+        back = f"CAST({made} AS DOUBLE)"
+        survives = f"TRY_CAST({back} AS {_sql(given)}) <=> {value}"
+        survives += f" AND {back} < {BEHIND_LONG}" * (decimal_of(given) is None)
+    else:
+        survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
+    said, _, behind = differing(name, given, column, VALUE).partition(VALUE)
+    told = f"concat({literal(MARK + said)}, CAST({value} AS STRING), {literal(behind + '||')})"
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE CAST(raise_error({told}) AS {to}) END"
+
+
+def _instant(value: str, given: str, column: str) -> tuple[str, str]:
+    """The value as an instant of another type, and whether it is the same; in UTC, whatever the session's zone is."""
+    epoch = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
+    # A day has 86,400 seconds, and an interval of seconds is no matter of zones.
+    seconds = f"CAST(CAST(({value}) - {epoch} AS INTERVAL SECOND) AS DECIMAL(20, 6))"
+    micros = {
+        "date": f"CAST(unix_date({value}) AS BIGINT) * {MICROSECONDS_OF_DAY}L",
+        "timestamp": f"unix_micros({value})",
+        "timestamp_ntz": f"CAST({seconds} * 1000000 AS BIGINT)",
+    }[given]
+    made = {
+        "date": f"date_from_unix_date(CAST({micros} DIV {MICROSECONDS_OF_DAY}L AS INT))",
+        "timestamp": f"timestamp_micros({micros})",
+        "timestamp_ntz": f"{epoch} + make_dt_interval(0, 0, 0, CAST({micros} AS DECIMAL(20, 0)) / 1000000)",
+    }[column]
+    return made, f"{micros} % {MICROSECONDS_OF_DAY}L = 0" if column == "date" else "TRUE"
+
+
+def _sql(kind: Any) -> str:
+    if isinstance(kind, str):
+        return name_of(kind)
+    if kind["type"] == "array":
+        return f"ARRAY<{_sql(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"MAP<{_sql(kind['keyType'])}, {_sql(kind['valueType'])}>"
+    fields = [f"{quoted(one['name'])}: {_sql(one['type'])}" for one in kind["fields"]]
+    return f"STRUCT<{', '.join(fields)}>"

@@ -1,0 +1,164 @@
+"""Types of Arrow and of Delta's log: which one is which, and what of Arrow's no Delta table has.
+
+Delta has no unsigned numbers, no nanoseconds and no decimals of more than 38 digits: such values become those of the
+next longer type, microseconds, and decimals. It has no times of day, durations or intervals: these are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.arrow_values import NotPlain, is_list
+from ledger.rules.column_types import (
+    MOST_DIGITS,
+    USUAL_DECIMAL,
+    VOID,
+    Fit,
+    decimal,
+    decimal_of,
+    field_of,
+    fit,
+    plain,
+)
+from ledger.rules.output_columns import ColumnsDiffer
+
+types = pa.types
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    VOID: pa.null(),
+}
+#: What Arrow's other types become, by the types of Delta's log.
+_NAMES = {
+    **{str(kind): name for name, kind in _PLAIN.items()},
+    "halffloat": "float",
+    "uint8": "short",
+    "uint16": "integer",
+    "uint32": "long",
+    "uint64": decimal(20, 0),
+    "large_string": "string",
+    "string_view": "string",
+    "large_binary": "binary",
+    "binary_view": "binary",
+    "date64[ms]": "date",
+}
+
+
+def delta_type(kind: pa.DataType) -> Any:
+    """Return an Arrow type as Delta's log writes it. Raises NotPlain for what Delta has no type for."""
+    name = _NAMES.get(str(kind))
+    if name is not None:
+        return name
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if types.is_decimal(kind):
+        if kind.scale < 0 or kind.scale > MOST_DIGITS:
+            return decimal(MOST_DIGITS, max(0, min(kind.scale, MOST_DIGITS)))
+        return decimal(min(kind.precision, MOST_DIGITS), kind.scale)
+    if types.is_struct(kind):
+        return {"type": "struct", "fields": [field_of(field.name, delta_type(field.type)) for field in kind]}
+    if types.is_map(kind):
+        inner = {"keyType": delta_type(kind.key_type), "valueType": delta_type(kind.item_type)}
+        return {"type": "map", **inner, "valueContainsNull": True}
+    if is_list(kind):
+        return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
+    raise NotPlain(f"It is {kind}, for which Delta tables have no type", "Cast it: to string, or to a whole number.")
+
+
+def arrow_type(kind: Any) -> pa.DataType | None:
+    """Return a type of Delta's log as Arrow's; None for one that only Spark knows."""
+    kind = plain(kind)
+    if isinstance(kind, str):
+        digits = decimal_of(kind)
+        return _PLAIN.get(kind) if digits is None else pa.decimal128(*digits)
+    if kind["type"] == "array":
+        inner = arrow_type(kind["elementType"])
+        return None if inner is None else pa.list_(inner)
+    if kind["type"] == "map":
+        parts = arrow_type(kind["keyType"]), arrow_type(kind["valueType"])
+        return None if None in parts else pa.map_(*parts)
+    if kind["type"] != "struct":
+        return None
+    fields = [(one["name"], arrow_type(one["type"])) for one in kind["fields"]]
+    return None if any(inner is None for _, inner in fields) else pa.struct(fields)
+
+
+def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the columns of rows as Delta's log writes them. Raises ColumnsDiffer for what no Delta table has.
+
+    A column of nulls alone has the type void where its own would not fit `table`: pandas makes numbers of such columns.
+    """
+    fields, there = [], {one["name"].lower(): one["type"] for one in (table or {"fields": ()})["fields"]}
+    for field in rows.schema:
+        is_void = table is not None and rows[field.name].null_count == rows.num_rows
+        try:
+            known = delta_type(field.type)
+        except NotPlain as error:
+            if not is_void:
+                raise ColumnsDiffer(f"column {field.name}: {error.said}. {error.fix}") from None
+            known = VOID
+        if is_void and fit(known, there.get(field.name.lower(), VOID)) is Fit.NEVER:
+            known = VOID
+        fields.append(field_of(field.name, known))
+    return {"type": "struct", "fields": fields}
+
+
+def with_room(schema: Mapping[str, Any], rows: pa.Table, declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a schema for a new table in which no decimal is as narrow as its first values by chance.
+
+    Libraries that find a decimal's type in its values give it just the digits of these. A decimal column with a value
+    that has them all becomes what Spark makes of Python's decimals, decimal(38,18), where its values fit in.
+    """
+    free = set(rows.column_names) - {one["name"] for one in (declared or {"fields": ()})["fields"]}
+    fields = [
+        {**one, "type": _roomy(one["type"], rows[one["name"]]) if one["name"] in free else one["type"]}
+        for one in schema["fields"]
+    ]
+    return {**schema, "fields": fields}
+
+
+def _roomy(kind: Any, values: pa.ChunkedArray) -> Any:
+    if not isinstance(kind, str):
+        # Inside others nobody counts the digits.
+        return _roomy_inside(kind)
+    if not types.is_decimal(values.type) or not _uses_all_digits(values):
+        return kind
+    return _usual(kind)
+
+
+def _roomy_inside(kind: Any) -> Any:
+    if isinstance(kind, str):
+        return _usual(kind) if decimal_of(kind) else kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [{**one, "type": _roomy_inside(one["type"])} for one in kind["fields"]]}
+    inner = [name for name in ("elementType", "keyType", "valueType") if name in kind]
+    return {**kind, **{name: _roomy_inside(kind[name]) for name in inner}}
+
+
+def _usual(kind: str) -> str:
+    precision, scale = decimal_of(kind) or (0, 0)
+    whole, places = USUAL_DECIMAL[0] - USUAL_DECIMAL[1], USUAL_DECIMAL[1]
+    if precision - scale <= whole and scale <= places:
+        return decimal(*USUAL_DECIMAL)
+    return decimal(MOST_DIGITS, scale)
+
+
+def _uses_all_digits(values: pa.ChunkedArray) -> bool:
+    most = pc.max(pc.abs(values)).as_py()
+    if most is None:
+        return True
+    return bool(len(str(int(most.scaleb(values.type.scale)))) >= values.type.precision)

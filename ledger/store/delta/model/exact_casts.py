@@ -1,0 +1,168 @@
+"""Casts of Arrow's values that leave each value as it is; see `rules.column_types` for which casts there are.
+
+`fitted` gives rows the columns of a table. Of a cast that some values do not survive, each value is compared with its
+cast back; the first that differs is named in the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.arrow_values import first_failing, rebuilt
+from ledger.rules.column_types import Fit, fit
+from ledger.rules.output_columns import ColumnsDiffer, differing
+from ledger.store.delta.model.arrow_types import arrow_type, delta_type
+
+types = pa.types
+MICROSECONDS_OF_DAY = 86_400_000_000
+#: The first float behind the whole numbers of 64 bits. A cast may give the last of them for it.
+BEHIND_INT64 = 2.0**63
+
+
+class Changed(Exception):
+    """A value would not stay as it is."""
+
+
+def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
+    """Return the rows with the columns of a table: its names and types, in its order, null where the rows have none.
+
+    Columns of the rows that the schema does not have are left out: nothing tells them (`rules.output_columns`).
+    Columns that may not be null, or that Delta computes, are not made up. Raises ColumnsDiffer.
+    """
+    there = {name.lower(): name for name in rows.column_names}
+    columns: dict[str, pa.ChunkedArray] = {}
+    for one in schema["fields"]:
+        name, to = there.get(one["name"].lower()), arrow_type(one["type"])
+        if name is None:
+            if to is not None and one.get("nullable", True) and not one.get("metadata"):
+                columns[one["name"]] = pa.chunked_array([pa.nulls(rows.num_rows, to)])
+        elif to is None:
+            raise ColumnsDiffer(differing(name, delta_type(rows[name].type), one["type"]))
+        else:
+            columns[one["name"]] = _column(name, rows[name], one["type"], to)
+    return pa.table(columns) if columns else rows.select([])
+
+
+def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
+    if values.type == to:
+        return values
+    if not len(values):
+        return pa.chunked_array([], to)
+    try:
+        return pa.chunked_array([exact(chunk, to) for chunk in values.chunks], to)
+    except (Changed, pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
+        example = str(error)
+        for chunk in values.chunks:
+            number = first_failing(chunk, lambda part: exact(part, to))
+            if number is not None:
+                example = _shown(chunk[number])
+                break
+        raise ColumnsDiffer(differing(name, _given_type(values.type, column), column, example)) from None
+
+
+def exact(array: pa.Array, to: pa.DataType) -> pa.Array:
+    """Return the same values as those of another type. Raises Changed, or what Arrow raises, where there is one that is
+    none of its values."""
+    kind = array.type
+    if kind == to:
+        return array
+    if types.is_null(kind) or array.null_count == len(array):
+        return pa.nulls(len(array), to)
+    if types.is_nested(kind):
+        return _nested(array, to)
+    if fit(delta_type(kind), delta_type(to)) is Fit.NEVER:
+        raise Changed(f"{kind} is no {to}")
+    return _plain(array, to)
+
+
+def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
+    if types.is_struct(to) and types.is_struct(array.type):
+        parts = dict(zip([field.name.lower() for field in array.type], array.flatten()))
+        made = [
+            exact(parts[field.name.lower()], field.type)
+            if field.name.lower() in parts
+            else pa.nulls(len(array), field.type)
+            for field in to
+        ]
+        lost = set(parts) - {field.name.lower() for field in to}
+        if any(parts[name].null_count < len(array) and _tells(parts[name].type) for name in lost):
+            raise Changed("a field would be lost")
+        return pa.StructArray.from_arrays(made, fields=list(to), mask=array.is_null())
+    return rebuilt(array, lambda inner, field, number: exact(inner, to.field(number).type)).cast(to)
+
+
+def _tells(kind: pa.DataType) -> bool:
+    return not types.is_null(kind) and all(_tells(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
+    kind = array.type
+    if types.is_floating(kind):
+        return _of_floats(array.cast(pa.float64()), to)
+    if types.is_decimal(kind) and types.is_floating(to):
+        made = array.cast(pa.string()).cast(to)
+        back = made.cast(pa.float64()).cast(pa.string()).cast(pa.decimal256(76, array.type.scale))
+        return _unless(pc.not_equal(back, array.cast(back.type)), made)
+    if types.is_integer(kind) and types.is_floating(to):
+        made = array.cast(to, safe=False)
+        return _unless(_differ(array, made.cast(pa.float64())), made)
+    if types.is_integer(kind) and types.is_decimal(to):
+        return array.cast(pa.decimal128(20 + (types.is_uint64(kind)), 0)).cast(to)
+    if types.is_date(kind) and types.is_timestamp(to):
+        days = array.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+        return pc.multiply_checked(days, MICROSECONDS_OF_DAY).cast(pa.timestamp("us")).cast(to)
+    if types.is_timestamp(kind) and types.is_date(to):
+        micros = array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        made = array.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+        back = pc.multiply_checked(made.cast(pa.int32()).cast(pa.int64()), MICROSECONDS_OF_DAY)
+        return _unless(pc.not_equal(micros, back), made)
+    if types.is_timestamp(kind) and types.is_timestamp(to):
+        # Arrow's instants are in UTC, whatever their zone; those without one count as UTC.
+        return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(to)
+    if types.is_date64(kind):
+        made = array.cast(to)
+        return _unless(pc.not_equal(made.cast(kind), array), made)
+    return array.cast(to)
+
+
+def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
+    if types.is_floating(to):
+        made = array.cast(to)
+        is_nan = pc.is_nan(array)
+        return _unless(pc.and_not(pc.not_equal(made.cast(pa.float64()), array), is_nan), made)
+    if types.is_decimal(to):
+        # By the digits that are written for it; the value itself has some fifty.
+        return array.cast(pa.string()).cast(to)
+    return _unless(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))
+
+
+def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
+    """Which whole numbers are not the same as the floats beside them."""
+    near = pc.and_(pc.less(floats, BEHIND_INT64), pc.greater_equal(floats, -BEHIND_INT64))
+    back = pc.if_else(near, floats, 0.0).cast(pa.int64(), safe=False)
+    return pc.or_(pc.invert(near), pc.not_equal(back, integers.cast(pa.int64())))
+
+
+def _unless(is_wrong: pa.Array, made: pa.Array) -> pa.Array:
+    if pc.any(is_wrong).as_py():
+        raise Changed("a value would be changed")
+    return made
+
+
+def _given_type(kind: pa.DataType, column: Any) -> Any:
+    """The type of the rows as Delta's log writes it; of what has another name there, Arrow's own."""
+    known = delta_type(kind)
+    return str(kind) if known == column else known
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        shown = str(value.as_py())
+    except Exception:
+        # A date that Python has no year for.
+        shown = str(value.cast(pa.string()).as_py())
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -1,0 +1,181 @@
+"""The columns of a table that rows make: types that every reader has, and what a first batch cannot tell."""
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import InvalidParameterValue, OutputNotWritten
+
+D, UTC = decimal.Decimal, datetime.timezone.utc
+
+
+@pytest.fixture
+def write(place):
+    """Writes columns of one value for one message, and returns the table's rows without ids."""
+
+    def write(rows, **arguments):
+        place.queue.send("a")
+        claim = place.queue.receive()
+        table = (
+            rows([m.message_id for m in claim])
+            if callable(rows)
+            else pa.table({"message_id": [claim.messages()[0].message_id], **rows})
+        )
+        claim.write(table, place.table, messages="message_id", **arguments)
+        return sorted(
+            DeltaTable(place.table).to_pyarrow_table().drop_columns(["message_id"]).to_pylist(),
+            key=lambda row: str(row),
+        )
+
+    return write
+
+
+def types_of(place):
+    fields = json.loads(DeltaTable(place.table).schema().to_json())["fields"]
+    return {field["name"]: field["type"] for field in fields}
+
+
+def test_a_new_table_has_types_that_every_reader_has(place, write):
+    at = datetime.datetime(2024, 1, 1)
+    columns = {
+        "ns": (pa.array([at], pa.timestamp("ns")), "timestamp_ntz", at),
+        "zone": (pa.array([at], pa.timestamp("ns", "Asia/Tokyo")), "timestamp", at.replace(tzinfo=UTC)),
+        "day": (pa.array([at], pa.date64()), "date", at.date()),
+        "u8": (pa.array([255], pa.uint8()), "short", 255),
+        "u16": (pa.array([65535], pa.uint16()), "integer", 65535),
+        "u32": (pa.array([2**32 - 1], pa.uint32()), "long", 2**32 - 1),
+        "u64": (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)", D(2**64 - 1)),
+        "half": (pa.array([np.float16(0.5)], pa.float16()), "float", 0.5),
+        "view": (pa.array(["a"], pa.string_view()), "string", "a"),
+        "large": (pa.array(["a"], pa.large_string()), "string", "a"),
+        "category": (pa.array(["a"]).dictionary_encode(), "string", "a"),
+        "bytes": (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+        "price": (pa.array([D("9.99")]), "decimal(38,18)", D("9.99")),
+        "roomy": (pa.array([D("9.99")], pa.decimal128(10, 2)), "decimal(10,2)", D("9.99")),
+        "wide": (pa.array([D(1)], pa.decimal256(60, 2)), "decimal(38,2)", D(1)),
+    }  # fmt: skip
+    (row,) = write({name: values for name, (values, _, _) in columns.items()})
+    kinds = types_of(place)
+    assert {name: kinds[name] for name in columns} == {name: kind for name, (_, kind, _) in columns.items()}
+    assert row == {name: value for name, (_, _, value) in columns.items()}
+    assert len(write({"price": [D("1234.5678")], "u8": [300]})) == 2, "what comes later fits"
+    with pytest.raises(
+        OutputNotWritten, match=r"column u8 is bigint, and smallint in the table: the value 70000 .*int"
+    ):
+        write({"u8": [70_000]})
+
+
+def test_lists_and_structs_of_a_new_table_are_plain_too(place, write):
+    rows = pl.DataFrame({"x": [["a"]], "y": [{"z": [1]}], "f": [[1, 2]]}, schema_overrides={"f": pl.Array(pl.UInt8, 2)})
+    assert write(lambda ids: rows.with_columns(message_id=pl.Series(ids))) == [
+        {"x": ["a"], "y": {"z": [1]}, "f": [1, 2]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("time", pa.array([datetime.time(1)])), ("duration", pa.array([datetime.timedelta(1)])),
+        ("month_day_nano_interval", pa.array([(1, 2, 3)], pa.month_day_nano_interval())),
+        ("would be changed", pa.array([1], pa.timestamp("ns"))),
+    ],
+)  # fmt: skip
+def test_what_delta_has_no_type_for_is_refused_and_leaves_no_table(place, write, name, values):
+    with pytest.raises(OutputNotWritten, match=name) as refused:
+        write({"x": values})
+    assert "column x" in str(refused.value) and not Path(place.table).exists()
+    assert place.queue.counts().in_flight == 1
+    assert len(write({"x": [1]})) == 1, "no table was left behind"
+
+
+UNTOLD = {"None": [None], "[]": [[]], "{}": [{}], "[None]": [[None]], "[{}]": [[{}]]}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_the_first_rows_do_not_tell_is_added_by_the_first_that_do(place, write, name):
+    later = {"None": ["x"], "[]": [["x"]], "{}": [{"a": 1}], "[None]": [["x"]], "[{}]": [[{"a": 1}]]}[name]
+    assert write({"n": [1], "note": UNTOLD[name]}) == [{"n": 1}]
+    assert write({"n": [2], "note": UNTOLD[name]}) == [{"n": 1}, {"n": 2}]
+    versions = DeltaTable(place.table).version()
+    assert write({"n": [3], "note": later}) == [
+        {"n": 1, "note": None},
+        {"n": 2, "note": None},
+        {"n": 3, "note": later[0]},
+    ]
+    assert DeltaTable(place.table).version() == versions + 1, "in the commit of the rows"
+    with pytest.raises(OutputNotWritten, match="no column other"):
+        write({"n": [4], "other": ["x"]})
+
+
+def test_a_field_inside_that_nothing_told_is_added_too(place, write):
+    assert write({"s": [{"a": 1, "b": None}]}) == [{"s": {"a": 1}}]
+    assert write({"s": [{"a": 2, "b": "x"}]}) == [{"s": {"a": 1, "b": None}}, {"s": {"a": 2, "b": "x"}}]
+
+
+def test_the_writer_may_give_the_types(place, write):
+    schema = pa.schema([("note", pa.string()), ("price", pa.decimal128(10, 2)), ("later", pa.date32())])
+    assert write({"note": [None], "price": [D("9.99")]}, schema=schema) == [
+        {"note": None, "price": D("9.99"), "later": None}
+    ]
+    assert types_of(place)["price"] == "decimal(10,2)"
+    for wrong in ("wider", 7, {"note": "string"}):
+        with pytest.raises(InvalidParameterValue, match="schema"):
+            write({"note": ["x"]}, schema=wrong)
+    with pytest.raises(OutputNotWritten, match=r"note is string in the table, and bigint in schema="):
+        write({"note": ["x"]}, schema=pa.schema([("note", pa.int64())]))
+    with pytest.raises(OutputNotWritten, match="no row tells the type"):
+        place.queue.send("a")
+        place.queue.receive().write(pa.table({"note": [None]}), f"{place.table}-2")
+    assert not Path(f"{place.table}-2").exists()
+
+
+def test_columns_are_widened_and_added_when_that_is_asked(place, write):
+    write({"price": [10], "n": pa.array([1], pa.int8())})
+    for refused in ({"price": [9.99]}, {"n": [300]}, {"price": [10], "new": ["x"]}):
+        with pytest.raises(OutputNotWritten, match='schema="widen"'):
+            write(refused)
+    assert write({"price": [9.99], "n": [300], "new": ["x"]}, schema="widen") == [
+        {"price": 10.0, "n": 1, "new": None}, {"price": 9.99, "n": 300, "new": "x"},
+    ]  # fmt: skip
+    assert types_of(place) == {"message_id": "string", "price": "double", "n": "long", "new": "string"}
+    with pytest.raises(OutputNotWritten, match="price is string, and double"):
+        write({"price": ["x"]}, schema="widen")
+
+
+def test_a_stored_value_that_would_be_changed_keeps_its_column_from_being_widened(place, write):
+    write({"n": [2**53 + 1]})
+    with pytest.raises(OutputNotWritten, match="n is bigint, and double in the table: the value 9007199254740993"):
+        write({"n": [9.99]}, schema="widen")
+    assert DeltaTable(place.table).version() == 1
+
+
+def test_an_empty_frame_acknowledges_nothing_and_is_no_error(place, write):
+    for empty in (
+        lambda ids: pd.DataFrame({"message_id": ids, "n": [1]}).query("n > 5"),
+        lambda ids: pl.DataFrame({"message_id": [], "n": []}),
+        lambda ids: pd.DataFrame({"message_id": [], "x": []}),
+        lambda ids: pa.table({"message_id": pa.array([], pa.int64())}),
+    ):
+        assert write(empty) == []
+    assert place.queue.counts().deleted == 0
+
+
+def test_a_column_of_nulls_fits_every_column(write):
+    write({"text": ["a"], "number": [1]})
+    frame = lambda ids: pd.DataFrame({"message_id": ids, "text": [float("nan")], "number": [None]})  # noqa: E731
+    assert write(frame)[1] == {"text": None, "number": None}
+
+
+def test_names_in_other_capitals_are_the_same_column(place, write):
+    write({"price": [1]})
+    assert write({"Price": [2]}) == [{"price": 1}, {"price": 2}]
+    with pytest.raises(OutputNotWritten, match="in other capitals"):
+        write({"price": [1], "Price": [2]})
