@@ -18,7 +18,7 @@ from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.named_messages import Named, named_by_array
 from ledger.store.delta.dataframes.output_target import not_written, place_of
-from ledger.tabular import arrow_table
+from ledger.tabular import arrow_table, is_text
 
 
 class ArrowWriter:
@@ -55,13 +55,13 @@ class ArrowWriter:
         return contextlib.nullcontext()
 
     def named(self, column: str, queue: str) -> Named:
-        return named_by_array(self._rows[column], queue)
+        return named_by_array(_texts(self._rows[column]), queue)
 
     def failed(self, column: str) -> pa.Table:
         return self._exceptions.select([column, self._failed])
 
     def named_failed(self, column: str, queue: str) -> Named:
-        return named_by_array(self._exceptions[column], queue)
+        return named_by_array(_texts(self._exceptions[column]), queue)
 
     @releasing
     def make(self) -> Location:
@@ -92,7 +92,13 @@ class ArrowWriter:
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:
     """The rows, in which columns that name messages are texts, also where no row has a value."""
     for name in CARRIED:
-        if name in rows.column_names and pa.types.is_null(rows[name].type):
-            nothing = pa.nulls(rows.num_rows, pa.string())
-            rows = rows.set_column(rows.column_names.index(name), name, nothing)
+        if name in rows.column_names:
+            rows = rows.set_column(rows.column_names.index(name), name, _texts(rows[name]))
     return rows
+
+
+def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values, or as many nulls of texts where all are null."""
+    if values.null_count < len(values) or is_text(values.type):
+        return values
+    return pa.chunked_array([pa.nulls(len(values), pa.string())])

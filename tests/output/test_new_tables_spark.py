@@ -1,0 +1,72 @@
+"""The same of DataFrames: staged rows that delta-rs publishes, and tables that Spark commits to."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import OutputNotWritten
+from tests.clock import FrozenClock
+from tests.output.conftest import Place
+from tests.output.test_new_tables import types_of
+
+
+@pytest.fixture(params=["delta-rs", "Spark"])
+def write(request, spark, tmp_path):
+    """Writes the columns that expressions make for one message, and returns the table's rows without ids."""
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    if request.param == "Spark":
+        # Spark has to make tables that have defaults of the session, and to commit to those.
+        spark.conf.set("spark.databricks.delta.properties.defaults.columnMapping.mode", "name")
+
+    def write(*columns, **arguments):
+        place.queue.send("a")
+        claim = place.queue.receive()
+        rows = claim.dataframe.selectExpr("message_id", *columns)
+        claim.write(rows, place.table, messages="message_id", **arguments)
+        found = spark.read.format("delta").load(place.table).drop("message_id").collect()
+        return sorted((row.asDict(recursive=True) for row in found), key=str)
+
+    write.place = place
+    yield write
+    spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
+
+
+def test_a_value_of_a_dataframe_is_stored_as_itself_or_refused(write):
+    write("10L AS price", "1 AS n", "named_struct('a', array(1L)) AS s")
+    for column, said in (
+        ("9.99D AS price", "column price is double, and bigint in the table: the value 9.99 would be changed"),
+        ("'007' AS price", "column price is string, and bigint in the table"),
+        ("true AS price", "column price is boolean, and bigint"),
+        ("3000000000L AS n", "column n is bigint, and int in the table: the value 3000000000 would be changed"),
+        ("named_struct('a', array(9.5D)) AS s", "column s is double, and bigint in the table: the value 9.5"),
+        ("1 AS other", "the table has no column other"),
+    ):
+        with pytest.raises(OutputNotWritten, match=said):
+            write(column)
+    assert write("7.0D AS price", "7L AS n", "named_struct('a', array(9D)) AS s")[1] == {
+        "price": 7, "n": 7, "s": {"a": [9]},
+    }  # fmt: skip
+    assert write.place.queue.counts().deleted == 2
+
+
+def test_what_the_first_rows_do_not_tell_is_added_by_the_first_that_do(write):
+    untold = ("NULL AS note", "array() AS list", "named_struct('a', 1, 'b', NULL) AS s")
+    assert write("1 AS n", *untold) == [{"n": 1, "s": {"a": 1}}]
+    assert write("2 AS n", *untold)[1] == {"n": 2, "s": {"a": 1}}
+    assert write("3 AS n", "'x' AS note", "array(1) AS list")[2] == {"n": 3, "s": None, "note": "x", "list": [1]}
+
+
+def test_the_writer_of_a_dataframe_may_give_types(write):
+    schema = pa.schema([("note", pa.string()), ("n", pa.int64())])
+    assert write("1 AS n", "NULL AS note", schema=schema) == [{"n": 1, "note": None}]
+    assert write("1 AS n", "'x' AS note", "2 AS more", schema="widen")[1] == {"n": 1, "note": "x", "more": 2}
+
+
+def test_columns_of_a_published_table_are_widened_when_that_is_asked(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    for column, schema in (("10 AS price", None), ("9.99D AS price", "widen")):
+        place.queue.send("a")
+        claim = place.queue.receive()
+        claim.write(claim.dataframe.selectExpr("message_id", column), place.table, messages="message_id", schema=schema)
+    assert types_of(place)["price"] == "double"
+    assert sorted(DeltaTable(place.table).to_pyarrow_table()["price"].to_pylist()) == [9.99, 10.0]
