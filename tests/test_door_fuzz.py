@@ -18,7 +18,8 @@ UNITS = st.sampled_from(["s", "ms", "us", "ns"])
 FIXED = st.one_of(
     st.sampled_from(
         [
-            pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+            pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+            pa.uint64(),
             pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns"),
             pa.decimal128(38, 2), pa.decimal256(76, 2), pa.binary(8), pa.month_day_nano_interval(),
         ]

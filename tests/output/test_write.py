@@ -150,7 +150,8 @@ def test_a_decimal_of_many_digits_is_found_by_its_value(place):
     """delta-rs writes the bounds of a file's decimals as floats: a reader that filters would pass the file by."""
     place.queue.send("a")
     claim = place.queue.receive()
-    rows = {"d": pa.array([Decimal("0.1234567890123456789")], pa.decimal128(20, 19)), "n": [Decimal("1.5")]}
+    rows = {"d": pa.array([Decimal("0.1234567890123456789")], pa.decimal128(20, 19))}
+    rows["n"] = pa.array([Decimal("1.5")], pa.decimal128(5, 1))
     claim.write(pa.table({**rows, "message_id": [message.message_id for message in claim]}), place.table)
     found = QueryBuilder().register("output", DeltaTable(place.table))
     assert (
