@@ -35,8 +35,8 @@ class ArrowOutputs(Protocol):
     ) -> None:
         """Append rows, under a transaction of which no version was committed yet.
 
-        The commit adds the columns that the table lacks. The rows are fitted to the very version of the table that the
-        commit stands on. Raises whatever goes wrong."""
+        The columns that the table lacks are added by the same commit, or by one right before it. The rows are fitted to
+        the very version of the table that the commit stands on. Raises whatever goes wrong."""
 
 
 class OutputWrites(Protocol):

@@ -1,6 +1,7 @@
 """Every verb on S3, without Spark and without a lock of anybody's: as on a local path."""
 
 import json
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from ledger import Ledger
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
 from ledger.move_tasks import carry_on
 from ledger.rules import staging
+from ledger.rules.output_columns import NOTHING_ASKED
 from ledger.rules.publishable import demands_of_new
 from ledger.store.delta.dataframes.placed_rows import IN_FILES
 from ledger.store.delta.dataframes.staging import ORDINAL
@@ -155,13 +157,14 @@ def test_an_output_elsewhere_is_reached_by_what_is_known_of_its_bucket(s3, place
     locations = {table: str(tmp_path / table) for table in TABLES}
     engine, output = DeltaRsEngine(locations, {"retry_timeout": "5s"}, known), f"{place}-output/done"
     rows = pa.table({"message_id": ["a"]})
-    engine.create_output(output, rows.schema)
-    engine.append_output(output, rows, "ledger/x", 1, {})
+    engine.append_output(
+        output, engine.prepare_output(output, rows, NOTHING_ASKED, nullcontext), "ledger/x", 1, {}, NOTHING_ASKED
+    )
     assert engine.output_log(output, "ledger/x").committed == 1
     assert engine.output_publishing(output).look(output).demands.partitions == ()
     assert set(asked) == {place.split("/")[2]}
-    engine.create_output(str(tmp_path / "output"), rows.schema)
-    assert engine.output_schema(str(tmp_path / "output")).names == ["message_id"] and len(set(asked)) == 1
+    engine.prepare_output(str(tmp_path / "output"), rows, NOTHING_ASKED, nullcontext)
+    assert DeltaTable(tmp_path / "output").schema().fields[0].name == "message_id" and len(set(asked)) == 1
 
 
 def test_files_are_published_once_to_a_table_that_was_made_once_and_not_to_another(s3, place):

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import OutputUnreadable
+from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.engines.edits import require_expected
 from ledger.store.delta.engines.protocol import (
     SEGMENT_FILES,
@@ -256,13 +257,20 @@ class SimulatedEngine:
     def publishing(self) -> None:
         return None
 
-    def create_output(self, location: str, schema: pa.Schema) -> None:
-        """Makes such a table, empty, if there is none."""
-        self._at("create_output")
-        self.storage.outputs.setdefault(location, Table(schema, identifier=f"table {len(self.storage.outputs)}"))
+    def prepare_output(self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Any) -> pa.Table:
+        """Makes such a table, empty, if there is none. All rows have its columns."""
+        self._at("prepare_output")
+        self.storage.outputs.setdefault(location, Table(rows.schema, identifier=f"table {len(self.storage.outputs)}"))
+        return rows
 
     def append_output(
-        self, location: str, rows: pa.Table, application: str, version: int, metadata: Mapping[str, Any]
+        self,
+        location: str,
+        rows: pa.Table,
+        application: str,
+        version: int,
+        metadata: Mapping[str, Any],
+        asked: ColumnsAsked,
     ) -> None:
         """Appends rows to a table that is none of the ledger's. Raises Conflict, and whatever delta-rs does."""
         known = self._output(location, self._at("append_output"))
