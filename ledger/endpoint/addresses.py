@@ -45,14 +45,18 @@ def name_of(url: object, account_id: str, caller_id: str) -> str:
 
     Raises:
         InvalidAddress: It is none of these.
-        QueueDoesNotExist: It names a queue of another account.
+        QueueDoesNotExist: It names a queue of another account, or a host alone.
     """
     if isinstance(url, str) and _NAME.fullmatch(url):
         return _of_account(url, caller_id, account_id)
     try:
-        path = urlsplit(url).path if isinstance(url, str) else ""
+        parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+        host, path = parts.netloc, parts.path
     except ValueError:
-        path = ""
+        host, path = "", ""
+    if host and not path:
+        # Source: moto's test_get_queue_url_error_not_exists, verified against AWS.
+        raise QueueDoesNotExist(str(url))
     match = _PATH.fullmatch(path if path.startswith("/") else f"/{path}")
     if match is None:
         raise address(url)

@@ -97,7 +97,7 @@ def read(request: Request) -> Command:
 def written(action: str, result: Mapping[str, object], request_id: str) -> Response:
     """The response with a result."""
     shape = service_model.output_shape(action)
-    inside = "" if shape is None else f"<{action}Result>{''.join(_members(shape, result, action))}</{action}Result>"
+    inside = "" if shape is None else _element(f"{action}Result", "".join(_members(shape, result, action)))
     return _response(
         OK,
         f'<{action}Response xmlns="{NAMESPACE}">{inside}<ResponseMetadata><RequestId>{request_id}</RequestId>'
@@ -241,6 +241,11 @@ def _members(shape: Any, result: Mapping[str, Any], action: str) -> Iterator[str
                 yield f"<{called}><{key}>{_text(known)}</{key}><{end}>{inside}</{end}></{called}>"
         else:
             yield f"<{called}>{_inside(member, value, action)}</{called}>"
+
+
+def _element(name: str, inside: str) -> str:
+    """Return an element; one of nothing as the service writes it (LocalStack's test_get_send_and_receive_messages)."""
+    return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
 
 
 def _inside(shape: Any, value: Any, action: str) -> str:

@@ -14,6 +14,8 @@ from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
 _ID = re.compile(r"[0-9a-f]{32}")
+#: The service's own ids have dashes. A handle with such an id is one, of a task that there is not.
+_ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
 #: An update that is older than this many milliseconds says that nobody runs the task any more.
 ABANDONED_AFTER = 60_000
 
@@ -133,7 +135,7 @@ def _read(handle: object) -> dict[str, str]:
         said = None
     if isinstance(said, dict) and isinstance(said.get("sourceArn"), str):
         found = said.get("taskId")
-        if isinstance(found, str) and _ID.fullmatch(found):
+        if isinstance(found, str) and _ID_IN_A_HANDLE.fullmatch(found):
             return said
     bound = "It is not the handle of a message move task"
     raise InvalidParameterValue(

@@ -153,6 +153,9 @@ def test_d2_bad_tasks_are_refused(queue, dead):
         dead.start_message_move_task(destination="nowhere")
     with pytest.raises(InvalidParameterValue, match="TaskHandle"):
         dead.cancel_message_move_task("no handle")
+    unknown = base64.b64encode(b'{"taskId":"10f57157-fc38-4da9-a113-4de7e12d05dd","sourceArn":"a"}').decode()
+    with pytest.raises(ResourceNotFound, match="Task does not exist"):
+        dead.cancel_message_move_task(unknown)
     with pytest.raises(InvalidParameterValue):
         dead.start_message_move_task(max_messages_per_second=0)
     assert dead.counts().visible == 3 and dead.list_message_move_tasks() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import threading
@@ -303,6 +304,7 @@ def test_a_queue_is_named_by_its_url_its_path_or_its_name(endpoint, client):
     client.send_message(QueueUrl=fifo, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d")
     for wrong in (f"http://x/{name}", "a name", "q" * 81, "../q", f"{name}?a=1", ""):
         assert refused(client.send_message, QueueUrl=wrong, MessageBody="x") == "InvalidAddress"
+    assert refused(client.send_message, QueueUrl="http://a-host-alone", MessageBody="x").endswith("NonExistentQueue")
     other = f"/{OTHER_ACCOUNT}/{name}"
     assert refused(client.send_message, QueueUrl=other, MessageBody="x").endswith("NonExistentQueue")
 
@@ -358,6 +360,26 @@ def test_the_trace_of_a_request_is_the_one_of_messages_that_name_none(endpoint):
         assert traces == {"1": "Root=of-the-request", "2": "Root=own", "3": "Root=of-the-request", "4": "Root=own"}
 
 
+@pytest.mark.parametrize(
+    ("source", "task", "said"),
+    [
+        ("arn:aws:sqs:us-east-1:123456789012:nowhere", "10f57157-fc38-4da9-a113-4de7e12d05dd", "SourceArn"),
+        ("arn:aws:sqs:us-east-1:878966065785:SOURCE", "10f57157-fc38-4da9-a113-4de7e12d05dd", "SourceArn"),
+        ("arn:aws:sqs:us-east-1:123456789012:SOURCE", "10f57157-fc38-4da9-a113-4de7e12d05aa", "Task does not exist."),
+    ],
+)
+def test_a_task_that_there_is_not_is_a_404_with_its_message_as_a_member_too(endpoint, source, task, said):
+    """Recorded: test_cancel_with_invalid_source_arn_in_task_handle, ..._task_id_in_task_handle."""
+    client = endpoint.client()
+    name = new_queue(client).rpartition("/")[2]
+    told = json.dumps({"taskId": task, "sourceArn": source.replace("SOURCE", name)}, separators=(",", ":"))
+    with pytest.raises(ClientError) as found:
+        client.cancel_message_move_task(TaskHandle=base64.b64encode(told.encode()).decode())
+    answer = found.value.response
+    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == ("ResourceNotFoundException", 404)
+    assert said in answer["Error"]["Message"] and answer["message"] == answer["Error"]["Message"]
+
+
 def test_an_error_of_a_move_task_has_its_message_as_a_member_too(endpoint):
     """Recorded: test_destination_needs_to_exist."""
     arn = "arn:aws:sqs:us-east-1:123456789012:nowhere"
@@ -366,3 +388,37 @@ def test_an_error_of_a_move_task_has_its_message_as_a_member_too(endpoint):
     answer = found.value.response
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == 404
     assert answer["message"] == answer["Error"]["Message"] != ""
+
+
+def test_what_is_refused_of_names_accounts_and_tags_is_said_in_the_services_words(endpoint, client):
+    """Sources at the rules: what moto and others took from the service."""
+    url = new_queue(client)
+
+    def said(call, **given):
+        with pytest.raises(ClientError) as found:
+            call(**given)
+        return found.value.response["Error"]["Code"], found.value.response["Error"]["Message"]
+
+    bound = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+    for name in ("no/name", "q" * 81):
+        assert said(client.create_queue, QueueName=name) == ("InvalidParameterValue", bound)
+    code, text = said(client.create_queue, QueueName="plain", Attributes={"FifoQueue": "true"})
+    assert code == "InvalidParameterValue" and text.startswith("The name of a FIFO queue can only include")
+    known = {"QueueUrl": url, "Label": "one", "Actions": ["SendMessage"]}
+    assert said(client.add_permission, AWSAccountIds=["12"], **known) == (
+        "InvalidParameterValue",
+        "Value [12] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+    )
+    assert said(client.tag_queue, QueueUrl=url, Tags={}) == (
+        "MissingParameter",
+        "The request must contain the parameter Tags.",
+    )
+
+
+def test_an_untagging_of_nothing_and_a_permission_for_nobody_are_refused_in_json(endpoint):
+    """In the Query protocol an empty list is no parameter."""
+    client = endpoint.client()
+    url = new_queue(client)
+    assert refused(client.untag_queue, QueueUrl=url, TagKeys=[]) == "InvalidParameterValue"
+    with pytest.raises(ClientError, match=r"Value \[\] for parameter PrincipalId is invalid"):
+        client.add_permission(QueueUrl=url, Label="one", AWSAccountIds=[], Actions=["SendMessage"])

@@ -189,6 +189,8 @@ def test_messages_are_sent_and_received_by_urls_alone(endpoint, queue, method):
         assert (status, kind) == (200, "text/xml"), said
         return ElementTree.fromstring(said)
 
+    _, _, said = asked(endpoint, signed_url(queue, method=method, Action="ReceiveMessage"), method)
+    assert b"<ReceiveMessageResult/>" in said, "recorded: test_get_send_and_receive_messages"
     done(Action="SendMessage", MessageBody="a b+c")
     found = done(Action="ReceiveMessage", WaitTimeSeconds=1)
     assert found.findtext("ReceiveMessageResult/Message/Body", namespaces=NAMES) == "a b+c"

@@ -63,7 +63,10 @@ class Call:
 
     def of_arn(self, parameter: str, action: str | None = None) -> Queue:
         """The queue whose ARN a parameter is, see `named`. Raises ResourceNotFound, AccessDenied."""
-        arn = self.parameters[parameter]
+        return self.queue_of(self.parameters[parameter], parameter, action)
+
+    def queue_of(self, arn: str, parameter: str, action: str | None = None) -> Queue:
+        """The queue of an ARN that a parameter says, see `named`. Raises ResourceNotFound, AccessDenied."""
         name = queue_of(arn)
         if name is None or ":" not in arn or not_ours(arn, self.account) is not None:
             raise _no_resource(parameter)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.endpoint.actions.call import Call
-from ledger.errors import ResourceNotFound
 from ledger.queue import Queue
 from ledger.rules.limits import MAXIMUM_TASKS_LISTED, whole_number
 from ledger.rules.move_task import MoveTask, source_of
@@ -32,13 +31,12 @@ def listed(call: Call) -> Result:
 
 
 def cancel(call: Call) -> Result:
-    """CancelMessageMoveTask: the handle tells which queue the task is of."""
+    """CancelMessageMoveTask: the handle tells which queue the task is of.
+
+    Source: LocalStack's test_cancel_with_invalid_source_arn_in_task_handle and ..._task_id_in_task_handle, recorded.
+    """
     handle = call.parameters["TaskHandle"]
-    arn = source_of(handle)
-    try:
-        queue = call.named(arn.rpartition(":")[2])
-    except LookupError:
-        raise ResourceNotFound("Task does not exist.") from None
+    queue = call.queue_of(source_of(handle), "SourceArn")
     return {"ApproximateNumberOfMessagesMoved": queue.cancel_message_move_task(handle)}
 
 

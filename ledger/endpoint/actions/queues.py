@@ -26,6 +26,11 @@ def create(call: Call) -> Result:
         asked = {**call.new_queues, **given}
     try:
         made = call.ledger.create_queue(name, asked, tags)
+    except InvalidParameterValue as error:
+        if error.field != "QueueName":
+            raise
+        # The service says what a name may be, and not which one was asked for. Source: moto, and what kombu quotes.
+        raise InvalidParameterValue(error.field, name, error.bound, message=error.bound) from None
     except QueueNameExists as error:
         # Somebody else made it, of other limits say, between the two.
         if error.attribute in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledger.endpoint.actions.call import Call
-from ledger.errors import InvalidAttributeName
+from ledger.errors import InvalidAttributeName, InvalidParameterValue, MissingParameter
 from ledger.queue import Queue
 from ledger.rules.attribute_kinds import ATTRIBUTES, FIFO_ATTRIBUTES, OURS
 
@@ -51,21 +51,35 @@ def tags(call: Call) -> Result:
 
 
 def tag(call: Call) -> Result:
-    """TagQueue."""
+    """TagQueue. No tag is as no parameter, as it is in the Query protocol."""
+    if not call.parameters["Tags"]:
+        raise MissingParameter("Tags")
     call.queue().tag(call.parameters["Tags"])
     return {}
 
 
 def untag(call: Call) -> Result:
     """UntagQueue."""
+    if not call.parameters["TagKeys"]:
+        said = "Tag keys must be between 1 and 128 characters in length."
+        raise InvalidParameterValue("TagKeys", [], said, message=said)
     call.queue().untag(call.parameters["TagKeys"])
     return {}
 
 
 def add_permission(call: Call) -> Result:
     """AddPermission."""
-    given = call.parameters
-    call.queue().add_permission(given["Label"], given["AWSAccountIds"], given["Actions"])
+    given, queue = call.parameters, call.queue()
+    accounts = given["AWSAccountIds"]
+    try:
+        queue.add_permission(given["Label"], accounts, given["Actions"])
+    except (InvalidParameterValue, MissingParameter) as error:
+        if error.field != "AWSAccountIds":
+            raise
+        # As the service names accounts that are none. Source: moto's test_add_permission_errors, and a test of a
+        # connector against the service ("Value [%s] for parameter PrincipalId is invalid. Reason: Unable to verify.").
+        asked = f"[{', '.join(accounts)}]"
+        raise InvalidParameterValue("PrincipalId", asked, "Unable to verify") from None
     return {}
 
 
