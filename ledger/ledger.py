@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.opening import Opened
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
+    from ledger.store.delta.verbs.repair import Repair
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.queues")
@@ -234,6 +235,18 @@ class Ledger:
         from ledger.store.delta.verbs.health import health_of
 
         return health_of(self._on_delta("health").store, self.clock, deep=deep)
+
+    @staticmethod
+    def repair(root: str = DEFAULT_ROOT, *, dry_run: bool = False) -> Repair:
+        """Cuts the damaged ledger at `root`, a local path, back to its last whole version, and returns what was lost;
+        with `dry_run` it only looks. What is taken out is moved to the folder `_ledger_lost` beside the tables.
+
+        Stop all that uses the ledger before. A whole ledger is left as it is, and so is one that was repaired. Raises
+        LedgerDamaged where a table cannot be repaired (nothing was changed then), LedgerError while another process
+        has one of the ledger's locks, InvalidParameterValue for a root that is no local path, LedgerDoesNotExist."""
+        from ledger.store.delta.verbs.repair import repair_ledger
+
+        return repair_ledger(root, dry_run=dry_run)
 
     def upkeep(self, vacuum: bool = True) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and

@@ -78,11 +78,11 @@ for command in (
     history.history,
     sql.sql,
     top.top,
+    repair.repair,
     upkeep.upkeep,
     backup.backup,
     backup.restore_backup,
     doctor.doctor,
-    repair.repair,
     submit.submit,
     serve.serve,
 ):

@@ -1,37 +1,55 @@
-"""`ledger repair`."""
+"""The command that puts right what a crash without sync, or a wrong clock, has done to a ledger."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import as_json, given_root, open_ledger, with_root
+from ledger.cli.opening import as_json, given_root, named_root, open_ledger, with_root
 from ledger.cli.printing import many, print_json
 from ledger.cli.queues import confirm
 
+if TYPE_CHECKING:
+    from ledger.store.delta.verbs.repair import Repair
 
-@click.command(short_help="Put a ledger right that a wrong clock has committed to.")
+
+@click.command(short_help="Put a ledger right after a power cut or a wrong clock.")
 @click.argument("place", metavar="[ROOT]", required=False)
-@click.option("--clock", is_flag=True, help="Set the time of queues that is ahead to this machine's.")
+@click.option("--clock", is_flag=True, help="Set the time of queues that is ahead to this machine's, and do no more.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@as_json
+@click.option("--dry-run", is_flag=True, help="Only show what would be changed or lost.")
 @with_root
-def repair(place: str | None, clock: bool, yes: bool, json: bool, root: str | None, settings: str | None) -> None:
-    """Put the ledger at ROOT (default: LEDGER_ROOT) right. With --clock: after a clock that was ahead has committed
-    there, so that verbs say ClocksDisagree. Set this machine's clock right before. Asks on a terminal; else it needs
-    --yes.
+@as_json
+def repair(
+    place: str | None, root: str | None, clock: bool, yes: bool, dry_run: bool, settings: str | None, json: bool
+) -> None:
+    """Cut the ledger at ROOT (default: LEDGER_ROOT), on a local path, back to its last whole version, as after a power
+    cut. Shows what is lost, and asks on a terminal; elsewhere it needs --yes. What is taken out is moved to the folder
+    _ledger_lost beside the tables. Stop all that uses the ledger before.
+
+    With --clock: after a clock that was ahead has committed there, so that verbs say ClocksDisagree. Set this machine's
+    clock right before. Others may go on meanwhile.
 
     \b
     Example:
+      ledger repair ledger-data --dry-run
+      ledger repair ledger-data --yes
       ledger repair --clock ledger-data --yes
     """
-    if not clock:
-        raise click.UsageError("What is to be repaired? Give --clock.")
-    ledger = open_ledger(place or given_root(root), settings)
+    if clock:
+        _repair_clock(place or given_root(root), settings, yes, dry_run, json)
+    else:
+        _cut_back(place or given_root(root) or named_root(root), yes, dry_run, json)
+
+
+def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
+    ledger = open_ledger(root, settings)
     found = ledger.repair_clock(dry_run=True)
     wrong = [one for one in found if one.lanes]
-    if wrong:
+    if wrong and not dry_run:
         worst = max(one.ahead for one in wrong)
         queues = many(len(wrong), "queue")
         confirm(f"The time of {queues} is up to {worst:,.1f} s ahead. Set it to {_now(ledger.clock())}?", yes)
@@ -42,7 +60,8 @@ def repair(place: str | None, clock: bool, yes: bool, json: bool, root: str | No
     for one in found:
         if one.lanes:
             lanes, messages = many(one.lanes, "lane"), many(one.messages, "message")
-            click.echo(f"{one.queue}: {lanes} put right, {one.ahead:,.1f} s ahead, with the leases of {messages}")
+            done = "would be put right" if dry_run else "put right"
+            click.echo(f"{one.queue}: {lanes} {done}, {one.ahead:,.1f} s ahead, with the leases of {messages}")
         if one.sent_ahead:
             sent = f"{many(one.sent_ahead, 'message')} sent by a clock that was ahead"
             click.echo(f"{one.queue}: {sent}; they become visible when their time has come")
@@ -54,3 +73,40 @@ def _now(milliseconds: int) -> str:
     from ledger.clock import instant
 
     return instant(milliseconds).isoformat(timespec="seconds")
+
+
+def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
+    from ledger.ledger import Ledger
+
+    found = Ledger.repair(root, dry_run=True)
+    if found and not dry_run:
+        if not json:
+            click.echo("\n".join(_shown(found)))
+        confirm(f"Take this out of the ledger at {root}?", yes)
+        found = Ledger.repair(root)
+    if json:
+        print_json({"repaired": bool(found) and not dry_run, **dataclasses.asdict(found)})
+    elif dry_run or not found:
+        click.echo("\n".join(_shown(found)))
+    else:
+        click.echo(f"Repaired. What was taken out is in {found.lost}")
+
+
+def _shown(found: Repair) -> Iterator[str]:
+    if not found:
+        yield "Nothing is damaged."
+    for table in found.tables:
+        if table.commits:
+            lost = f"{len(table.commits):,} commits are lost"
+            yield f"{table.table}: version {table.version} is the last whole one; {lost}"
+        for commit in table.commits:
+            about = commit.verb or "not known"
+            about += "" if commit.messages is None else f", {commit.messages:,} messages"
+            yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
+        if table.files:
+            held = "an unknown number of" if table.messages is None else f"{table.messages:,}"
+            yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
+        for path, what in table.files.items():
+            yield f"  {path} {what}"
+    for path in found.checkpoints:
+        yield f"{path} cannot be read; the entries tell the same, and nothing is lost with it"

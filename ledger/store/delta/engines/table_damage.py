@@ -85,10 +85,10 @@ def find_damage(
         if bad:
             return TableDamage(newest, {}, bad, {})
         raise
-    wrong = _wrong_files(loaded, files, deep=deep)
+    wrong = wrong_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
         # What others took out meanwhile was removed by right.
-        loaded, wrong = again, _wrong_files(again, files, deep=deep)
+        loaded, wrong = again, wrong_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong)
 
 
@@ -221,7 +221,7 @@ def _footer(files: CommitFiles, path: str) -> int | None:
         return None
 
 
-def _wrong_files(loaded: DeltaTable, files: TableFiles, *, deep: bool) -> Mapping[str, str]:
+def wrong_files(loaded: DeltaTable, files: TableFiles, *, deep: bool) -> Mapping[str, str]:
     """Return, by path, what is wrong with the data files of a loaded table."""
     actions = pa.table(loaded.get_add_actions(flatten=True))
     paths = [unquote(path) for path in actions["path"].to_pylist()] if actions.num_rows else []

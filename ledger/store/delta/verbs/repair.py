@@ -1,0 +1,272 @@
+"""Repair of a ledger on a local path that a power cut or a short copy has damaged.
+
+A table is cut back to its last whole version: the last one that all entries up to it make, and, but for `messages`,
+whose data files are all there. Each entry behind it gives way to an entry of the same version that changes nothing and
+says so. Version numbers never stand for another commit then: what `visibility` notes of other tables, what `receipts`
+was filled up to, and versions that users have written down stay valid. The newest entry is replaced first and the
+damaged one last, so a repair that is stopped in the middle is carried on by the next one.
+
+The tables are consistent, each cut by itself. A message exists if its row in `messages` does; state in `visibility`
+about messages that are lost is about nothing, as after an upkeep that dropped them. An acknowledgement that is lost
+means that the message is received again. Where `visibility` still knows that a write to an output table had begun, the
+output table is asked, as after any crash.
+
+A data file of `messages` that is gone takes its messages along: a commit takes the file out, so that the rest can be
+received. Of the other tables a file cannot be spared, and the table is cut to the version before it was added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
+from ledger.place import here
+from ledger.store.delta.commit.file_locks import StillLocked, TableLock
+from ledger.store.delta.engines.commit_metadata import said_in
+from ledger.store.delta.engines.log_entries import Flawed, actions_in, checkpointed, flaw_of
+from ledger.store.delta.engines.table_damage import find_damage, lost_folder, mend_checkpoints, wrong_files
+from ledger.store.delta.engines.table_files import log_entry, log_file, table_files, version_of
+from ledger.store.delta.engines.written_out import removed, said
+from ledger.store.delta.model.failures import naming
+from ledger.store.delta.model.tables import TABLES
+
+#: So long a repair waits for a table's lock, in seconds.
+LOCK_PATIENCE_SECONDS = 3.0
+#: The only table whose files can be spared one by one.
+SPARED = "messages"
+BACKUP = "Restore a backup: what is left does not tell how the table was."
+
+
+@dataclass(frozen=True)
+class LostCommit:
+    """A commit that a repair takes out: its version; the verb and the number of messages that it was about, where its
+    entry still tells them; and what is wrong with the entry (empty: it is whole, and lies behind a damaged one)."""
+
+    version: int
+    verb: str
+    messages: int | None
+    flaw: str
+
+
+@dataclass(frozen=True)
+class TableRepair:
+    """What a repair does to one table: the newest version that stays, the commits behind it that are lost, the data
+    files that are taken out, each with what is wrong, and how many messages these held (None: not known)."""
+
+    table: str
+    version: int
+    commits: tuple[LostCommit, ...]
+    files: Mapping[str, str]
+    messages: int | None
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What a repair of a ledger did, or would do: `lost` is the folder that what was taken out is moved to; `tables`
+    those that are damaged; `checkpoints` those that cannot be read, which cost nothing."""
+
+    lost: str
+    tables: tuple[TableRepair, ...]
+    checkpoints: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there was anything to repair."""
+        return bool(self.tables or self.checkpoints)
+
+
+def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
+    """Cut a ledger back to its last whole version, and return what was lost; with `dry_run` only look.
+
+    Raises InvalidParameterValue for a root that is no local path, LedgerDoesNotExist, LedgerError while another process
+    uses the ledger, and LedgerDamaged where a table cannot be repaired: no table is changed then.
+    """
+    place = here("root", root)
+    if not place.is_local:
+        fix = "An object store keeps what it has answered: restore the object's version, or a backup."
+        raise InvalidParameterValue("root", root, "Must be a local path", fix)
+    folder = Path(place.text)
+    missing = [name for name in TABLES if not (folder / name / "_delta_log").is_dir()]
+    if missing:
+        raise LedgerDoesNotExist(root, f"it lacks {', '.join(missing)}", missing)
+    lost = lost_folder(folder)
+    with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
+        if not dry_run:
+            _lock(folder, held)
+        bad = {name: find_damage(str(folder / name), None).checkpoints for name in TABLES}
+        checkpoints = tuple(f"{name}/{path}" for name, paths in bad.items() for path in paths)
+        if not dry_run:
+            # Entries tell the same, and delta-rs reads no table past a broken one.
+            for name in TABLES:
+                mend_checkpoints(str(folder / name), lost, deep=True)
+        planned = [_planned(name, folder / name) for name in TABLES]
+        damaged = tuple(one for one in planned if one.commits or one.files)
+        if not dry_run:
+            for one in damaged:
+                _carry_out(one, folder / one.table, lost)
+    return Repair(str(lost), damaged, checkpoints)
+
+
+def _lock(folder: Path, held: contextlib.ExitStack) -> None:
+    for name in TABLES:
+        try:
+            held.enter_context(TableLock(folder / "_locks", name).exclusive(time.monotonic() + LOCK_PATIENCE_SECONDS))
+        except StillLocked as error:
+            advice = "Stop all that uses the ledger, and call again. Nothing was changed."
+            raise LedgerError(
+                f"The ledger at {folder} is in use: another process has the table {name}", advice
+            ) from error
+
+
+def _planned(table: str, place: Path) -> TableRepair:
+    """What to do to a table. Raises LedgerDamaged where nothing helps."""
+    files = table_files(str(place), None)
+    paths = files.log_paths()
+    versions = {version for version in map(version_of, paths) if version is not None}
+    newest, intact = max(versions, default=-1), _intact(place, paths)
+    whole = intact
+    while whole < newest and _flaw(files, whole + 1) is None:
+        whole += 1
+    wrong = {} if whole < 0 else _wrong_at(place, whole)
+    while wrong and table != SPARED:
+        added = min(_added_at(files, path, intact, whole) for path in wrong)
+        if added <= max(intact, 0):
+            named = ", ".join([*wrong][:3])
+            raise LedgerDamaged(f"The table {table} cannot be repaired: it needs {named}", BACKUP)
+        whole = added - 1
+        wrong = _wrong_at(place, whole)
+    if whole < 0:
+        raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
+    commits = tuple(_lost(files, version) for version in range(whole + 1, newest + 1))
+    rows = _rows_of(place, whole, set(wrong)) if wrong else 0
+    return TableRepair(table, whole, commits, wrong, rows)
+
+
+def _intact(place: Path, paths: list[str]) -> int:
+    """Return the version of the newest checkpoint that can be read; without one, that before the first entry."""
+    bad = set(find_damage(str(place), None).checkpoints)
+    good = [
+        version
+        for version in checkpointed(paths)
+        if not any(path.startswith(f"_delta_log/{version:020d}.checkpoint.") for path in bad)
+    ]
+    return max(good, default=-1)
+
+
+def _flaw(files: Any, version: int) -> str | None:
+    content = files.read(log_file(version))
+    return "is missing" if content is None else flaw_of(content)
+
+
+def _wrong_at(place: Path, version: int) -> dict[str, str]:
+    """Return, by path, what is wrong with the data files of a version."""
+    try:
+        loaded = DeltaTable(str(place), version=version)
+    except DeltaError:
+        if not find_damage(str(place), None).checkpoints:
+            raise
+        # A repair takes the checkpoint out first, and looks then.
+        return {}
+    return dict(wrong_files(loaded, table_files(str(place), None), deep=True))
+
+
+def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
+    """Return the version that added a file; without an entry that says so, that of the checkpoint."""
+    for version in range(whole, intact, -1):
+        for action in actions_in(files.read(log_file(version)) or b""):
+            if action.get("add", {}).get("path") == path:
+                return version
+    return intact
+
+
+def _lost(files: Any, version: int) -> LostCommit:
+    content = files.read(log_file(version))
+    if content is None:
+        return LostCommit(version, "", None, "is missing")
+    try:
+        actions = actions_in(content)
+    except Flawed as flaw:
+        return LostCommit(version, "", None, str(flaw))
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    known = said_in(info.get("userMetadata"))
+    events = sum(int(event.get("messages", 0)) for event in known.get("events", ()))
+    rows = sum(json.loads(one["add"].get("stats") or "{}").get("numRecords", 0) for one in actions if "add" in one)
+    verb = str(known.get("verb", info.get("operation", "")))
+    return LostCommit(version, verb, events or (rows if verb.startswith("send") else None), "")
+
+
+def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
+    """Return how many rows some files of a version have by the log; None: it does not tell."""
+    actions = pa.table(DeltaTable(str(place), version=version).get_add_actions(flatten=True)).to_pylist()
+    counts = [one.get("num_records") for one in actions if one["path"] in paths]
+    return None if None in counts else sum(counts)
+
+
+def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
+    """Replace the entries that are lost, the newest first, and take out the files that are gone."""
+    for commit in reversed(one.commits):
+        _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
+    newest = one.version + len(one.commits)
+    if not one.files:
+        return
+    now = time.time_ns() // 1_000_000
+    loaded = pa.table(DeltaTable(str(place), version=newest).get_add_actions(flatten=True)).to_pylist()
+    gone = [file for file in loaded if file["path"] in one.files]
+    actions = [_said(one.table, {"files": len(gone), "messages": one.messages}, now)]
+    for file in gone:
+        partition = {name: file[f"partition.{name}"] for name in TABLES[one.table].partitions}
+        actions.append(removed(file["path"], file["size_bytes"], partition, now))
+    # The commit first: a file that is moved and still named would be damage of our own.
+    table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
+    for file in gone:
+        with contextlib.suppress(FileNotFoundError):
+            into = lost / place.name / file["path"]
+            into.parent.mkdir(parents=True, exist_ok=True)
+            (place / file["path"]).rename(into)
+
+
+def _nothing(table: str, commit: LostCommit) -> bytes:
+    now = time.time_ns() // 1_000_000
+    known = {"lost": {"verb": commit.verb, "messages": commit.messages, "flaw": commit.flaw}}
+    return log_entry([_said(table, known, now)])
+
+
+def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
+    metadata = {"operation": secrets.token_hex(8), "verb": "repair", "queue": "", "at": now, "owner": "repair"}
+    return said("REPAIR", {**metadata, "events": [], "table": table, **known}, now)
+
+
+def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
+    """Put an entry in the place of another one, which is kept; all at once."""
+    entry, kept = place / path, lost / place.name / path
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    written = entry.with_name(f"_commit_{secrets.token_hex(8)}.json.tmp")
+    with written.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if entry.exists():
+        os.link(entry, kept)
+    written.replace(entry)
+    with _folder(entry.parent) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,144 @@
+"""A ledger after a power cut is cut back to its last whole version, and what was lost is told."""
+
+import os
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger import Ledger
+from ledger.cli import main
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
+from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.verbs import repair as repairing
+
+
+@pytest.fixture
+def queue(open_ledger):
+    queue = open_ledger().create_queue("jobs", {"Lanes": 1})
+    for body in ("one", "two", "three"):
+        queue.send(body)
+    return queue
+
+
+def empty(root, table, newest=1):
+    """Empties some of the newest entries; returns their versions."""
+    files = sorted(Path(root, table, "_delta_log").glob("*.json"))[-newest:]
+    for file in files:
+        file.write_bytes(b"")
+    return [int(file.stem) for file in files]
+
+
+@pytest.mark.parametrize("newest", [1, 2])
+def test_lost_sends_are_told_and_the_rest_is_received(open_ledger, root, queue, newest):
+    versions = empty(root, "messages", newest)
+    (seen,) = Ledger.repair(root, dry_run=True).tables
+    with pytest.raises(LedgerDamaged):
+        open_ledger().queue("jobs").counts()
+    (done,) = (found := Ledger.repair(root)).tables
+    assert done == seen and [one.version for one in done.commits] == versions
+    assert all(one.flaw == "has no bytes" for one in done.commits)
+    assert sorted(file.stat().st_size for file in Path(found.lost).rglob("*.json")) == [0] * newest
+    jobs = open_ledger().queue("jobs")
+    assert len(jobs.receive(None).messages()) == 3 - newest
+    jobs.send("four")
+    assert [one.body for one in jobs.receive(None).messages()] == ["four"]
+    assert not Ledger.repair(root)
+
+
+def test_a_whole_commit_behind_a_damaged_one_is_lost_and_told(open_ledger, root, queue):
+    files = sorted(Path(root, "messages", "_delta_log").glob("*.json"))
+    files[-2].write_bytes(b"")
+    (done,) = Ledger.repair(root).tables
+    assert [(one.flaw, one.messages) for one in done.commits] == [("has no bytes", None), ("", 1)]
+    assert open_ledger().queue("jobs").counts().visible == 1
+
+
+def test_a_lost_receive_gives_its_messages_back_and_history_goes_on(open_ledger, root, queue):
+    queue.receive(2, visibility_timeout=600).delete()
+    empty(root, "visibility")
+    Ledger.repair(root)
+    ledger = open_ledger()
+    assert ledger.queue("jobs").counts().in_flight == 2
+    assert ledger.fill_receipts() == 1
+    assert ledger.queue("jobs").receive(None).count == 1
+    assert [row["event"] for row in ledger.sql("SELECT event FROM receipts").to_pylist()] == ["granted"] * 2
+    ledger.upkeep()
+
+
+def test_a_repair_that_is_stopped_is_carried_on(open_ledger, root, queue, monkeypatch):
+    files = sorted(Path(root, "messages", "_delta_log").glob("*.json"))
+    files[-3].write_bytes(b"")
+    replace, steps = repairing._replace, iter([1, 1])
+
+    def stopping(*arguments):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        replace(*arguments)
+
+    monkeypatch.setattr(repairing, "_replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.repair(root)
+    with pytest.raises(LedgerDamaged):
+        open_ledger().queue("jobs").counts()
+    monkeypatch.setattr(repairing, "_replace", replace)
+    assert len(Ledger.repair(root).tables[0].commits) == 3
+    assert open_ledger().queue("jobs").counts().visible == 0
+
+
+@pytest.mark.parametrize("left", [None, 0, 200])
+def test_messages_whose_file_is_lost_are_told_and_the_rest_is_received(open_ledger, root, queue, left):
+    file = max(Path(root, "messages").rglob("*.parquet"))
+    file.unlink() if left is None else os.truncate(file, left)
+    (done,) = Ledger.repair(root).tables
+    assert done.messages == 1 and len(done.files) == 1 and not done.commits
+    assert len(open_ledger().queue("jobs").receive(None).messages()) == 2
+    assert not Ledger.repair(root)
+
+
+def test_a_lost_file_of_state_cuts_to_the_version_before_it(open_ledger, root, queue):
+    queue.receive(1, visibility_timeout=600)
+    queue.receive(1, visibility_timeout=600)
+    max(Path(root, "visibility").rglob("*.parquet"), key=lambda one: one.stat().st_mtime_ns).write_bytes(b"")
+    (done,) = Ledger.repair(root).tables
+    assert [one.messages for one in done.commits] == [1]
+    assert open_ledger().queue("jobs").counts().in_flight == 1
+
+
+def test_a_bad_checkpoint_costs_nothing(open_ledger, root, queue):
+    DeltaTable(f"{root}/messages").create_checkpoint()
+    os.truncate(max(Path(root, "messages", "_delta_log").glob("*.parquet")), 50)
+    found = Ledger.repair(root)
+    assert len(found.checkpoints) == 1 and not found.tables
+    assert open_ledger().queue("jobs").counts().visible == 3
+
+
+def test_what_cannot_be_repaired_is_left_as_it_is(root, queue, tmp_path):
+    file = Path(root, "queues", "_delta_log", f"{0:020d}.json")
+    file.write_bytes(b"")
+    empty(root, "messages")
+    with pytest.raises(LedgerDamaged, match="queues cannot be repaired"):
+        Ledger.repair(root)
+    assert file.read_bytes() == b"" and not Path(root, "_ledger_lost").exists()
+    with pytest.raises(LedgerDoesNotExist):
+        Ledger.repair(str(tmp_path / "none"))
+    with pytest.raises(InvalidParameterValue, match="local path"):
+        Ledger.repair("s3://bucket/ledger")
+
+
+def test_a_repair_waits_for_nobody_who_uses_the_ledger(root, queue, monkeypatch):
+    empty(root, "messages")
+    monkeypatch.setattr(repairing, "LOCK_PATIENCE_SECONDS", 0.0)
+    with TableLock(Path(root, "_locks"), "visibility").shared(), pytest.raises(LedgerError, match="is in use"):
+        Ledger.repair(root)
+
+
+def test_the_command_shows_what_is_lost_and_needs_yes(open_ledger, root, queue, capsys):
+    assert main(["repair", root]) == 0 and "Nothing is damaged" in capsys.readouterr().out
+    (version,) = empty(root, "messages")
+    assert main(["repair", root]) == 2
+    assert f"version {version}: not known (has no bytes)" in capsys.readouterr().out
+    assert main(["repair", root, "--dry-run"]) == 0
+    assert main(["repair", root, "--yes"]) == 0
+    assert "_ledger_lost" in capsys.readouterr().out
+    assert main(["doctor", root]) == 0
