@@ -30,5 +30,6 @@ goes away after that loses the answer, and nothing else: what it sent is sent, a
 until its visibility timeout ends. Processes that serve one ledger, and Spark jobs beside them, agree through the tables
 alone: the endpoint keeps nothing of a queue in memory that a commit does not decide.
 
-**What is logged.** Kinds of errors, and what the storage says; no body, no attribute, no header, no key.
+**What is logged.** Kinds of errors, and what the storage says; no body, no attribute, no header, no key. The access log
+has a line for each request, of which the same holds.
 """
