@@ -1,8 +1,12 @@
 """Runs the tests in the project's own environment: `python3 tests/run.py [--soak] [pytest arguments]`."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -12,6 +16,19 @@ from ledger.bootstrap import ensure_environment  # noqa: E402 - the path comes f
 
 #: The whole suite runs in so many processes at most, each with a Spark session of its own when it needs one.
 PROCESSES = 2
+#: Where Linux has a file system in memory, and how many bytes must be free there.
+MEMORY, NEEDED_BYTES = Path("/dev/shm"), 4 << 30
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[dict[str, str]]:
+    """Yield the environment in which tests write to memory, if there is room: a sync to a disk takes longer than most
+    tests. What a power cut leaves of a disk is judged by tests/power, on any file system."""
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < NEEDED_BYTES:
+        yield dict(os.environ)
+        return
+    with tempfile.TemporaryDirectory(prefix="ledger-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        yield {"PYTEST_DEBUG_TEMPROOT": folder, **os.environ}
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +41,8 @@ def main(arguments: list[str]) -> int:
     if "--soak" in arguments:
         rest = [argument for argument in arguments if argument != "--soak"]
         arguments = ["-m", "soak or not soak", *rest]
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=CHECKOUT).returncode
+    with folder_in_memory() as environment:
+        return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=CHECKOUT, env=environment).returncode
 
 
 if __name__ == "__main__":
