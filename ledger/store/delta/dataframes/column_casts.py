@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ledger.rules.column_types import FLOATS, INTEGERS, Fit, decimal_of, fit, name_of
+from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of
 from ledger.rules.output_columns import differing
 from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.engines.where import literal
@@ -98,9 +98,11 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
         survives = f"TRY_CAST({made} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS:
-        back = f"CAST({made} AS DOUBLE)"
-        survives = f"TRY_CAST({back} AS {_sql(given)}) <=> {value}"
-        survives += f" AND {back} < {BEHIND_LONG}" * (decimal_of(given) is None)
+        back, digits = f"CAST({made} AS DOUBLE)", decimal_of(given)
+        # A decimal with more places: to its own ones Spark would round a float that has others.
+        same = _sql(given) if digits is None else decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
+        survives = f"TRY_CAST({back} AS {same}) <=> {value}"
+        survives += f" AND {back} < {BEHIND_LONG}" * (digits is None)
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
     said, _, behind = differing(name, given, column, VALUE).partition(VALUE)
