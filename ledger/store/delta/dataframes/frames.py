@@ -21,7 +21,7 @@ from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.engines.spark_jobs import named_jobs
-from ledger.store.delta.engines.spark_tables import arrow_frame
+from ledger.store.delta.engines.spark_tables import arrow_frame, stored_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ class Frames:
     def _stored(self, runs: pa.Table) -> DataFrame:
         """Rows of `messages`, those of runs among few others: one read, or a union of several."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
-        messages = self._spark.read.format("delta").load(self._locations["messages"])
+        messages = stored_frame(self._spark, self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:

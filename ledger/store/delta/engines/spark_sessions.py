@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 EVERY_TRANSACTION = {
     # A deadline means the same moment to every reader, and Delta need not rebuild a table's state at each commit.
     "spark.sql.session.timeZone": "UTC",
+    # A verb decides on all rows, or fails.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # VACUUM would start as many tasks to list a handful of folders: 10,000 by default.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",

@@ -1,0 +1,72 @@
+"""A claim whose message files are lost is never acknowledged, whatever the session's settings pass by."""
+
+from pathlib import Path
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import LedgerError
+
+IGNORED = "spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"
+
+
+@pytest.fixture
+def lenient(spark):
+    """The session with production settings that pass by files that are gone or broken."""
+    before = {name: spark.conf.get(name) for name in IGNORED}
+    for name in IGNORED:
+        spark.conf.set(name, "true")
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def queue(lenient, tmp_path):
+    queue = Ledger.open(str(tmp_path / "ledger"), lenient).create_queue("jobs")
+    queue.send(lenient.range(20).selectExpr("cast(id as string) body"))
+    queue.send(lenient.range(20, 30).selectExpr("cast(id as string) body"))
+    return queue
+
+
+@pytest.fixture(params=["missing", "empty", "corrupt"])
+def lose(request, tmp_path):
+    """Loses the newest file of messages."""
+
+    def one():
+        file = max(Path(tmp_path, "ledger", "messages").rglob("part*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+        if request.param == "missing":
+            file.unlink()
+        else:
+            whole = file.read_bytes()
+            file.write_bytes(b"" if request.param == "empty" else b"?" * len(whole))
+        for checksum in file.parent.glob(f".{file.name}.crc"):
+            checksum.unlink()
+
+    return one
+
+
+def test_a_write_of_a_claim_whose_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
+    claim = queue.receive(30)
+    rows = claim.dataframe.select("message_id", "body")
+    lose()
+    with pytest.raises(LedgerError):
+        claim.write(rows, str(tmp_path / "out"))
+    counts = queue.counts()
+    assert (counts.deleted, counts.in_flight) == (0, 30)
+
+
+def test_a_worker_whose_claim_s_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
+    def work(messages):
+        lose()
+        return messages.select("message_id", "body")
+
+    with pytest.raises(LedgerError):
+        queue.work(work, str(tmp_path / "out"))
+    assert queue.counts().deleted == 0
+
+
+def test_the_session_keeps_its_settings(queue, lenient, tmp_path):
+    claim = queue.receive(30)
+    assert claim.write(claim.dataframe.select("message_id", "body"), str(tmp_path / "out")).messages == 30
+    assert [lenient.conf.get(name) for name in IGNORED] == ["true", "true"]
