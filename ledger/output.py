@@ -21,6 +21,7 @@ from ledger.rules.visibility import Outcome
 from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 from ledger.store.delta.dataframes.output_target import not_written
 from ledger.store.delta.engines.protocol import reason
+from ledger.tabular import is_spark
 
 if TYPE_CHECKING:
     from ledger.clock import Clock
@@ -80,6 +81,9 @@ def write_output(
     record, writer = access.record(), writer_of(access, rows, table, failed, columns_asked(schema))
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
+        if is_spark(rows) and access.frames is not None:
+            # Only now: what is missing by now may have been missing when the rows were computed.
+            access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with ending(ended) if ended.num_rows else contextlib.nullcontext():

@@ -94,13 +94,13 @@ def test_two_columns_of_a_query_may_have_one_name(cli, queue):
 
 @pytest.mark.parametrize("table", ["messages", "visibility"])
 @pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(b"torn")], ids=["gone", "torn"])
-def test_a_file_that_cannot_be_read_is_the_storages_failure_and_not_the_querys(cli, root, queue, table, harm):
+def test_a_file_that_cannot_be_read_is_damage_and_no_fault_of_the_query(cli, root, queue, table, harm):
     queue.send("a")
     queue.receive()
     for file in (Path(root) / table).rglob("*.parquet"):
         harm(file)
     ran = cli("sql", "SELECT * FROM messages")
-    assert ran.code == 1 and f"The storage at {Path(root) / table} failed" in ran.err and "QUERY" not in ran.err
+    assert ran.code == 1 and f"of the table {table} is damaged" in ran.err and "QUERY" not in ran.err
 
 
 def test_dead_letters_go_back_by_a_predicate(cli, ledger, queue):

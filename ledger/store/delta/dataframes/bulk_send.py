@@ -20,7 +20,7 @@ from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.engines.spark_sessions import parallelism
-from ledger.store.delta.engines.spark_tables import arrow_frame, stored_frame
+from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.send_attempts import sent_before
 
@@ -169,7 +169,7 @@ class BulkSender:
             recent = self._store.engine.messages(Where(queue.id), columns, sent_after=since)
             there = F.broadcast(arrow_frame(self._spark, recent))
         else:
-            stored = stored_frame(self._spark, self._path).where(Where(queue.id).sql())
+            stored = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
             there = stored.where(f"sent_at > timestamp_millis({since})")
         purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
         return there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
@@ -180,7 +180,7 @@ class BulkSender:
 
         def messages() -> DataFrame:
             # By the range of their names: a predicate that named each would grow with the send.
-            there = stored_frame(self._spark, self._path).where(Where(queue.id).sql())
+            there = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
             return there.where(f"segment BETWEEN '{first}' AND '{last}'")
 
         return Sent(count, segments, messages)

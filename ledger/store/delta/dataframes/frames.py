@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
@@ -21,7 +21,8 @@ from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.engines.spark_jobs import named_jobs
-from ledger.store.delta.engines.spark_tables import arrow_frame, stored_frame
+from ledger.store.delta.engines.spark_tables import arrow_frame
+from ledger.store.delta.model.failures import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
+#: Settings of sessions that pass by files which are missing or corrupt.
+PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 #: Columns that mean something, and are of another type than text.
 NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
@@ -71,10 +74,29 @@ class Frames:
             )
         )
 
+    def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
+        """Raise LedgerDamaged or StorageFailed where a file that a claim's messages lie in is missing or corrupt.
+
+        Spark raises that by itself, unless a session passes by such files. Delta's reader takes no option against it,
+        and the session is the user's; so for such a session the messages are read once more, in one of our own.
+        """
+        if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
+            return
+        strict = self._spark.newSession()
+        for name in PASSES_BY:
+            strict.conf.set(name, "false")
+        rows = Frames(strict, self._store, self._locations).messages(queue, grant)
+        try:
+            rows.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            damage = self._store.engine.damage("messages")
+            place, cause = self._store.engine.place("messages"), shown(error)
+            raise (damage or StorageFailed(place, cause, f"reading the claim {grant.receipt_id}")) from error
+
     def _stored(self, runs: pa.Table) -> DataFrame:
         """Rows of `messages`, those of runs among few others: one read, or a union of several."""
         homes = self._store.listings.newest().homes(runs["segment"].unique().to_pylist())
-        messages = stored_frame(self._spark, self._locations["messages"])
+        messages = self._spark.read.format("delta").load(self._locations["messages"])
         return reduce(lambda one, other: one.union(other), map(messages.where, reads_of(runs, homes)))
 
     def chosen(self, queue: QueueRecord, where: str, now: int) -> pa.Table:

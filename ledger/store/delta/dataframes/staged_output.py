@@ -23,7 +23,6 @@ from ledger.store.delta.commit.folders import Folders, folders_below
 from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_ids
 from ledger.store.delta.engines.protocol import StagedFile
 from ledger.store.delta.engines.publishing import staged_file
-from ledger.store.delta.engines.spark_tables import stored_frame
 from ledger.store.delta.engines.table_files import log_file
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class StagedRows:
         """Which messages a column of the rows names: of those that were written, which nobody computes again."""
         found = self._by_driver(column)
         if found is None:
-            written = stored_frame(self._spark, for_spark(self._place))
+            written = self._spark.read.format("delta").load(for_spark(self._place))
             found = named_by_column(written, column, queue)
         return found
 

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Options of a reader: a file that is missing or damaged is an error, whatever the session's settings say.
-ALL_FILES = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-
-
-def stored_frame(session: SparkSession, location: str) -> DataFrame:
-    """Return a Delta table's newest rows. A file that is missing or damaged is an error, whatever the session's
-    spark.sql.files.ignoreMissingFiles and ignoreCorruptFiles say: a claim is acknowledged by what was read."""
-    return session.read.format("delta").options(**ALL_FILES).load(location)
-
-
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
