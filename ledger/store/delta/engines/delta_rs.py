@@ -29,12 +29,12 @@ from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.local_commits import (
+    checkpoint_in_place,
     commit_files,
     commits_here,
     create,
     delete_rows,
     require_each_next,
-    write_checkpoint,
 )
 from ledger.store.delta.engines.log_ends import LogEnds
 from ledger.store.delta.engines.log_gaps import without_gaps
@@ -96,7 +96,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             for table, location in locations.items()
         }
         replays = {
-            name: ReplayOfDeltaRs(TABLES[name], loaded, partial(write_checkpoint, self._files[name]))
+            name: ReplayOfDeltaRs(TABLES[name], loaded, partial(checkpoint_in_place, self._files[name]))
             for name, loaded in self._loaded.items()
         }
         self._small = {

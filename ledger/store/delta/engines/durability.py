@@ -20,6 +20,9 @@ versions before it durable first. So a process that meets it need only sync the 
 delta-rs, by a process with the setting `sync` off, by an earlier release) is synced by the first process with `sync` on
 that relies on it: its data files, its entry, and so on back to the nearest commit that has the mark. Such a commit can
 be seen for some milliseconds before that. A power cut in this time can damage it, and no verb has been answered by it.
+
+**Checkpoints** are synced when they can be seen already, and before any entry that they sum up is removed. What a power
+cut tears in between costs nothing but a look at the entries: see `table_damage.mend`.
 """
 
 from __future__ import annotations

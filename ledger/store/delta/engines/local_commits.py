@@ -111,8 +111,20 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
     files.put_new(log_file(0), entry)
 
 
+def checkpoint_in_place(files: TableFiles, loaded: DeltaTable) -> None:
+    """Make a checkpoint of one of the ledger's own tables, as of its newest version, then make it durable.
+
+    A power cut in between can tear it. The entries that it sums up are still there then, and the next opening moves
+    the torn file out of the log (`table_damage.mend`). A checkpoint that is written aside takes several times as long,
+    and one is due after every 50 commits. Raises what delta-rs does, and OSError.
+    """
+    loaded.create_checkpoint()
+    files.sync_checkpoints()
+
+
 def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
-    """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable.
+    """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable: nobody looks for
+    torn checkpoints of output tables.
 
     Raises what delta-rs does, and OSError.
     """
