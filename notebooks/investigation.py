@@ -43,6 +43,10 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
+    def passing(self) -> float:
+        """The seconds that pass, beside which the ledger checks the clock: those that we let pass."""
+        return self.now / 1_000
+
     def advance(self, minutes: float) -> None:
         self.now += round(minutes * 60_000)
 

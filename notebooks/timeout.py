@@ -44,6 +44,10 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
+    def passing(self) -> float:
+        """The seconds that pass, beside which the ledger checks the clock: those that we let pass."""
+        return self.now / 1_000
+
     def advance(self, seconds: float) -> None:
         self.now += round(seconds * 1_000)
 

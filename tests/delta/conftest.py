@@ -27,12 +27,18 @@ def empty_ledger(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def frames_ledger(empty_ledger, tmp_path_factory, spark):
+def frames_clock():
+    """The clock of `frames_ledger`."""
+    return FrozenClock()
+
+
+@pytest.fixture(scope="session")
+def frames_ledger(empty_ledger, tmp_path_factory, spark, frames_clock):
     """One ledger for DataFrames, with a clock of its own; each test has a queue of its own there. Segments and files
     are so small that a few hundred rows fill several."""
     root = str(shutil.copytree(empty_ledger, tmp_path_factory.mktemp("frames") / "ledger"))
     settings = Settings(messages_per_segment=64, messages_per_file=32)
-    return Ledger.open(root, spark, "delta-rs", settings=settings, clock=FrozenClock())
+    return Ledger.open(root, spark, "delta-rs", settings=settings, clock=frames_clock)
 
 
 @pytest.fixture

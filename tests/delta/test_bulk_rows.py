@@ -48,12 +48,12 @@ GOOD = [
 ]
 
 
-def test_rows_and_entries_of_a_list_come_back_the_same(make_queue, ledger, spark):
+def test_rows_and_entries_of_a_list_come_back_the_same(make_queue, frames_clock, spark):
     frames, lists = make_queue(DelaySeconds=7), make_queue(DelaySeconds=7)
     assert frames.send(spark.createDataFrame(GOOD, ALL)).count == len(GOOD)
     lists.send([entry(row) for row in GOOD])
     for seconds in (0, 7, 893):
-        ledger.clock.advance(seconds)
+        frames_clock.advance(seconds)
         assert frames.counts() == lists.counts()
         seen = [what(queue.receive(None, visibility_timeout=5_000)) for queue in (frames, lists)]
         assert seen[0] == seen[1] and seen[0] != []

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
 
-from ledger.errors import StorageFailed
+from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
@@ -324,5 +324,5 @@ def test_an_entry_of_the_log_that_cannot_be_read_is_named(engine_of, root):
     engine = engine_of("delta-rs")
     version = engine.mark("messages", {"operation": "", "number": 1}, ("app", 1))
     Path(root, "messages", log_file(version)).write_text('{"commitInfo": {"timest')
-    with pytest.raises(StorageFailed, match=log_file(version)):
+    with pytest.raises(LedgerDamaged, match=log_file(version)):
         engine.history("messages", version - 1)

@@ -18,8 +18,8 @@ def ledger(frames_ledger):
 
 
 @pytest.fixture
-def clock(ledger):
-    return ledger.clock
+def clock(frames_clock):
+    return frames_clock
 
 
 @pytest.fixture

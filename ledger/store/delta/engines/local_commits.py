@@ -28,7 +28,7 @@ from ledger.store.delta.engines.durability import with_mark
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.newest_version import catch_up
 from ledger.store.delta.engines.protocol import Conflict, StagedFile, require_next
-from ledger.store.delta.engines.publishing import target_of
+from ledger.store.delta.engines.publishing import metadata_action, target_of
 from ledger.store.delta.engines.table_files import LOG, LocalFiles, TableFiles, log_entry, log_file
 from ledger.store.delta.engines.written_out import carried, said
 
@@ -51,6 +51,7 @@ def commit_files(
     transactions: Iterable[tuple[str, int]],
     require: Callable[[DeltaTable], None],
     *,
+    schema: str | None = None,
     cleans_log: bool = False,
 ) -> int:
     """Commit files that lie below a table, under transactions, and return the version.
@@ -63,6 +64,7 @@ def commit_files(
         transactions: The transactions that it carries.
         require: Is called before each try with the table as it is then. It raises Conflict where the commit may not
             follow.
+        schema: The columns that the table has from this commit on, as the log writes them; None: as before.
         cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
 
     Raises:
@@ -76,6 +78,9 @@ def commit_files(
         require(loaded)
         now = int(time.time() * MILLISECONDS)
         actions = [said("WRITE", metadata, now), *(carried(one, now) for one in transactions), *map(_added, known)]
+        if schema is not None:
+            there = loaded.metadata()
+            actions.append(metadata_action(loaded, schema, there.configuration, there.description))
         version = loaded.version() + 1
         if files.put_new(log_file(version), log_entry(with_mark(actions) if files.is_synced else actions)):
             if time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):

@@ -28,6 +28,7 @@ from ledger.store.delta.engines.followed import Replay
 from ledger.store.delta.engines.loaded_tables import LISTED_AFTER
 from ledger.store.delta.engines.log_identity import Generations
 from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict, LogReplaced, Snapshot
+from ledger.store.delta.engines.publishing import metadata_action
 from ledger.store.delta.engines.regrouping import Regrouped, regrouped
 from ledger.store.delta.engines.table_files import CommitFiles, FileRows, log_entry
 from ledger.store.delta.engines.where import Where
@@ -152,17 +153,9 @@ def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str]
     there = {column["name"] for column in columns["fields"]}
     wanted = json.loads(Schema.from_arrow(table.schema).to_json())
     columns["fields"] += [column for column in wanted["fields"] if migrates and column["name"] not in there]
-    changed = {
-        "id": known.id,
-        "name": known.name,
-        "description": table.description if migrates else known.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(columns),
-        "partitionColumns": known.partition_columns,
-        "createdTime": known.created_time,
-        "configuration": {**known.configuration, **properties},
-    }
-    return log_entry([said("CHANGE LAYOUT", metadata, now), {"metaData": changed}])
+    description = table.description if migrates else known.description
+    changed = metadata_action(loaded, json.dumps(columns), {**known.configuration, **properties}, description)
+    return log_entry([said("CHANGE LAYOUT", metadata, now), changed])
 
 
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -63,7 +63,9 @@ class DeltaRsOutputs:
         files: Sequence[StagedFile],
         transaction: tuple[str, int],
         metadata: Mapping[str, Any],
+        schema: str | None = None,
     ) -> None:
+        """See OutputPublishing. `schema`: the columns that a table on a local path has from this commit on."""
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
@@ -75,7 +77,7 @@ class DeltaRsOutputs:
                 require_same(target, target_of(now))
                 require_staged(location, stored, files)
 
-            commit_files(loaded, stored, files, metadata, [transaction], require, cleans_log=True)
+            commit_files(loaded, stored, files, metadata, [transaction], require, schema=schema, cleans_log=True)
             return
         # Right behind the version that was looked at, or not at all: of what others commit meanwhile delta-rs passes
         # some by that asks more of rows (a further feature), and takes some for a conflict that asks nothing (DELETE).

@@ -19,7 +19,7 @@ from ledger.clock import system_clock
 from ledger.errors import OutputUnreadable
 from ledger.rules import staging
 from ledger.rules.location import recorded
-from ledger.rules.output_columns import ColumnsAsked, columns_of_new
+from ledger.rules.output_columns import Columns, ColumnsAsked, columns_of_new
 from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
@@ -27,7 +27,7 @@ from ledger.store.delta.engines.committing import commit_nothing, conflicts, pro
 from ledger.store.delta.engines.local_commits import commit_files, commits_here
 from ledger.store.delta.engines.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
 from ledger.store.delta.engines.output_schemas import add, columns_differ, columns_for, create, schema_of, widen
-from ledger.store.delta.engines.protocol import Conflict, OutputLog, Target, unreadable
+from ledger.store.delta.engines.protocol import Conflict, OutputLog, unreadable
 from ledger.store.delta.engines.publishing import staged_file, target_of
 from ledger.store.delta.engines.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
@@ -116,11 +116,12 @@ class OutputsOfDeltaRs:
             how = _without_wrong_statistics(ready.schema)
             try:
                 if commits_here(loaded, stored):
-                    if columns.added:
+                    if columns.added and _asks_for_feature(loaded, columns):
                         add(loaded, columns)
                         stored.make_durable(loaded.version())
                         known = schema_of(loaded)
-                    self._publish_rows(location, target_of(loaded), applied, (application, version), metadata, how)
+                    schema = json.dumps(columns.schema) if columns.schema != known else None
+                    self._publish_rows(location, loaded, schema, applied, (application, version), metadata, how)
                     return
                 with conflicts():
                     said = properties(metadata, (application, version))
@@ -136,18 +137,22 @@ class OutputsOfDeltaRs:
     def _publish_rows(
         self,
         location: str,
-        target: Target,
+        loaded: DeltaTable,
+        schema: str | None,
         rows: pa.Table,
         transaction: tuple[str, int],
         metadata: Mapping[str, Any],
         how: Mapping[str, Any],
     ) -> None:
         """Writes rows into a folder below a table, as Spark does, and publishes them: the files are synced in between.
-        A folder of a write that died is VACUUM's, see `staged_output`."""
+        The same commit gives the table another `schema`, if there is one. A folder of a write that died is VACUUM's,
+        see `staged_output`."""
+        target = target_of(loaded)
+        demands = target.demands if schema is None else replace(target.demands, schema=schema)
         now, publishing = system_clock(), self.output_publishing(location)
         name = staging.new_folder(now)
         place = f"{location.rstrip('/')}/{FOLDER}/{name}"
-        publishing.stage(place, target.demands, now)
+        publishing.stage(place, demands, now)
         # What is not known to be published, or not, stays: others may read it.
         unneeded: str | None = place
         try:
@@ -155,7 +160,7 @@ class OutputsOfDeltaRs:
             entry = table_files(place, None).read(log_file(1)) or b""
             added = [json.loads(line).get("add") for line in entry.splitlines()]
             files, unneeded = [staged_file(name, add) for add in added if add is not None], None
-            publishing.publish(location, target, files, transaction, metadata)
+            publishing.publish(location, target, files, transaction, metadata, schema)
             unneeded = f"{place}/{LOG}"
         except Conflict:
             unneeded = place
@@ -178,6 +183,14 @@ class OutputsOfDeltaRs:
         if self._known_elsewhere is None or place.scheme not in S3:
             return self._storage_options
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
+
+
+def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
+    """Whether a table lacks a feature of the protocol that its new columns ask for: then they take a commit of
+    delta-rs's."""
+    return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
+        loaded.protocol().writer_features or ()
+    )
 
 
 def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:

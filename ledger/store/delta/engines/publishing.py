@@ -96,6 +96,24 @@ def target_of(loaded: DeltaTable) -> Target:
     return Target(str(metadata.id), demands)
 
 
+def metadata_action(
+    loaded: DeltaTable, schema: str, configuration: Mapping[str, str], description: str | None
+) -> dict[str, Any]:
+    """Return the action that gives a loaded table these columns, properties and description, and leaves all else."""
+    known = loaded.metadata()
+    changed = {
+        "id": known.id,
+        "name": known.name,
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": known.partition_columns,
+        "createdTime": known.created_time,
+        "configuration": dict(configuration),
+    }
+    return {"metaData": changed}
+
+
 def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
     """A file of the write of this name, as the log there tells of it, by its place in the output table."""
     path = f"{FOLDER}/{name}/{unquote(add['path'])}"
