@@ -44,8 +44,7 @@ class Clock:
     def __call__(self) -> int:
         return self.now
 
-    def passing(self) -> float:
-        """The seconds that pass, beside which the ledger checks the clock: those that we let pass."""
+    def passing(self) -> float:  # the seconds that pass, beside which the ledger checks the clock
         return self.now / 1_000
 
     def advance(self, seconds: float) -> None:

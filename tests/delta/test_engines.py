@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
 
-from ledger.errors import LedgerDamaged, StorageFailed
+from ledger.errors import LedgerDamaged
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record

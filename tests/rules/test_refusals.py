@@ -58,7 +58,13 @@ def set_policy(target, own=STANDARD):
             "With its attributes it has 1032 bytes",
             lambda: message.entry("x" * 1_024, STANDARD, message_attributes={"a": "b"}),
         ),
-        ("messages", "Body", "MessageBody, DelaySeconds", "json.dumps", lambda: message.entry_of({"Body": "x"}, STANDARD, {})),
+        (
+            "messages",
+            "Body",
+            "MessageBody, DelaySeconds",
+            "JSON",
+            lambda: message.entry_of({"Body": "x"}, STANDARD, {}),
+        ),
         # Which of several is named does not depend on whether they can be compared.
         ("messages", 7, "MessageBody", "json.dumps", lambda: message.entry_of({"Body": "x", 7: "y"}, STANDARD, {})),
         ("DelaySeconds", 901, ">= 0 and <= 900", "", lambda: message.delay(901, STANDARD)),
