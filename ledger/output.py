@@ -85,6 +85,8 @@ def write_output(
             # Only now: what is missing by now may have been missing when the rows were computed.
             access.frames.require_readable(record, grant, rows.sparkSession)
         done, beside = decide(record, writer)
+        if done.num_rows:
+            access.store.require_messages(record, grant, done)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with ending(ended) if ended.num_rows else contextlib.nullcontext():
             changed = _written(access, record, grant.receipt_id, writer, table, done, beside)

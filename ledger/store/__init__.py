@@ -273,7 +273,12 @@ class Store(Protocol):
 
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """The messages of a grant, oldest first; on FIFO queues in the order in which they were granted, or in that of
-        `fifo.drained` when the grant was found again."""
+        `fifo.drained` when the grant was found again. Raises LedgerDamaged where the grant holds a message that has no
+        row any more."""
+
+    def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
+        """Raise LedgerDamaged where some of these messages (RUNS), which are of the grant, have no row any
+        more, and the grant still holds them. Ask before they are acknowledged; it reads no message."""
 
     def purge(self, queue: QueueRecord, clock: Clock) -> int:
         """Deletes every message stored now; returns how many. M3: a FIFO queue forgets all deduplication ids until now.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.errors import LedgerError
+from ledger.errors import LedgerDamaged, LedgerError
 
 IGNORED = "spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"
 
@@ -70,3 +70,15 @@ def test_the_session_keeps_its_settings(queue, lenient, tmp_path):
     claim = queue.receive(30)
     assert claim.write(claim.dataframe.select("message_id", "body"), str(tmp_path / "out")).messages == 30
     assert [lenient.conf.get(name) for name in IGNORED] == ["true", "true"]
+
+
+def test_a_claim_s_dataframe_and_a_write_of_it_name_messages_that_have_no_row_any_more(queue, lenient, tmp_path):
+    claim = queue.receive(None)
+    rows = claim.dataframe.select("message_id", "body")
+    lenient.sql(f"DELETE FROM delta.`{tmp_path}/ledger/messages` WHERE body IN ('3', '4', '5')")
+    for call in (lambda: claim.dataframe, lambda: claim.write(rows.limit(1).select("body"), str(tmp_path / "out"))):
+        with pytest.raises(LedgerDamaged, match=f"claim {claim.receipt_id}, 3 have no row"):
+            call()
+    with pytest.raises(LedgerDamaged):
+        queue.claim(claim.receipt_id).write(lenient.range(1), str(tmp_path / "out"))
+    assert claim.release().messages == 30 and queue.receive(None).dataframe.count() == 27

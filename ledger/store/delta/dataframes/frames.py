@@ -52,9 +52,11 @@ class Frames:
 
     def messages(self, queue: QueueRecord, grant: Grant | None) -> DataFrame:
         """The messages of a grant as `Claim.dataframe` has them. Of their segments those files alone are read that may
-        hold them."""
+        hold them. Raises LedgerDamaged where a message has no row any more."""
         from pyspark.sql import functions as F
 
+        if grant is not None:
+            self._store.require_messages(queue, grant, grant.runs)
         runs = GRANTED_RUNS.empty_table() if grant is None else grant.runs
         messages = self._stored(runs)
         runs = runs.select([*RUNS.names, "first_received_at", "receive_count"])

@@ -20,6 +20,7 @@ from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
 from ledger.store.delta.model.tables import milliseconds
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
+ORDINALS = ["segment", "first_seq", "last_seq"]
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,18 @@ class Listing:
     def count(self, queue: str) -> int:
         """How many messages that were sent to a queue are not dropped."""
         return pc.sum(self._files.filter(pc.equal(self._files["queue"], queue))["messages"]).as_py() or 0
+
+    def ordinals(self, segments: pa.Array) -> pa.Table:
+        """Return the ordinals of the messages in some segments as runs (segment, first_seq, last_seq), which may
+        overlap. Where the log does not tell them, as of a file with gaps, they are read."""
+        mine = self._files.filter(pc.is_in(self._files["segment"], segments))
+        span = pc.add(pc.subtract(mine["last_seq"], mine["first_seq"]), 1)
+        told = pc.fill_null(pc.equal(span, mine["messages"]), False)
+        runs = [mine.filter(told).select(ORDINALS)]
+        for queue, some in self.homes(mine.filter(pc.invert(told))["segment"].unique().to_pylist()).items():
+            rows = self._engine.messages(Where(queue, None, tuple_of(some)), ["segment", "seq"])
+            runs.append(pa.table([rows["segment"], rows["seq"], rows["seq"]], names=ORDINALS))
+        return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
 
     def segments(self) -> set[str]:
         """All segments of all queues."""

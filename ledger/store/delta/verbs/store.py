@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.errors import MessageDoesNotExist, StorageFailed
+from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
@@ -28,6 +28,7 @@ from ledger.store import (
     QueueRecord,
     StoredMessage,
     apply_action,
+    count_messages,
     leases_of,
 )
 from ledger.store.delta.commit.readiness import Readiness
@@ -40,7 +41,8 @@ from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.lane_times import LaneTimes
-from ledger.store.delta.state.listing import Listings
+from ledger.store.delta.state.listing import ORDINALS, Listings
+from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Classified, Decision, Loaded, load_all
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
@@ -110,7 +112,7 @@ class DeltaStore:
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings)
-        self.read = SharedReads(opened, self._reader).read
+        self._reads = SharedReads(opened, self._reader)
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
@@ -205,6 +207,32 @@ class DeltaStore:
         runs = lanes.runs.where(mine)
         return grant_of(lanes, runs)(loaded.snapshot.version)
 
+    def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
+        """Read the messages of a grant; small reads of several threads are one. Raises LedgerDamaged."""
+        found = self._reads.read(queue, grant)
+        if len(found) < grant.count:
+            rows = [(one.segment, one.seq, one.seq) for one in found]
+            there = pa.table([pa.array(column) for column in zip(*rows)], names=ORDINALS) if rows else None
+            self._require_none_held(queue, grant, grant.runs if there is None else outside(grant.runs, there))
+        return found
+
+    def require_messages(self, queue: QueueRecord, grant: Grant, runs: pa.Table) -> None:
+        """Compare the runs with the log of `messages`; read `visibility` only where some are missing."""
+        missing = missing_of(self.listings.newest(), runs)
+        if missing.num_rows:
+            self._require_none_held(queue, grant, missing)
+
+    def _require_none_held(self, queue: QueueRecord, grant: Grant, missing: pa.Table) -> None:
+        """Raise LedgerDamaged where a grant still holds messages that were found to have no row.
+
+        Upkeep drops a message only when it is recorded as deleted and under no receipt, in every queue. So what is held
+        now, and had no row a moment ago, was not dropped by upkeep. (This must be read after the rows.)
+        """
+        held = self.held(queue, grant.receipt_id)
+        lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
+        if lost:
+            raise missing_rows(grant.receipt_id, grant.count, lost, self.engine.place("messages"))
+
     def leases(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """One read of the queue's records."""
         return self._leases(queue, clock, postponed=False)
@@ -281,6 +309,16 @@ class DeltaStore:
         outcome = pa.array([one.value for one in OUTCOMES]).take(pa.array(number))
         columns = [*lanes.to_arrow(runs), outcome]
         return pa.table(columns, schema=OUTCOME_RUNS)
+
+
+def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
+    """Return the error that tells of messages which a claim holds and which have no row."""
+    return LedgerDamaged(
+        f"Of the {count:,} messages of the claim {receipt_id}, {lost:,} have no row in the table {place} any more",
+        "`ledger repair`, a RESTORE or a DELETE of that table took them away. Nothing was acknowledged: "
+        "claim.release() gives the others back, and the next receive has these; claim.delete() acknowledges all, the "
+        "lost ones too. A backup may have the lost ones.",
+    )
 
 
 def _counts(classified: Classified) -> Counts:
