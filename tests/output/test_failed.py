@@ -1,5 +1,6 @@
 """claim.write with failed=: all but the exceptions are acknowledged, in one commit with what becomes of these."""
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -154,3 +155,35 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_away_from_the_next_receiver(
 def test_a_heartbeat_does_not_take_what_failed_for_lost(place, claim):
     claim.write(with_reasons(claim, 1), place.table, failed="reason")
     claim.check()
+
+
+#: A column's values, and whether each is a reason: whatever is not null is one.
+REASONS = {
+    "texts": (pa.array(["", " ", None]), [True, True, False]),
+    "numbers": (pa.array([0, 1, None]), [True, True, False]),
+    "floats": (pa.array([float("nan"), 0.0, None]), [True, True, False]),
+    "booleans": (pa.array([False, True, None]), [True, True, False]),
+    "lists": (pa.array([[], ["a"], None], pa.list_(pa.string())), [True, True, False]),
+    "nothing": (pa.nulls(3), [False, False, False]),
+}
+
+
+@pytest.mark.parametrize(("values", "are_reasons"), REASONS.values(), ids=REASONS)
+def test_every_value_but_null_is_a_reason(place, values, are_reasons):
+    place.queue.send(["0", "1", "2"])
+    claim = place.queue.receive(None)
+    rows = rows_of(claim).append_column("reason", values)
+    settled = claim.write(rows, place.table, failed="reason")
+    ids = [message for message, failed in zip(rows[IDS].to_pylist(), are_reasons) if not failed]
+    assert (settled.messages, settled.failed) == (len(ids), sum(are_reasons)) and place.written() == dict.fromkeys(ids, 1)
+
+
+@pytest.mark.parametrize("kind", [object, float, "Float64", "boolean", "category"])
+def test_what_pandas_has_in_place_of_none_is_no_reason(place, kind):
+    place.queue.send(["0", "1", "2"])
+    claim = place.queue.receive(None)
+    rows = rows_of(claim).to_pandas()
+    rows["reason"] = pd.Series([None, 1.0, float("nan")], dtype=kind)
+    settled = claim.write(rows, place.table, failed="reason")
+    assert (settled.messages, settled.failed) == (2, 1)
+    assert place.written() == dict.fromkeys([rows[IDS][0], rows[IDS][2]], 1)

@@ -59,3 +59,24 @@ def test_a_table_of_the_catalog_is_written_too(place, spark, tmp_path):
         assert spark.table("written.output").count() == 2 and place.queue.counts().deleted == 2
     finally:
         spark.sql("DROP SCHEMA written CASCADE")
+
+
+#: As tests/output/test_failed.py has them: two values that are reasons, and null.
+REASONS = {
+    "texts": ("''", "' '"),
+    "numbers": ("0", "1"),
+    "floats": ("double('NaN')", "0.0D"),
+    "booleans": ("false", "true"),
+    "lists": ("array()", "array('a')"),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), REASONS.values(), ids=REASONS)
+def test_every_value_but_null_is_a_reason(place, one, other):
+    ids = place.queue.send(["0", "1", "2"])
+    claim = place.queue.receive(None)
+    rows = claim.dataframe.selectExpr(
+        "message_id", f"CASE body WHEN '0' THEN {one} WHEN '1' THEN {other} END AS reason", "body"
+    )
+    settled = claim.write(rows, place.table, failed="reason")
+    assert (settled.messages, settled.failed) == (1, 2) and place.written() == {ids[2]: 1}
