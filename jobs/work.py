@@ -54,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
         "--failed", metavar="TABLE", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
     )
     arguments.add_argument(
-        "--reason", metavar="COLUMN", help="the column of the function's rows that says why a message failed"
+        "--reason",
+        metavar="COLUMN",
+        help="the column of the function's rows that says why a message failed: every value but null does",
     )
     arguments.add_argument(
         "--schema",

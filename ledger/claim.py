@@ -197,7 +197,8 @@ class Claim(Settling):
         `failed`, in place of it, names the exceptions: all other messages are acknowledged, and in the same commit
         these are released, or hidden for `visibility_timeout` seconds from now.
         - the name of a column of the rows, which then have a column message_id or receipt_handle: where it has a value
-          (a reason, say) the message failed. Such rows are not written, nor is the column. One evaluation decides;
+          (a reason, say) the message failed. Every value but null is one: "", 0, False and NaN too (a pandas table has
+          NaN in place of null, which is none). Such rows are not written, nor is the column. One evaluation decides;
         - a list of receipt handles or message ids, or a table with a column receipt_handle or message_id.
         The reasons in such a column are in the views `receipts`, an event for each of the 100 most frequent, and
         `dead_letters`; `Queue.work` writes a row for each failed message, with its own reason. Hidden messages are no

@@ -197,8 +197,9 @@ class Queue(Settling):
 
         `function` gets `Claim.dataframe` and returns rows with a column message_id, which is written, too:
         - one DataFrame: the whole claim is done, messages without a row too;
-        - one DataFrame, and `reason` is the name of a column of it: where that has a value the message failed. It is
-          computed once. Such rows are not written, nor is that column;
+        - one DataFrame, and `reason` is the name of a column of it: where that has a value the message failed. Every
+          value but null is one: "", 0, False and NaN too. It is computed once. Such rows are not written, nor is that
+          column;
         - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
           is computed apart, only if something is left, and only tells why: a message without a row failed.
         A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges

@@ -7,12 +7,14 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from ledger import forks
 from ledger.errors import ForkedProcess, StorageFailed
+from ledger.rules.location import recorded
 
 Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
@@ -26,6 +28,9 @@ METHODS = (
     *("transaction_version", "compact", "vacuum", "make_durable"),
 )
 
+#: What is asked where there may be no table yet.
+BEFORE = ("create", "exists")
+
 
 def shown(error: BaseException) -> str:
     """What an engine says, in a line: without the colours and the arrows that delta-rs gives to causes, and without
@@ -34,12 +39,26 @@ def shown(error: BaseException) -> str:
     return " ".join(text.split())[:SHOWN] or type(error).__name__
 
 
+def gone_folder(place: str) -> str | None:
+    """Return the ledger's folder that is gone, of a table's `place` on a local path: the root, or else the table's own;
+    None where both are there, and elsewhere."""
+    known = recorded(place)
+    folder = Path(known.text)
+    missing = [one for one in (folder.parent, folder) if not one.exists()] if known.is_local else []
+    return str(missing[0]) if missing else None
+
+
 @contextlib.contextmanager
-def naming(place: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turns errors of the storage at `place`, and those of further kinds, into StorageFailed."""
+def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterator[None]:
+    """Turns errors of the storage at `place`, and those of further kinds, into StorageFailed. `is_open`: there was a
+    table when this process opened the ledger, so that a folder which is not there is gone, and is named as such."""
     try:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
+        gone = gone_folder(place) if is_open else None
+        if gone is not None:
+            why = "it was renamed, moved or removed, or its disk is not mounted"
+            raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error
         raise StorageFailed(place, shown(error)) from error
     except BaseException as error:
         if forks.is_panic(error):
@@ -69,7 +88,7 @@ def _naming(method: Callable[..., Any], kinds: tuple[type[Exception], ...]) -> C
         # `files` and `messages` are about that one table, and name none.
         table = next((one for one in arguments if isinstance(one, str)), "messages")
         try:
-            with naming(self.place(table), *kinds):
+            with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)
         except StorageFailed as failed:
             damage = self.damage(table)

@@ -67,7 +67,7 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
 
 def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:
     options = dict(storage_options or {}) or None
-    with naming(place, DeltaError):
+    with naming(place, DeltaError, is_open=True):
         damage = find_damage(place, options, deep=deep)
         error = damage.error(table)
         if error is not None and damage.entries:

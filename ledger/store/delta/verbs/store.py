@@ -35,6 +35,7 @@ from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engines.protocol import Engine
 from ledger.store.delta.engines.where import tuple_of
+from ledger.store.delta.model.failures import gone_folder
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
@@ -266,7 +267,9 @@ class DeltaStore:
         # A newest version alone is no sign: behind the one that is known there is none where there is no table, either.
         for table in TABLES:
             if not self.engine.exists(table):
-                raise StorageFailed(self.engine.place(table), "there is no table")
+                gone = gone_folder(self.engine.place(table))
+                said = "there is no table" if gone is None else f"there is no folder {gone} any more"
+                raise StorageFailed(self.engine.place(table), said)
 
     def require_ready(self, free_bytes: int) -> None:
         if self._readiness is not None:

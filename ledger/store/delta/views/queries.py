@@ -127,7 +127,7 @@ class Queries:
             filled, rows = unfilled(self._engine)
         options = dict(self._store.storage_options or {}) or None
         place = for_delta_rs(self._engine.place(table))
-        with failures.naming(place, DeltaError):
+        with failures.naming(place, DeltaError, is_open=True):
             version = (at.versions or {}).get(table)
             if version is None:
                 loaded = opened(place, options)
