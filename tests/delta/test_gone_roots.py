@@ -50,7 +50,7 @@ def test_what_is_asked_of_a_root_that_was_renamed_names_it(opened, root, call):
 
 
 def test_when_it_is_back_all_goes_on(opened, root):
-    ledger, queue, _, claim = opened
+    _, queue, _, claim = opened
     Path(root).rename(f"{root}-moved")
     with pytest.raises(StorageFailed):
         queue.counts()

@@ -175,7 +175,8 @@ def test_every_value_but_null_is_a_reason(place, values, are_reasons):
     rows = rows_of(claim).append_column("reason", values)
     settled = claim.write(rows, place.table, failed="reason")
     ids = [message for message, failed in zip(rows[IDS].to_pylist(), are_reasons) if not failed]
-    assert (settled.messages, settled.failed) == (len(ids), sum(are_reasons)) and place.written() == dict.fromkeys(ids, 1)
+    assert (settled.messages, settled.failed) == (len(ids), sum(are_reasons))
+    assert place.written() == dict.fromkeys(ids, 1)
 
 
 @pytest.mark.parametrize("kind", [object, float, "Float64", "boolean", "category"])
