@@ -75,6 +75,11 @@ def test_a_move_task_does_not_move_what_has_expired_since_it_began():
     assert play(generate("t/63@tasks")).problems == []
 
 
+def test_a_send_that_stood_still_is_not_refused_for_its_own_clock():
+    """It read the clock, then stood still, then looked at the lanes: others had committed there meanwhile."""
+    assert play(generate("suite/41@threads")).problems == []
+
+
 @pytest.mark.parametrize(
     "seed", ["t/55@waiting", "a/267@handles", "a/516@retention", "a/2286@handles", "a/2429@handles"]
 )

@@ -44,6 +44,8 @@ class LaneTimes:
         look, passed, now = self._looks.get(queue), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
             look = self._look(queue, look, passed)
+            # Read again after the look: a thread that stood still before it finds later commits of others there.
+            now = clock()
         instants.not_before(now, look.latest, self._skew)
 
     def forget(self, queue: str) -> None:
