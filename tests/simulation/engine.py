@@ -68,6 +68,8 @@ class SimulatedEngine:
     ) -> None:
         self.name, self.storage, self._at, self._actor = rules, storage, at, actor or (lambda: None)
         self._spark = rules == "spark"
+        #: By table, the newest version that this process has looked at.
+        self._seen: dict[str, int] = {}
 
     @staticmethod
     def place(table: str) -> str:
@@ -237,7 +239,19 @@ class SimulatedEngine:
         return known.transaction_version(application, known.version)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Nothing: what this storage has answered survives."""
+        # Between a commit and this call others have had their turn: no point of its own.
+        for name, until in list(self._seen.items()) if table is None else [(table, version)]:
+            self.storage.tables[name].make_durable(until)
+
+    def make_output_durable(self, location: str, version: int) -> None:
+        """Stands for OutputTables._make_durable, which syncs local tables only."""
+        self.storage.outputs[location].make_durable(version)
+
+    def _look(self, table: str) -> Table:
+        """A table of the ledger, as of now."""
+        known = self.storage.tables[table]
+        self._seen[table] = known.version
+        return known
 
     def output_log(self, location: str, application: str) -> OutputLog:
         known = self._output(location, self._at("output_log"))

@@ -18,7 +18,7 @@ from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 Partition = tuple[Any, ...]
-#: What nobody syncs a file system writes by itself so many milliseconds later.
+#: A file system writes what nobody syncs by itself, so many milliseconds later.
 UNSYNCED = 30_000
 
 
@@ -82,10 +82,13 @@ class Table:
     identifier: str = ""
     changes: list[Change] = field(default_factory=list)
     transactions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    #: All versions up to this one survive a power cut.
+    durable: int = -1
 
     def __post_init__(self) -> None:
         if not self.changes:
             self.changes.append(Change(0, 0, {}, (), (), None, {}))
+        self.durable = self.version
 
     @property
     def version(self) -> int:
@@ -99,9 +102,14 @@ class Table:
     def state(self, version: int) -> State:
         return self.changes[version].state
 
+    def make_durable(self, version: int) -> None:
+        """Syncs the versions up to this one: one folder names them all."""
+        self.durable = max(self.durable, min(version, self.version))
+
     def cut(self, version: int) -> None:
-        """Loses the commits behind a version."""
+        """Loses the commits after a version."""
         del self.changes[version + 1 :]
+        self.durable = version
         for name, known in self.transactions.items():
             self.transactions[name] = [one for one in known if one[0] <= version]
 
@@ -175,20 +183,18 @@ class Table:
 class Storage:
     """What all engines of one ledger share: its tables, the output tables, the storage's clock, and who listens."""
 
-    #: Whether a commit is on the disk before anybody can see it. Else it is so UNSYNCED milliseconds later.
-    syncs = True
-
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.tables = {name: Table(known.schema, known.partitions, known.key) for name, known in TABLES.items()}
         self.outputs: dict[str, Table] = {}
 
     def cut_power(self, dice: random.Random) -> None:
-        """Loses of each table of the ledger any number of the newest commits that are not on the disk."""
-        for table in self.tables.values():
-            until = self.clock() - UNSYNCED
-            synced = [one.version for one in table.changes if self.syncs or one.timestamp <= until]
-            table.cut(dice.randint(max(synced, default=0), table.version))
+        """Loses what the file system may lose: of each table, apart from the others, any number of the newest commits
+        that nobody has synced. The bytes of a commit are synced before others can see it, so none is torn."""
+        until = self.clock() - UNSYNCED
+        for table in (*self.tables.values(), *self.outputs.values()):
+            kept = max((one.version for one in table.changes if one.timestamp <= until), default=0)
+            table.cut(dice.randint(max(kept, table.durable), table.version))
 
     def copy(self, clock: Callable[[], int]) -> Storage:
         """The same tables, to be carried on apart."""
