@@ -104,7 +104,7 @@ def listed(field: str, value: Any, bound: str = "Must be a list, a DataFrame or 
     text, a mapping, a set (it has no order, and outcomes would), a generator, an array or a column."""
     is_row = hasattr(value, "_fields") or hasattr(value, "__fields__")
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Sequence) or is_row:
-        fix = "Put one value into a list; list(...) makes one of a set, an array or a column."
+        fix = "Put one value into a list; list(...) makes one of a set, an array, a column or a generator."
         shown = value if isinstance(value, (str, bytes, int, float, type(None))) else type(value).__name__
         raise InvalidParameterValue(field, shown, bound, fix)
     return list(value)

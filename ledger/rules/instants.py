@@ -25,14 +25,23 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
     return max(now, last_commit)
 
 
-def require_alike(now: int, other: int, maximum_skew: float, what: str, *, only_behind: bool = False) -> None:
-    """Raises ClocksDisagree when this clock (`now`) and another are further apart than `maximum_skew` seconds."""
+def require_alike(
+    now: int,
+    other: int,
+    maximum_skew: float,
+    what: str,
+    *,
+    only_behind: bool = False,
+    bound: str = "setting maximum_clock_skew",
+) -> None:
+    """Raises ClocksDisagree when this clock (`now`) and another are further apart than `maximum_skew` seconds, which
+    are this `bound`."""
     apart = (other - now) / MILLISECONDS
     if apart > maximum_skew or (not only_behind and -apart > maximum_skew):
         repair = ". If this clock is right, `ledger repair --clock` puts right what a wrong one left" * only_behind
         raise ClocksDisagree(
             f"This machine's clock says {_text(now)}, and {what}: {_text(other)}, {abs(apart):.1f} s apart; at most "
-            f"{maximum_skew} s are allowed (setting maximum_clock_skew). Set the clock by a time server (NTP){repair}"
+            f"{maximum_skew} s are allowed ({bound}). Set the clock by a time server (NTP){repair}"
         )
 
 

@@ -98,7 +98,7 @@ def columns_of(
         known = _type_of(before, one["name"])
         if told(one["type"]) is not None and plain(known) != plain(one["type"]):
             said = f"{name_of(known)} in the table, and {name_of(one['type'])} in schema="
-            merge.wrong.append(f"column {one['name']} is {said}")
+            merge.wrong.append(f"column {one['name']} is {said}: give the table's type, or leave the column out of it")
     after = merge.struct(before, rows, "")
     if merge.wrong:
         raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
@@ -107,7 +107,9 @@ def columns_of(
 
 def advice(name: str, given: Any, column: Any) -> str:
     """Return what to do about a column whose values are not those of the table's type."""
-    said = f"cast {name} to {name_of(column)} in the rows"
+    said = f"to change the values on purpose, cast {name} to {name_of(column)} in the rows"
+    if str(given).startswith("timestamp[ns"):
+        said = f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
     to = wider(given, column)
     if to is not None and to != plain(column):
         said += f', or give schema="{WIDEN}", which makes the column {name_of(to)}'

@@ -130,7 +130,7 @@ def restore_backup(
             "root",
             str(place),
             "There is something already",
-            "Name a new folder, or replace it: it is moved aside then.",
+            "Name a new folder, or give replace=True (--replace), which moves aside what is there.",
         )
     if backup.is_relative_to(place) or place.is_relative_to(backup):
         raise InvalidParameterValue("root", str(place), f"Must not lie in the backup {backup}, nor around it")

@@ -52,7 +52,8 @@ class StorageClock:
         # The storage told its time between these two, however long it took.
         nearest = min(max(stored, before), self._clock())
         self._due = None
-        require_alike(nearest, stored, self._bound, "the storage's clock says")
+        half = "half of the setting maximum_clock_skew, as another driver may be as far off the other way"
+        require_alike(nearest, stored, self._bound, "the storage's clock says", bound=half)
         self._due = self._passing() + INTERVAL
 
 

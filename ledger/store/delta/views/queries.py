@@ -180,7 +180,9 @@ def _require_reading(query: object) -> None:
     first = re.match(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", query, re.DOTALL) if isinstance(query, str) else None
     if first is None or first[1].lower() not in _READS:
         bound = f"Must be one that reads: {', '.join(_READS)}"
-        raise InvalidParameterValue("query", shown(query), bound, f"The views are {', '.join(VIEWS)}.")
+        raise InvalidParameterValue(
+            "query", shown(query), bound, f"The views are {', '.join(VIEWS)}; comments says what each is."
+        )
 
 
 def _plain(table: pa.Table) -> pa.Table:
