@@ -180,11 +180,15 @@ class Ledger:
         that commit. With `timestamp`, a datetime with a time zone or such a text: as it was at that instant. What is
         within the last 7 days can be read, or as long as the settings of upkeep say. `receipts`, and what is made of
         them, are up to date without an upkeep. `queue_depth` of now is what `Queue.counts` says, and reads no message.
-        Raises SparkIsNeeded, InvalidParameterValue.
+        The rows are read when the DataFrame is used, in your session: where its spark.sql.files.ignoreMissingFiles or
+        ignoreCorruptFiles is on, Spark leaves out the rows of a file that is missing or corrupt. `sql` never does.
+        Raises SparkIsNeeded, InvalidParameterValue, and StorageFailed where the ledger's folder is gone.
         """
         from ledger.store.delta.dataframes.views import open_view, queue_depth
 
         opened, spark = self._on_spark("view")
+        # Spark would say of a folder that is gone what it says of a path that was mistyped.
+        opened.engine.version("visibility")
         if name == "queue_depth" and version is None and timestamp is None:
             return queue_depth(spark, opened.store, self.clock)
         return open_view(spark, opened.engine, opened.locations, name, self.clock(), version, timestamp)

@@ -154,7 +154,9 @@ def _damage(health: Health) -> Iterator[Finding]:
     unreadable = [f"{name}/{path}" for name, table in health.tables.items() for path in table.unreadable_checkpoints]
     if unreadable:
         found = f"{len(unreadable)} cannot be read: {', '.join(unreadable[:MOST_NAMED])}"
-        yield Finding("WARN", "checkpoints", found, "the entries tell the same; `ledger upkeep` takes these out")
+        yield Finding(
+            "WARN", "checkpoints", found, "the entries of the log tell the same; `ledger repair` takes these out"
+        )
 
 
 def _versions() -> dict[str, str]:

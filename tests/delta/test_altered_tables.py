@@ -1,9 +1,11 @@
 """Tables to which somebody else has given columns and properties go on working."""
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field
+from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
 
+from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.store.delta.model.tables import TABLES
 
 
@@ -44,3 +46,60 @@ def test_every_verb_goes_on(open_ledger, root, alter, engine):
     assert ledger.sql("SELECT body FROM messages WHERE status = 'in flight'").to_pylist() == [
         {"body": held.messages()[0].body}
     ]
+
+
+def feature(name):
+    """Switches on a feature, as somebody's ALTER TABLE does."""
+    return lambda table: table.alter.add_feature(getattr(TableFeatures, name), allow_protocol_versions_increase=True)
+
+
+def append_only(table):
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+#: What delta-rs refuses to read or to write, and what takes it back.
+REFUSED = {
+    "deletionVectors": (feature("DeletionVectors"), "DROP FEATURE deletionVectors TRUNCATE HISTORY"),
+    "v2Checkpoint": (feature("V2Checkpoint"), "DROP FEATURE v2Checkpoint TRUNCATE HISTORY"),
+    "rowTracking": (feature("RowTracking"), "DROP FEATURE rowTracking"),
+    "delta.appendOnly": (append_only, "SET TBLPROPERTIES ('delta.appendOnly'='false')"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_feature_that_delta_rs_refuses_is_named_with_what_takes_it_back(open_ledger, root, name):
+    queue = open_ledger().create_queue("jobs")
+    queue.send(["a", "b", "c"])
+    claim = queue.receive(1, 600)
+    alter, fix = REFUSED[name]
+    alter(DeltaTable(f"{root}/visibility"))
+    for verb in (claim.delete, queue.receive, lambda: open_ledger().queue("jobs").receive()):
+        with pytest.raises(StorageFailed, match=f"gave the table visibility .*{name}") as raised:
+            verb()
+        assert f"ALTER TABLE delta.`{root}/visibility` {fix}" in str(raised.value) and not raised.value.unknown
+
+
+def test_a_table_that_goes_by_the_engine_s_statements_is_told_of_once(open_ledger, root, caplog):
+    ledger = open_ledger()
+    queue = ledger.create_queue("jobs")
+    feature("ChangeDataFeed")(DeltaTable(f"{root}/visibility"))
+    queue.send(["a", "b", "c"])
+    for _ in range(3):
+        assert queue.receive(1).count == 1
+    told = [one.getMessage() for one in caplog.records if "is not as the ledger makes it" in one.getMessage()]
+    assert len(told) == 1 and "the table visibility" in told[0] and "take longer" in told[0]
+
+
+def test_rows_that_a_deletion_vector_takes_out_are_neither_received_nor_counted_as_read(open_ledger, root, spark):
+    queue = open_ledger("spark").create_queue("jobs", {"Lanes": 1})
+    queue.send(["a", "b", "c", "d"])
+    claim = queue.receive(2, 600)
+    ids = [message.message_id for message in claim]
+    place = f"delta.`{root}/messages`"
+    spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.enableDeletionVectors'='true')")
+    held = [int(one[-8:], 16) for one in ids]
+    spark.sql(f"DELETE FROM {place} WHERE seq IN ({held[0]}, {min({0, 1, 2, 3} - set(held))})")
+    queue = open_ledger("spark").queue("jobs")
+    assert queue.receive(None).count == 1
+    with pytest.raises(LedgerDamaged, match="1 have no row"):
+        queue.claim(claim.receipt_id).write(pa.table({"n": [1]}), f"{root}-out")

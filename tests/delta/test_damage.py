@@ -155,8 +155,30 @@ def test_who_may_only_read_gets_past_an_empty_checkpoint(root, clock, checkpoint
 def test_a_checkpoint_is_damage_where_its_entries_are_gone(open_ledger, root, checkpointed):
     Path(root, "visibility", log_file(0)).unlink()
     os.truncate(checkpointed, 0)
-    with pytest.raises(LedgerDamaged, match="checkpoint that cannot be read"):
+    with pytest.raises(LedgerDamaged, match="checkpoint that cannot be read") as raised:
         looked_at(open_ledger())
+    assert "restore a backup" in raised.value.advice and "tell the same" not in raised.value.advice
+
+
+def test_who_may_only_read_is_told_what_takes_a_torn_checkpoint_out(root, clock, checkpointed, capsys):
+    os.truncate(checkpointed, 100)
+    with pytest.raises(LedgerDamaged, match="checkpoint that cannot be read") as raised:
+        looked_at(Ledger.open(root, read_only=True, clock=clock))
+    assert "`ledger repair ROOT`" in raised.value.advice and "`ledger upkeep`" in raised.value.advice
+    assert main(["upkeep", "--root", root]) == 0 and not checkpointed.exists()
+    assert looked_at(Ledger.open(root, read_only=True, clock=clock)).in_flight == 2
+
+
+def test_what_the_doctor_says_of_a_checkpoint_mends_it(root, checkpointed, capsys):
+    """Also where an opening passes by it: the hint at the last checkpoint is gone."""
+    os.truncate(checkpointed, 0)
+    (checkpointed.parent / "_last_checkpoint").unlink()
+    assert main(["doctor", root]) == 0
+    assert "`ledger repair` takes these out" in capsys.readouterr().out
+    assert main(["repair", root, "--yes"]) == 0 and not checkpointed.exists()
+    capsys.readouterr()
+    assert main(["doctor", root]) == 0
+    assert "checkpoint.parquet" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("how", HARMS)

@@ -56,3 +56,13 @@ def test_when_it_is_back_all_goes_on(opened, root):
         queue.counts()
     Path(f"{root}-moved").rename(root)
     assert queue.counts().in_flight == 1 and claim.delete().messages == 1 and queue.send("c")
+
+
+@pytest.mark.parametrize("view", ["messages", "queue_depth", "dead_letters"])
+def test_a_view_of_spark_s_names_it_too(open_ledger, root, engine, view):
+    ledger = open_ledger(engine, frames=True)
+    ledger.create_queue("jobs").send("a")
+    assert ledger.view(view).count() == (view != "dead_letters")
+    Path(root).rename(f"{root}-moved")
+    with pytest.raises(StorageFailed, match=f"there is no folder {root} any more"):
+        ledger.view(view)

@@ -235,11 +235,11 @@ _files: set[_LockFile] = set()
 
 @contextlib.contextmanager
 def _locked(path: Path, kind: int, until: float | None = None) -> Iterator[None]:
-    with naming(str(path)), _opening:
+    with naming(str(path), is_open=True), _opening:
         file = _LockFile(path)
     note(file.give_back)
     try:
-        with naming(str(path)):
+        with naming(str(path), is_open=True):
             _wait(path, file.fileno(), kind, until)
         yield
     finally:

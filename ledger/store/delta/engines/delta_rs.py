@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 from ledger import forks
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
+from ledger.store.delta.engines.altered_tables import alteration_behind
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.checkpoints import replaced
 from ledger.store.delta.engines.commit_history import history
@@ -115,6 +116,10 @@ class DeltaRsEngine(OutputsOfDeltaRs):
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table, if there is any, once it could not be read or written."""
         return damage_behind(table, self._locations[table], self._storage_options)
+
+    def alteration(self, table: str) -> str | None:
+        """Return what somebody switched on for a table, and what takes it back, once it could not be used."""
+        return alteration_behind(table, self._locations[table], self._storage_options)
 
     def create(self, table: str) -> None:
         if not self.exists(table):

@@ -179,7 +179,7 @@ class Followed:
         """`generations`: of the ledger that the table is one of."""
         self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
         self._generations = generations or Generations()
-        self._seen = _Seen()
+        self._seen, self._is_told = _Seen(), False
         self._lock = threading.Lock()
         renew_in_child(self, Followed._renew)
 
@@ -304,6 +304,7 @@ class Followed:
         """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
         now, generation, before, files = self._passing(), self._generations.current, seen.files, self._replay.files()
         if files is None:
+            self._tell_altered()
             return _Seen(None, now)
         found = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
@@ -318,6 +319,16 @@ class Followed:
             self._generations.end(generation)
             generation = self._generations.current
         return _Seen(replace(found, generation=generation), now)
+
+    def _tell_altered(self) -> None:
+        """Say once that the log cannot be followed."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning(
+                "the table %s is not as the ledger makes it: somebody altered its features, properties or columns. It "
+                "is read and written by the engine's own statements, which take longer",
+                self._table.name,
+            )
 
     def _continues(self, before: Files, found: Files) -> bool:
         """Whether the log that was found is the one that had the files `before`."""

@@ -1,13 +1,16 @@
 """Entries of a table's log: parsed, or named as damage.
 
-An entry is one JSON file. Each writer makes it appear whole: the ledger and delta-rs link a finished file (on an object
-store they put it in one request), and Delta's log stores for local paths and HDFS rename one. So an entry that is empty
-or torn is no commit in progress. It is what a power cut left of a commit that the disk did not have yet, or a copy that
-was cut short. delta-rs and Spark both read an empty entry as a commit that changes nothing.
+An entry is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file; on an object
+store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename it, as
+their documentation says. So an entry that is empty or torn is no commit in progress. A power cut left it of a commit
+that the disk did not have yet, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit that
+changes nothing. Another log store may write in place. For it, and for network file systems, `require_whole` reads a
+flawed entry again for a second.
 
-An entry of the ledger's own tables also has a `commitInfo`. Delta's protocol makes it optional, but the ledger,
-delta-rs and Spark write one (Spark unless spark.databricks.delta.commitInfo.enabled is off, which the ledger does not
-support: it finds its own commits by it). Entries of output tables need none.
+An entry of the ledger's own tables also has a `commitInfo`, by which the ledger finds its own commits. Delta's protocol
+makes it optional, but the ledger, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a session with
+spark.databricks.delta.commitInfo.enabled=false (tried). An entry without one is taken for damage. Entries of output
+tables need none.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from ledger.errors import LedgerDamaged, OutputUnreadable
 from ledger.forks import require_own
 from ledger.rules.location import recorded
 from ledger.rules.storage import for_spark
+from ledger.store.delta.engines.altered_tables import alteration_behind
 from ledger.store.delta.engines.appending import Appending
 from ledger.store.delta.engines.commit_metadata import said_in
 from ledger.store.delta.engines.edits import require_expected
@@ -87,6 +88,12 @@ class SparkEngine:
         place = self._locations[table]
         return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
 
+    def alteration(self, table: str) -> str | None:
+        """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
+        used."""
+        place = self._locations[table]
+        return alteration_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+
     def create(self, table: str) -> None:
         if not self.exists(table):
             create_table(self._session(), f"delta.`{self._locations[table]}`", table)
@@ -109,7 +116,10 @@ class SparkEngine:
     def version(self, table: str) -> int:
         followed = self._small[table].log.followed
         known = followed.newest() if followed.seen() is not None else None
-        return int(self._state(table).version()) if known is None else known.version
+        version = int(self._state(table).version()) if known is None else known.version
+        if version < 0:
+            raise FileNotFoundError(f"there is no Delta table at {self._locations[table]}")
+        return version
 
     def generation(self) -> int:
         return self._small["queues"].log.followed.generation()

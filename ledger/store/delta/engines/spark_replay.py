@@ -112,18 +112,19 @@ class ReplayOfSpark:
 
 
 def statistics_of(state: Any, session: SparkSession) -> FileStatistics:
-    """What the log tells of each file of `messages`, in a snapshot of Delta's."""
+    """What the log tells of each file of `messages`, in a snapshot of Delta's. Of a file with a deletion vector it does
+    not tell which messages are left."""
     from pyspark.sql import DataFrame
 
     values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
     known = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
-    files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", known)
+    files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", "deletionVector", known)
     rows = files.selectExpr(
         "path",
         "partitionValues['queue'] AS queue",
         "CAST(partitionValues['lane'] AS INT) AS lane",
         "partitionValues['segment'] AS segment",
-        "known.numRecords AS messages",
+        "IF(deletionVector IS NULL, known.numRecords, NULL) AS messages",
         "known.minValues.seq AS first_seq",
         "known.maxValues.seq AS last_seq",
         "unix_millis(known.minValues.sent_at) AS first_sent_at",

@@ -29,6 +29,13 @@ from ledger.store.delta.engines.table_files import LOG, CommitFiles, TableFiles,
 log = logging.getLogger("ledger.opening")
 #: So many damaged files are named in an error.
 MOST_NAMED = 3
+#: What to do about a checkpoint that cannot be read.
+WITH_ENTRIES = (
+    "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
+    "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
+    "delta-rs does not read past it. On an object store remove the file."
+)
+WITHOUT_ENTRIES = "Entries before it are gone, so that nothing else tells what is in the table: restore a backup."
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 #: Where a repair and an opening put what they take out of a ledger, beside its tables.
 LOST = "_ledger_lost"
@@ -36,12 +43,14 @@ LOST = "_ledger_lost"
 
 class TableDamage(NamedTuple):
     """`entries`: by version, what is wrong with an entry that the newest version needs; `checkpoints`: paths of those
-    that cannot be read, the newest ones; `files`: by path, what is wrong with a data file that the log names."""
+    that cannot be read, the newest ones; `files`: by path, what is wrong with a data file that the log names.
+    `is_told`: the entries of the log tell what those checkpoints did."""
 
     version: int
     entries: Mapping[int, str]
     checkpoints: tuple[str, ...]
     files: Mapping[str, str]
+    is_told: bool = True
 
     def error(self, table: str) -> LedgerDamaged | None:
         """Return the error that names the damage; None: there is none."""
@@ -53,7 +62,7 @@ class TableDamage(NamedTuple):
             )
         if self.checkpoints:
             named = ", ".join(self.checkpoints[:MOST_NAMED])
-            advice = "Its entries tell the same: open the ledger for writing once, which takes the checkpoint out."
+            advice = WITH_ENTRIES if self.is_told else WITHOUT_ENTRIES
             return LedgerDamaged(f"The table {table} has a checkpoint that cannot be read: {named}", advice)
         return None
 
@@ -77,19 +86,20 @@ def find_damage(
     bad, intact = _checkpoints(files, paths)
     flaws = flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info)
     newest = versions[-1] if versions else -1
+    is_told = {*range(intact + 1, newest + 1)} <= {*versions}
     if flaws:
         return TableDamage(newest, flaws, bad, {})
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
         if bad:
-            return TableDamage(newest, {}, bad, {})
+            return TableDamage(newest, {}, bad, {}, is_told)
         raise
     wrong = wrong_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
         # What others took out meanwhile was removed by right.
         loaded, wrong = again, wrong_files(again, files, deep=deep)
-    return TableDamage(loaded.version(), {}, bad, wrong)
+    return TableDamage(loaded.version(), {}, bad, wrong, is_told)
 
 
 def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:

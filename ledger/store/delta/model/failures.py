@@ -40,12 +40,12 @@ def shown(error: BaseException) -> str:
 
 
 def gone_folder(place: str) -> str | None:
-    """Return the ledger's folder that is gone, of a table's `place` on a local path: the root, or else the table's own;
-    None where both are there, and elsewhere."""
+    """Return the outermost folder that is gone, of a `place` on a local path that was there: the ledger's root, say.
+    None where the place is there, and elsewhere."""
     known = recorded(place)
     folder = Path(known.text)
-    missing = [one for one in (folder.parent, folder) if not one.exists()] if known.is_local else []
-    return str(missing[0]) if missing else None
+    missing = [one for one in (folder, *folder.parents) if not one.exists()] if known.is_local else []
+    return str(missing[-1]) if missing else None
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
     try:
         yield
     except (OSError, pa.ArrowException, *kinds) as error:
-        gone = gone_folder(place) if is_open else None
+        gone = gone_folder(place) if is_open and not isinstance(error, PermissionError) else None
         if gone is not None:
             why = "it was renamed, moved or removed, or its disk is not mounted"
             raise StorageFailed(place, f"there is no folder {gone} any more: {why}") from error
@@ -72,7 +72,8 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
 def names_failures(*kinds: type[Exception], also: Sequence[str] = ()) -> Callable[[Kind], Kind]:
     """Makes an engine's METHODS, and what it has `also`, raise StorageFailed; its `place(table)` says where a table
     lies.
-    Where its `damage(table)` explains the failure, it raises that LedgerDamaged instead."""
+    Where its `damage(table)` explains the failure, it raises that LedgerDamaged instead; where its `alteration(table)`
+    does, that is the cause."""
 
     def decorate(engine: Kind) -> Kind:
         for name in (*METHODS, *also):
@@ -92,8 +93,11 @@ def _naming(method: Callable[..., Any], kinds: tuple[type[Exception], ...]) -> C
                 return method(self, *arguments, **keywords)
         except StorageFailed as failed:
             damage = self.damage(table)
-            if damage is None:
-                raise
-            raise damage from failed
+            if damage is not None:
+                raise damage from failed
+            altered = self.alteration(table)
+            if altered is not None:
+                raise StorageFailed(self.place(table), altered, failed.verb, unknown=failed.unknown) from failed
+            raise
 
     return named
