@@ -6,6 +6,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import LedgerDamaged, LedgerError
+from ledger.store.delta.dataframes import bulk_send
 
 IGNORED = "spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"
 
@@ -82,3 +83,28 @@ def test_a_claim_s_dataframe_and_a_write_of_it_name_messages_that_have_no_row_an
     with pytest.raises(LedgerDamaged):
         queue.claim(claim.receipt_id).write(lenient.range(1), str(tmp_path / "out"))
     assert claim.release().messages == 30 and queue.receive(None).dataframe.count() == 27
+
+
+def test_a_redrive_by_a_predicate_moves_nothing_where_a_file_is_passed_by(queue, lose, tmp_path):
+    ledger = Ledger.open(str(tmp_path / "ledger"), queue.access.frames.session)
+    policy = {"RedrivePolicy": {"deadLetterTargetArn": queue.arn, "maxReceiveCount": 1}}
+    source = ledger.create_queue("source", policy)
+    source.send([f"{n}" for n in range(3)])
+    source.receive(None).release()
+    assert source.receive(None).count == 0 and queue.counts().visible == 33
+    lose()
+    with pytest.raises(LedgerError):
+        queue.redrive(where="receive_count >= 1")
+    assert (queue.counts().visible, source.counts().visible) == (33, 0)
+
+
+def test_a_large_send_deduplicates_nothing_by_a_file_that_is_passed_by(lenient, lose, tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk_send, "FEW", 0)
+    ledger = Ledger.open(str(tmp_path / "ledger"), lenient)
+    queue = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    rows = lenient.range(5).selectExpr("CAST(id AS STRING) AS body", "'g' AS message_group_id")
+    queue.send(rows)
+    lose()
+    with pytest.raises(LedgerError):
+        queue.send(rows)
+    assert queue.counts().visible == 5

@@ -19,6 +19,7 @@ from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, messag
 from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
+from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.engines.spark_sessions import parallelism
 from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.engines.where import Where
@@ -169,8 +170,13 @@ class BulkSender:
             recent = self._store.engine.messages(Where(queue.id), columns, sent_after=since)
             there = F.broadcast(arrow_frame(self._spark, recent))
         else:
-            stored = self._spark.read.format("delta").load(self._path).where(Where(queue.id).sql())
-            there = stored.where(f"sent_at > timestamp_millis({since})")
+
+            def stored(session: SparkSession) -> DataFrame:
+                mine = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
+                return mine.where(f"sent_at > timestamp_millis({since})")
+
+            require_readable(self._spark, stored, self._store.engine, "send")
+            there = stored(self._spark)
         purged = self._store.engine.transaction_version("messages", fifo.purges(queue.id)) or 0
         return there.where(f"sequence_number >= {fifo.first_remembered(purged)}")
 

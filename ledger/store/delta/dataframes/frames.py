@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.visibility import Verb
@@ -20,9 +20,9 @@ from ledger.store.delta.dataframes.bulk_send import BulkSender
 from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
+from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.engines.spark_jobs import named_jobs
 from ledger.store.delta.engines.spark_tables import arrow_frame
-from ledger.store.delta.model.failures import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: What Spark says of a statement or of its values, by the classes of the SQL standard: not of a storage, say.
 AGAINST_SQL = re.compile(r"(\[[A-Z0-9_.]+\] .*?)\s+SQLSTATE: (?:0A|21|22|42|P0)", re.DOTALL)
-#: Settings of sessions that pass by files which are missing or corrupt.
-PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 #: Columns that mean something, and are of another type than text.
 NO_TEXT = tuple(field.name for field in GIVEN if field.kind is not Kind.TEXT)
 
@@ -77,23 +75,13 @@ class Frames:
         )
 
     def require_readable(self, queue: QueueRecord, grant: Grant, session: SparkSession) -> None:
-        """Raise LedgerDamaged or StorageFailed where a file that a claim's messages lie in is missing or corrupt.
+        """Raise LedgerDamaged or StorageFailed where a file that a claim's messages lie in is missing or corrupt, and
+        the session passes by it."""
 
-        Spark raises that by itself, unless a session passes by such files. Delta's reader takes no option against it,
-        and the session is the user's; so for such a session the messages are read once more, in one of our own.
-        """
-        if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
-            return
-        strict = self._spark.newSession()
-        for name in PASSES_BY:
-            strict.conf.set(name, "false")
-        rows = Frames(strict, self._store, self._locations).messages(queue, grant)
-        try:
-            rows.write.format("noop").mode("overwrite").save()
-        except Exception as error:
-            damage = self._store.engine.damage("messages")
-            place, cause = self._store.engine.place("messages"), shown(error)
-            raise (damage or StorageFailed(place, cause, f"reading the claim {grant.receipt_id}")) from error
+        def rows(strict: SparkSession) -> DataFrame:
+            return Frames(strict, self._store, self._locations).messages(queue, grant)
+
+        require_readable(session, rows, self._store.engine, f"reading the claim {grant.receipt_id}")
 
     def _stored(self, runs: pa.Table) -> DataFrame:
         """Rows of `messages`, those of runs among few others: one read, or a union of several."""
@@ -109,9 +97,16 @@ class Frames:
         from ledger.store.delta.views.statements import view_statement
 
         tables = {table: f"delta.`{path}`" for table, path in self._locations.items()}
-        rows = self._spark.sql(view_statement("messages", tables, columns.instant_literal(now)))
-        with _predicate(where, rows.columns):
-            named = rows.where(F.col("queue") == queue.name).where(where)
+        statement = view_statement("messages", tables, columns.instant_literal(now))
+
+        def rows(session: SparkSession) -> DataFrame:
+            return session.sql(statement).where(F.col("queue") == queue.name)
+
+        # The predicate is read in the user's session, which has the user's functions.
+        require_readable(self._spark, rows, self._store.engine, "redrive")
+        mine = rows(self._spark)
+        with _predicate(where, mine.columns):
+            named = mine.where(where)
             return runs_of_bits(named.select("lane", "segment", "seq"))
 
     def of(self, table: pa.Table) -> DataFrame:

@@ -13,8 +13,8 @@ from deltalake.exceptions import DeltaError
 
 #: What a table of the ledger has anyway.
 PLAIN = frozenset({"appendOnly", "invariants"})
-#: In one commit each: what else `DROP FEATURE` leaves behind has to go with the history that needs it. Delta keeps that
-#: for a day, unless this property says otherwise.
+#: Without TRUNCATE HISTORY a dropped feature leaves `checkpointProtection` behind, which delta-rs refuses, too. With it
+#: Delta asks that no version of the last day has the feature, unless this property says otherwise.
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {
@@ -23,10 +23,16 @@ SWITCHED_OFF = {
     "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
     "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
     "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", ["changeDataFeed"]),
+    # Delta drops no change data feed. Without the property no files are written for it.
+    "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
 }
 APPEND_ONLY = "delta.appendOnly"
+#: What else there is to know of that.
+TRUNCATES = (
+    " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
+    "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
+)
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
@@ -55,7 +61,10 @@ def told(table: str, place: str, found: list[str]) -> str:
     """Return in words what a table has, and how Spark takes it back."""
     known = statements(place, found)
     what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
-    return f"{what}; Spark takes it back by: {'; '.join(known)}" if known else what
+    if not known:
+        return what
+    later = TRUNCATES if any("TRUNCATE" in one for one in known) else ""
+    return f"{what}; Spark takes it back by: {'; '.join(known)}{later}"
 
 
 def alteration_behind(table: str, place: str, storage_options: Mapping[str, str] | None) -> str | None:

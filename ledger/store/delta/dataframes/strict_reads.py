@@ -1,0 +1,45 @@
+"""Reads that fail on a file that is missing or corrupt, in sessions that pass by such files.
+
+Spark raises an error for such a file, unless a session's settings say otherwise. Delta's reader takes no option against
+these settings, and the session is the user's. So what a decision relies on is read once more, in a session of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ledger.errors import StorageFailed
+from ledger.store.delta.model.failures import shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ledger.store.delta.engines.protocol import Engine
+
+#: Settings of sessions that pass by files which are missing or corrupt.
+PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+
+
+def require_readable(
+    session: SparkSession, rows: Callable[[SparkSession], DataFrame], engine: Engine, verb: str
+) -> None:
+    """Read rows of `messages` where the session passes by files; else do nothing.
+
+    Args:
+        session: What the rows are read in for the decision.
+        rows: Makes the same rows in another session.
+        engine: Whose table it is.
+        verb: What they are read for, as errors say it.
+
+    Raises LedgerDamaged or StorageFailed where a file that they lie in is missing or corrupt.
+    """
+    if not any(str(session.conf.get(name, "false")).lower() == "true" for name in PASSES_BY):
+        return
+    strict = session.newSession()
+    for name in PASSES_BY:
+        strict.conf.set(name, "false")
+    try:
+        rows(strict).write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        raise (engine.damage("messages") or StorageFailed(engine.place("messages"), shown(error), verb)) from error
