@@ -77,6 +77,10 @@ class SimulatedEngine:
         return f"memory://simulated/{table}"
 
     @staticmethod
+    def alteration(table: str) -> None:
+        """Return what somebody gave a table: nothing, as nobody alters one here."""
+
+    @staticmethod
     def damage(table: str) -> None:
         """Return the damage behind a failure: there is none, failures are planned here."""
 

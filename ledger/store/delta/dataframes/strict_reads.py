@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ledger.errors import StorageFailed
+from ledger.errors import LedgerError, StorageFailed
 from ledger.store.delta.model.failures import shown
 
 if TYPE_CHECKING:
@@ -41,5 +41,7 @@ def require_readable(
         strict.conf.set(name, "false")
     try:
         rows(strict).write.format("noop").mode("overwrite").save()
+    except LedgerError:
+        raise
     except Exception as error:
         raise (engine.damage("messages") or StorageFailed(engine.place("messages"), shown(error), verb)) from error
