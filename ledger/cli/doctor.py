@@ -11,7 +11,7 @@ from ledger.cli.opening import as_json, given_root, with_root
 @click.command(short_help="What a machine, a storage and a ledger lack; --json for monitors.")
 @click.argument("place", metavar="[ROOT]", required=False)
 @click.option("--fetch", is_flag=True, help="Fetch Spark's jars for ROOT now if they are missing.")
-@click.option("--deep", is_flag=True, help="Open each data file, and compare its rows with what the log says.")
+@click.option("--deep", is_flag=True, help="Read each data file, and compare its rows with what the log says.")
 @with_root
 @as_json
 def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, settings: str | None, json: bool) -> int:

@@ -10,8 +10,10 @@ from click.core import ParameterSource
 
 from ledger.cli.opening import as_json, open_ledger, with_root
 from ledger.cli.printing import print_blocks, print_json
+from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
+    from ledger.claim import Claim
     from ledger.message import Message
     from ledger.queue import Queue
 
@@ -58,7 +60,7 @@ def receive(
     known = open_ledger(root, settings).queue(queue)
     claim = known.receive(None if everything else most, visibility_timeout, wait, attempt_id)
     if not whole:
-        messages = claim.messages()
+        messages = _read(claim)
         if json:
             print_json(*map(document, messages))
         else:
@@ -131,6 +133,19 @@ def document(message: Message) -> dict[str, Any]:
 
 def _attribute(one: Any) -> dict[str, Any]:
     return {name: value for name, value in one._asdict().items() if value is not None}
+
+
+def _read(claim: Claim) -> list[Message]:
+    """Return the messages of a claim. Where they cannot be read, give the claim back: nobody else has its receipt."""
+    try:
+        return claim.messages()
+    except LedgerError as error:
+        try:
+            claim.release(reason="its messages could not be read", counted=False)
+            became = "Its messages were given back, and the receive does not count."
+        except LedgerError as failed:
+            became = f"They could not be given back ({failed.message}): release --receipt {claim.receipt_id} does it."
+        raise error.advised(became) from None
 
 
 def _block(message: Message) -> dict[str, Any]:

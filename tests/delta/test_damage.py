@@ -211,12 +211,12 @@ def test_health_and_the_doctor_find_a_data_file_that_is_not_as_written(root, que
     assert what in capsys.readouterr().out
 
 
-def test_a_deep_look_counts_rows_and_reads_footers(root, queue):
+def test_a_deep_look_reads_and_counts_rows(root, queue):
     file = max(Path(root, "messages").glob("**/*.parquet"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-4] + b"????")
     assert damaged_files(root) == []
-    assert "is no whole Parquet file" in damaged_files(root, deep=True)[0]
+    assert "cannot be read as Parquet" in damaged_files(root, deep=True)[0]
     size = len(whole)
     rows = pq.read_table(file.parent / file.name) if file.write_bytes(whole) else None
     pq.write_table(rows.slice(0, 0), file)
@@ -226,6 +226,24 @@ def test_a_deep_look_counts_rows_and_reads_footers(root, queue):
         padded.write(b"PAR1" + bytes(max(0, size - len(content))) + content[4:])
     assert file.stat().st_size >= size
     assert damaged_files(root, deep=True)
+
+
+def test_bytes_that_are_damaged_inside_a_file_are_named_and_what_was_received_is_given_back(root, capsys):
+    queue = Ledger.open(root).create_queue("now", {"Lanes": 1})
+    queue.send([f"{'x' * 500} {n}" for n in range(200)])
+    file = max(Path(root, "messages").glob("**/*.parquet"), key=lambda one: one.stat().st_size)
+    with file.open("r+b") as inside:
+        inside.seek(4)
+        inside.write(b"\xff" * 40)
+    assert damaged_files(root) == []
+    assert any(file.name in said and "cannot be read" in said for said in damaged_files(root, deep=True))
+    before = Ledger.open(root).queue(queue.name).counts()
+    assert main(["receive", queue.name, "--all", "--root", root]) == 1
+    said = capsys.readouterr().err
+    assert file.name in said and "Its messages were given back" in said
+    after = Ledger.open(root).queue(queue.name).counts()
+    assert (after.visible, after.in_flight) == (before.visible, before.in_flight)
+    assert Ledger.repair(root, dry_run=True).tables
 
 
 @pytest.mark.parametrize("how", HARMS)

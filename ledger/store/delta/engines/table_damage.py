@@ -29,6 +29,8 @@ from ledger.store.delta.engines.table_files import LOG, CommitFiles, TableFiles,
 log = logging.getLogger("ledger.opening")
 #: So many damaged files are named in an error.
 MOST_NAMED = 3
+#: The data files of a larger table are not read only because a verb failed: `doctor --deep` and `repair` read them.
+DECODED_BYTES = 64 << 20
 #: What to do about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
@@ -76,7 +78,7 @@ class TableDamage(NamedTuple):
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
-    """Look for damage in the newest version of a table; `deep` reads the footer of each data file.
+    """Look for damage in the newest version of a table; `deep` reads each data file, a row group at a time.
 
     Raises what the storage does, and DeltaError for a log that delta-rs cannot read for another reason.
     """
@@ -103,11 +105,21 @@ def find_damage(
 
 
 def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the damage that explains why an engine failed; None: there is none, or it cannot be looked for."""
+    """Return the damage that explains why an engine failed; None: there is none, or it cannot be looked for. The data
+    files of a table of at most DECODED_BYTES are read: a file can be as large as written, and damaged inside."""
     try:
-        return find_damage(location, storage_options).error(table)
+        found = find_damage(location, storage_options).error(table)
+        if found is None and _data_bytes(location, storage_options) <= DECODED_BYTES:
+            found = find_damage(location, storage_options, deep=True).error(table)
+        return found
     except (OSError, pa.ArrowException, DeltaError):
         return None
+
+
+def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int:
+    """Return how many bytes the data files of a table have."""
+    actions = pa.table(opened(location, storage_options).get_add_actions())
+    return sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
 
 
 class LogTail:
@@ -231,6 +243,16 @@ def _footer(files: CommitFiles, path: str) -> int | None:
         return None
 
 
+def _rows_read(files: CommitFiles, path: str) -> int | None:
+    """Return how many rows a Parquet file has, by reading all of them; None: they cannot be read."""
+    try:
+        with files.open(path) as file:
+            groups = range(file.metadata.num_row_groups)
+            return sum(int(file.read_row_group(number, use_threads=False).num_rows) for number in groups)
+    except (OSError, pa.ArrowException):
+        return None
+
+
 def wrong_files(loaded: DeltaTable, files: TableFiles, *, deep: bool) -> Mapping[str, str]:
     """Return, by path, what is wrong with the data files of a loaded table."""
     actions = pa.table(loaded.get_add_actions(flatten=True))
@@ -249,8 +271,8 @@ def _told(named: Any, sizes: Mapping[str, int], deep: TableFiles | None) -> Iter
         elif there != size:
             yield path, "is empty" if not there else f"has {there:,} bytes, and the log says {size:,}"
         elif deep is not None:
-            found = _footer(deep, path)
+            found = _rows_read(deep, path)
             if found is None:
-                yield path, "is no whole Parquet file"
+                yield path, "cannot be read as Parquet"
             elif rows is not None and found != rows:
                 yield path, f"has {found:,} rows, and the log says {rows:,}"
