@@ -30,6 +30,7 @@ from ledger.store.delta.engines.followed import ReplayOfDeltaRs
 from ledger.store.delta.engines.joining import Joining
 from ledger.store.delta.engines.loaded_tables import LoadedTables
 from ledger.store.delta.engines.local_commits import (
+    append_rows,
     checkpoint_in_place,
     commit_files,
     commits_here,
@@ -219,7 +220,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             for added in pa.schema(loaded.schema().to_arrow()):
                 if added.name not in rows.column_names:
                     rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
+            files, known = self._files[table], [] if transaction is None else [transaction]
             with conflicts():
+                if isinstance(files, LocalFiles) and commits_here(loaded, files):
+                    require = partial(require_each_next, transactions=known)
+                    return append_rows(loaded, files, rows, metadata, transaction, require)
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from deltalake import DeltaTable, PostCommitHookProperties
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.rules.limits import MILLISECONDS
@@ -170,25 +171,14 @@ def delete_rows(
         loaded.delete(predicate, **committing(metadata))
         files.make_durable(loaded.version())
         return
-    with _copied_log(files) as scratch:
-        for entry in os.scandir(files.absolute("")):
-            if entry.name != LOG:
-                Path(scratch, entry.name).symlink_to(entry.path)
-        copy = DeltaTable(scratch)
-        version = copy.version()
-        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+    def delete(copy: DeltaTable) -> None:
         copy.delete(predicate, commit_properties=properties(metadata), post_commithook_properties=hooks)
-        written = Path(scratch, log_file(version + 1))
-        if not written.exists():
-            return
-        actions = [json.loads(line) for line in written.read_text().splitlines()]
-        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
-        for path in added:
-            if not files.absolute(path).exists():
-                # All of its partition lies where bulk sends were published: there was no folder of its own.
-                files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(Path(scratch, path), files.absolute(path))
-        files.sync(added)
+
+    version, actions = _written_aside(files, delete)
+    if not actions:
+        return
     touched = {_partition_of(one, apart_by) for one in actions}
     entry_of_all = log_entry(with_mark(actions) if files.is_synced else actions)
     for following in range(version + 1, version + 1 + REBASES):
@@ -200,6 +190,76 @@ def delete_rows(
         if touched & {_partition_of(one, apart_by) for one in others} - {None}:
             raise Conflict("others have committed to what is deleted in the meantime")
     raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def append_rows(
+    loaded: DeltaTable,
+    files: LocalFiles,
+    rows: pa.Table,
+    metadata: Mapping[str, Any],
+    transaction: tuple[str, int] | None,
+    require: Callable[[DeltaTable], None],
+) -> int:
+    """Append rows that delta-rs writes, in one commit, and return the version. As `delete_rows`, delta-rs commits to a
+    copy of the log, and the files are durable before the commit can be seen.
+
+    Args:
+        loaded: The table as of a newest version. It is brought to later ones.
+        files: The table's files.
+        rows: With all columns of the table.
+        metadata: What the commit says of itself.
+        transaction: The transaction that it carries, if any.
+        require: As of `commit_files`.
+
+    Raises:
+        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        DeltaError, OSError: The storage fails.
+    """
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+    def append(copy: DeltaTable) -> None:
+        said = properties(metadata, transaction)
+        write_deltalake(copy, rows, mode="append", commit_properties=said, post_commithook_properties=hooks)
+
+    require(loaded)
+    _, actions = _written_aside(files, append)
+    entry = log_entry(with_mark(actions) if files.is_synced else actions)
+    for _ in range(REBASES):
+        require(loaded)
+        version = loaded.version() + 1
+        is_first = files.put_new(log_file(version), entry)
+        catch_up(loaded, files)
+        if is_first:
+            _sum_up_when_due(loaded, files, version, cleans_log=False)
+            return version
+        if loaded.version() < version:
+            raise Conflict(f"version {version} is there, and cannot be read")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def _written_aside(files: LocalFiles, commit: Callable[[DeltaTable], None]) -> tuple[int, list[dict[str, Any]]]:
+    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. Return
+    the version that it committed to, and the actions of its commit, whose files are the table's and durable; no
+    actions: it committed nothing."""
+    with _copied_log(files) as scratch:
+        for entry in os.scandir(files.absolute("")):
+            if entry.name != LOG:
+                Path(scratch, entry.name).symlink_to(entry.path)
+        copy = DeltaTable(scratch)
+        version = copy.version()
+        commit(copy)
+        written = Path(scratch, log_file(version + 1))
+        if not written.exists():
+            return version, []
+        actions = [json.loads(line) for line in written.read_text().splitlines()]
+        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
+        for path in added:
+            if not files.absolute(path).exists():
+                # The table has no folder of this partition of its own yet.
+                files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(Path(scratch, path), files.absolute(path))
+        files.sync(added)
+    return version, actions
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
