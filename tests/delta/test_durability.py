@@ -3,6 +3,7 @@
 What a cut really leaves is played in tests/power; here each verb is looked at by itself."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -174,3 +175,30 @@ def test_bytes_that_cannot_be_synced_are_not_committed(tmp_path, disk, monkeypat
     assert not raised.value.unknown and queue.counts().stored == 0
     queue.send("two")
     assert queue.counts().visible == 1 and disk.forgets(tmp_path) != []
+
+
+@pytest.mark.parametrize("opens_anew", [False, True])
+def test_what_was_durable_of_a_log_that_was_replaced_says_nothing_of_the_new_one(tmp_path, disk, opens_anew):
+    root = tmp_path / "ledger"
+    ledger = opened(root)
+    queue = ledger.create_queue("q", {"Lanes": 1})
+    for n in range(9):
+        queue.send(f"{n}")
+        queue.receive(1).delete()
+    # Moved, and not removed: so no file of the new ledger has the number of one that was synced.
+    root.rename(tmp_path / "old")
+    subprocess.run([sys.executable, "-c", MADE_ANEW, str(root)], check=True, cwd=Path(__file__).parents[2])
+    queue = (opened(root) if opens_anew else ledger).queue("q")
+    queue.receive(1).delete()
+    relied_on = [one for one in disk.forgets(root) if not any(name in one for name in ("receipts", "tasks"))]
+    assert relied_on == []
+
+
+#: Another process, without sync.
+MADE_ANEW = """
+import sys
+from ledger import Ledger, Settings
+queue = Ledger.open(sys.argv[1], settings=Settings(sync=False)).create_queue("q")
+queue.send("new")
+queue.send("newer")
+"""

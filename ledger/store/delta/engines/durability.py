@@ -89,6 +89,8 @@ class Durability:
         self._place = place
         #: All versions up to the first survive a power cut; up to the second all but their names do.
         self._durable = self._prepared = -1
+        #: The entry of the newest version that is durable, and the file that it was.
+        self._witness: tuple[str, tuple[int, ...] | None] | None = None
 
     def sync_files(self, paths: Iterable[str], descriptors: Iterable[int] = ()) -> None:
         """Make files durable with the folders that name them, and what was written to open files. A file that is gone
@@ -137,6 +139,7 @@ class Durability:
             version: The version that a commit is made on, or that a decision relied on.
             entry_of: Returns the path of a version's entry in the log.
         """
+        self._forget_other_log()
         if version <= self._prepared:
             return
         are_marked = True
@@ -159,24 +162,46 @@ class Durability:
         self._prepared = max(self._prepared, version)
 
     def make_durable(self, version: int, entry_of: Callable[[int], str]) -> None:
-        """Make durable all versions up to this one. Costs nothing where this process did so before."""
+        """Make durable all versions up to this one. Costs a look at one file where this process did so before."""
+        self._forget_other_log()
         if version <= self._durable:
             return
         self.prepare(version, entry_of)
         self.sync_folders([str((self._place / entry_of(version)).parent)])
-        self.committed(version)
+        self.committed(version, entry_of(version))
 
-    def committed(self, version: int) -> None:
-        """Note that a version is durable, and all before it. Version 0 begins another log."""
+    def committed(self, version: int, entry: str) -> None:
+        """Note that a version, with this entry in the log, is durable, and all before it. Version 0 begins another
+        log."""
+        if version == 0 or version >= self._durable:
+            self._witness = entry, _stamp(self._place / entry)
         if version == 0:
             self._durable = self._prepared = 0
         self._durable = max(self._durable, version)
         self._prepared = max(self._prepared, version)
 
+    def _forget_other_log(self) -> None:
+        """Forget what is known to be durable where the log is another one by now: it was removed and made anew, or a
+        backup lies in its place. So it is where the witness is gone with old entries, which costs a few syncs."""
+        known = self._witness
+        if known is not None and _stamp(self._place / known[0]) != known[1]:
+            self._durable = self._prepared = -1
+            self._witness = None
+            _named.clear()
+
     def sync_checkpoints(self, log: str) -> None:
         """Make the checkpoints durable that are in a table's log. The engines write these without a sync."""
         names = os.listdir(self._place / log)  # noqa: PTH208
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    """What tells a file from another one in its place; None: there is none."""
+    try:
+        found = os.stat(file)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _is_marked(entry: bytes) -> bool:

@@ -200,7 +200,8 @@ class LocalFiles:
             written.unlink(missing_ok=True)
         if self.is_synced:
             self._durability.sync_folders([str(file.parent)])
-            self._durability.committed(-1 if version is None else version)
+            if version is not None:
+                self._durability.committed(version, path)
         return True
 
     def replace(self, path: str, content: bytes) -> None:
