@@ -95,6 +95,17 @@ def test_processes_that_have_the_replaced_ledger_open_go_on_with_the_restored_on
     assert queue.counts().in_flight == 1 and queue.counts().visible == 2
 
 
+def test_versions_grow_across_each_of_several_restores(open_ledger, root, dest):
+    ledger = open_ledger()
+    ledger.create_queue("work").send(["a", "b"])
+    ledger.backup(dest)
+    versions = []
+    for _ in range(3):
+        versions.append(ledger.queue("work").receive(1).version)
+        Ledger.restore_backup(dest, root, replace=True)
+    assert versions == sorted(set(versions))
+
+
 def test_a_backup_is_consistent_beside_verbs_and_upkeep(open_ledger, root, tmp_path, open_at, clock):
     """No message that was acknowledged before a backup began comes back."""
     over = threading.Event()

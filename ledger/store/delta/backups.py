@@ -46,7 +46,7 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engines.checkpoints import CHECKPOINT
 from ledger.store.delta.engines.newest_version import opened
 from ledger.store.delta.engines.protocol import Engine
-from ledger.store.delta.engines.table_files import AT_ONCE, LOG, log_entry, log_file
+from ledger.store.delta.engines.table_files import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.store.delta.engines.written_out import said
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
@@ -142,7 +142,7 @@ def restore_backup(
                 report(f"restore: {name}")
                 for path in _files(backup / FOLDER / name):
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
-                _give_identity(made / name, int(manifest["versions"][name]))
+                _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
             # Where the locks lie: processes that have the ledger of before open look for them there.
             (made / "_locks").mkdir()
             _sync_folders(made)
@@ -227,9 +227,17 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
     _rewrite_checkpoint(dest, version, version, None)
 
 
-def _give_identity(table: Path, version: int) -> None:
-    """Makes a table another one: with an id of its own, and its versions far behind those of the one it was."""
-    _rewrite_checkpoint(table, version, (version // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
+def _give_identity(table: Path, version: int, replaced: int) -> None:
+    """Makes a table another one: with an id of its own, and its versions far behind those of the one it was, and of the
+    one that it takes the place of, whose newest version is `replaced`."""
+    _rewrite_checkpoint(table, version, (max(version, replaced) // VERSIONS + 1) * VERSIONS, str(uuid.uuid4()))
+
+
+def _newest(table: Path) -> int:
+    """Returns the newest version in a table's log; -1: there is no such table."""
+    log = table / LOG
+    found = [version_of(f"{LOG}/{one.name}") for one in log.iterdir()] if log.is_dir() else []
+    return max((version for version in found if version is not None), default=-1)
 
 
 def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | None) -> None:
