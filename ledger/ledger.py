@@ -42,10 +42,11 @@ class Ledger:
     """Queues on Delta tables under one root. Threads may share it; processes open their own.
 
     A forked child may go on with its parent's ledger on a local path: it sends, receives, extends, releases, deletes
-    and counts, in segments of its own. What needs delta-rs is refused there at once by ForkedProcess, as delta-rs does
-    not survive a fork: to open a ledger where the parent has opened one, upkeep, SQL, outputs, sends under an attempt
-    id, and everything on an object store or through Spark. Start workers that need these with multiprocessing's `spawn`
-    or `forkserver`.
+    and counts, in segments of its own, from what the parent knew: let it call `Queue.counts` before the fork, and send
+    to a FIFO queue that a child is to send to. What needs delta-rs is refused there at once by ForkedProcess, as
+    delta-rs does not survive a fork: what the parent did not know, to open a ledger where the parent has opened one,
+    upkeep, SQL, outputs, sends under an attempt id, and everything on an object store or through Spark. Start workers
+    that need these with multiprocessing's `spawn` or `forkserver`.
     `store` is what does the work (a DeltaStore has its `engine` and `transactions`), `clock` the time it goes by and
     `settings` its settings: for tools and tests.
     """

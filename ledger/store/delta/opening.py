@@ -163,6 +163,10 @@ def open_tables(
         with locks[name].exclusive():
             _create(chosen, name)
     older += checked(missing)
+    if place.is_local and settings.sync and not read_only:
+        # Also tables that no verb relies on: one that a power cut damages keeps the whole ledger from being opened.
+        for name in TABLES:
+            chosen.make_durable(name, chosen.version(name))
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = chosen.name == "spark" and place.is_local
 
