@@ -9,8 +9,9 @@ from unittest import mock
 
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.verbs.ages import Ages, Judged
+from ledger.store.delta.verbs.output_tables import OutputTables
 from ledger.store.delta.verbs.tidying import Tidying
-from tests.simulation.log import Storage
+from tests.simulation.engine import SimulatedEngine
 
 
 def steps_are_believed(stack: contextlib.ExitStack) -> None:
@@ -34,8 +35,30 @@ def upkeep_moves_time(stack: contextlib.ExitStack) -> None:
 
 
 def answered_before_synced(stack: contextlib.ExitStack) -> None:
-    """The storage showed and answered a commit that was not on its disk."""
-    stack.enter_context(mock.patch.object(Storage, "syncs", new=False))
+    """A verb answered what was not on the disk."""
+    right = SimulatedEngine.make_durable
+
+    def broken(self: Any, table: str | None = None, version: int = -1) -> None:
+        if table is None:
+            right(self)
+
+    stack.enter_context(mock.patch.object(SimulatedEngine, "make_durable", broken))
+
+
+def relied_on_what_may_be_lost(stack: contextlib.ExitStack) -> None:
+    """A verb committed to one table what it had decided by commits to others, which were not on the disk."""
+    right = SimulatedEngine.make_durable
+
+    def broken(self: Any, table: str | None = None, version: int = -1) -> None:
+        if table is not None:
+            right(self, table, version)
+
+    stack.enter_context(mock.patch.object(SimulatedEngine, "make_durable", broken))
+
+
+def relied_on_rows_that_may_be_lost(stack: contextlib.ExitStack) -> None:
+    """Messages were acknowledged because an output table had their rows, which were not on the disk."""
+    stack.enter_context(mock.patch.object(OutputTables, "_make_durable", lambda self, table, version: None))
 
 
 #: As in `broken`: how each is taken out, what the judge then says, and the world that is about it.
@@ -43,5 +66,7 @@ REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None
     "a step of the clock is refused": (steps_are_believed, "is done by a clock", "clocks"),
     "what is old is marked before it is dropped": (one_look_is_enough, "too late for it", "clocks"),
     "what is answered is on the disk": (answered_before_synced, "which is not in the table", "power"),
+    "what a verb relied on is on the disk": (relied_on_what_may_be_lost, "there is no such message", "power"),
+    "rows are on the disk before messages are done": (relied_on_rows_that_may_be_lost, "output is not in", "power"),
     "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
 }

@@ -24,16 +24,16 @@ from ledger.store.delta.engines.protocol import (
     Conflict,
     OutputLog,
     SegmentEnd,
-    SegmentTaken,
     Snapshot,
     require_next,
     unreadable,
 )
+from ledger.store.delta.engines.segment_ends import require_ends
 from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES
-from tests.simulation.log import File, Partition, Storage, Table, keys_of, reading, rows_of, split
+from tests.simulation.log import File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled
 
@@ -96,7 +96,7 @@ class SimulatedEngine:
         return Layout(TABLES[table].description, {**TABLES[table].properties, **self.storage.tables[table].properties})
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        known = self.storage.tables[table]
+        known = self._look(table)
         return self._commit(table, known, known.version, [], [], metadata, None, data=False, properties=properties)
 
     def exists(self, table: str) -> bool:
@@ -104,7 +104,7 @@ class SimulatedEngine:
 
     def version(self, table: str) -> int:
         self._at(f"version {table}")
-        version = self.storage.tables[table].version
+        version = self._look(table).version
         self._at(f"versioned {table}")
         return version
 
@@ -114,7 +114,7 @@ class SimulatedEngine:
 
     def load(self, table: str, where: Where) -> Snapshot:
         self._at(f"load {table}")
-        known = self.storage.tables[table]
+        known = self._look(table)
         version, state = known.version, known.changes[-1].state
         if known.partitions:
             named = reading(where, known.partitions)
@@ -128,11 +128,11 @@ class SimulatedEngine:
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         self._at(f"merge {table}")
         require_expected(snapshot, table, edits)
-        known = self.storage.tables[table]
+        known = self._look(table)
         base = known.version if self._spark else snapshot.version
         named = reading(where, known.partitions)
         removed, added = merged(known, known.state(base), named, edits, checked=self._spark)
-        return self._commit(table, known, base, removed, added, metadata, named)
+        return self._commit(table, known, base, removed, added, metadata, named, is_synced=False)
 
     def extends_segments(self) -> bool:
         return True
@@ -146,7 +146,7 @@ class SimulatedEngine:
         ends: Sequence[SegmentEnd] = (),
     ) -> int:
         self._at(f"append {table}")
-        known = self.storage.tables[table]
+        known = self._look(table)
         base = known.version
         require_next(transaction, transaction and known.transaction_version(transaction[0], base))
         if self._spark:
@@ -158,19 +158,19 @@ class SimulatedEngine:
                 if committed is not None and committed >= transaction[1]:
                     raise Conflict("nothing was committed: the transaction was committed before")
         added = [(partition, File(part)) for partition, part in split(rows, known.partitions)]
-        version = self._commit(table, known, base, [], added, metadata, None, transaction, ends=ends)
+        version = self._commit(table, known, base, [], added, metadata, None, transaction, ends=ends, is_synced=False)
         return version if self._spark else self.version(table)
 
     def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
         self._at(f"mark {table}")
-        known = self.storage.tables[table]
+        known = self._look(table)
         base = known.version
         require_next(transaction, known.transaction_version(transaction[0], base))
         return self._commit(table, known, base, [], [], metadata, None, transaction, also=also)
 
     def files(self) -> tuple[int, pa.Table]:
         self._at("files")
-        known = self.storage.tables["messages"]
+        known = self._look("messages")
         version = known.version
         rows = [
             [*partition, file.rows.num_rows, *file.bounds("seq")]
@@ -192,7 +192,7 @@ class SimulatedEngine:
         sent_after: int | None = None,
     ) -> pa.Table:
         self._at("messages")
-        known = self.storage.tables["messages"]
+        known = self._look("messages")
         named = reading(where, known.partitions)
         files = [
             file
@@ -210,7 +210,7 @@ class SimulatedEngine:
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         self._at(f"delete {table}")
-        known = self.storage.tables[table]
+        known = self._look(table)
         asked, names = compiled(predicate)
         columns, base, removed, added = sorted({*names, *known.partitions}), known.version, [], []
 
@@ -229,7 +229,7 @@ class SimulatedEngine:
 
     def greatest(self, table: str, column: str) -> int | None:
         self._at(f"greatest {table}")
-        state = self.storage.tables[table].changes[-1].state
+        state = self._look(table).changes[-1].state
         return max((file.bounds(column)[1] for files in state.values() for file in files), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
@@ -239,7 +239,7 @@ class SimulatedEngine:
 
     def transaction_version(self, table: str, application: str) -> int | None:
         self._at(f"transaction_version {table}")
-        known = self.storage.tables[table]
+        known = self._look(table)
         return known.transaction_version(application, known.version)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
@@ -248,7 +248,7 @@ class SimulatedEngine:
             self.storage.tables[name].make_durable(until)
 
     def make_output_durable(self, location: str, version: int) -> None:
-        """Stands for OutputTables._make_durable, which syncs local tables only."""
+        """As `make_durable`, for an output table."""
         self.storage.outputs[location].make_durable(version)
 
     def _look(self, table: str) -> Table:
@@ -315,7 +315,7 @@ class SimulatedEngine:
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         self._at("compact messages")
-        known = self.storage.tables["messages"]
+        known = self._look("messages")
         named, base, removed, added = reading(where, known.partitions), known.version, [], []
         for partition, files in known.state(base).items():
             if named(partition) and len(files) > 1:
@@ -342,16 +342,15 @@ class SimulatedEngine:
         also: tuple[str, int] | None = None,
         ends: Sequence[SegmentEnd] = (),
         properties: Mapping[str, str] | None = None,
+        is_synced: bool = True,
     ) -> int:
+        """`is_synced`: the engine syncs the commit before it returns. Else its caller does."""
         fault = self._at(f"commit {name}")
         if fault is Fault.REFUSED:
             raise Conflict("somebody else was first, it seems")
         if fault is Fault.NEVER:
             raise AnswerLost("the storage did not answer, and did nothing")
-        for end in ends:
-            files = table.changes[-1].state.get((end.queue, end.lane, end.segment), ())
-            if max((file.bounds("seq")[1] for file in files), default=None) != end.last:
-                raise SegmentTaken(f"the segment {end.segment} does not end at {end.last}")
+        require_ends(NewestFiles(table.changes[-1].state), ends)
         # Written and read as text, as in the log: nothing that a writer still holds is shared with a reader.
         said = json.loads(json.dumps(metadata))
         version = table.commit(
@@ -373,4 +372,6 @@ class SimulatedEngine:
         if fault is Fault.LOST:
             raise AnswerLost("the storage did not answer")
         self._at(f"committed {name}")
+        if is_synced:
+            table.make_durable(version)
         return version

@@ -14,7 +14,7 @@ from tests.simulation.patching import QUOTA
 def judge_order(facts: Facts, change: Change) -> list[str]:
     """F2, of a receive's commit on the facts before it: nobody is given a message past an earlier one of its group."""
     at, problems = change.metadata["at"], []
-    granted = _granted(facts, change)
+    granted, written = _granted(facts, change), _written(facts, change)
     for queue, keys in granted.items():
         if queue not in facts.queues or facts.queues[queue].attributes.get("FifoQueue") != "true":
             continue
@@ -30,7 +30,8 @@ def judge_order(facts: Facts, change: Change) -> list[str]:
             places = [place for place, (*_, key) in enumerate(ordered) if key in keys]
             for place, (*_, key) in enumerate(ordered[: max(places, default=0)]):
                 state, behind = facts.status(queue, key, at), [ordered[n][-1] for n in places if n > place]
-                if key not in keys and state not in GONE and not _lands_meanwhile(facts, change, queue, key, behind):
+                is_over = key in keys or key in written[queue] or state in GONE
+                if not is_over and not _lands_meanwhile(facts, change, queue, key, behind):
                     problems.append(f"group {group} of {queue} is received past {key[0][:8]}/{key[1]}, {state.value}")
     return problems
 
@@ -41,6 +42,18 @@ def _lands_meanwhile(facts: Facts, change: Change, queue: str, key: Key, behind:
     call, records = change.actor.call, facts.records[queue]
     meanwhile = call is not None and facts.landed.get(key, -1) >= call.began
     return meanwhile and all(one in records and records[one].record.enqueued_at is not None for one in behind)
+
+
+def _written(facts: Facts, change: Change) -> dict[str, set[Key]]:
+    """The messages that a receive's commit acknowledges because their rows are in an output table, by queue. Whether
+    they are there OutputJudge says."""
+    found: dict[str, set[Key]] = defaultdict(set)
+    heads = dict(facts.heads)
+    for (queue, key), recorded in recorded_in(facts, change.added, [], 1).items():
+        if recorded.record.deleted_at is not None and recorded.record.write_id is not None:
+            found[queue].add(key)
+    facts.heads = heads
+    return found
 
 
 def _granted(facts: Facts, change: Change) -> dict[str, set[Key]]:

@@ -51,6 +51,23 @@ class File:
 State = Mapping[Partition, tuple[File, ...]]
 
 
+class NewestFiles:
+    """The files of a state of `messages`, as `segment_ends` asks for them."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self.statistics = state, self
+
+    def of(self, partition: tuple[str, str, str]) -> tuple[File, ...]:
+        """The files of a partition, whose values are texts as in the log."""
+        queue, lane, segment = partition
+        return self._state.get((queue, int(lane), segment), ())
+
+    def last_ordinal(self, segment: str) -> int | None:
+        """The last ordinal in a segment."""
+        files = [file for partition, files in self._state.items() if partition[2] == segment for file in files]
+        return max((file.bounds("seq")[1] for file in files), default=None)
+
+
 @dataclass(frozen=True)
 class Change:
     """One commit: what it removed and added, by partition, and the state that it left."""

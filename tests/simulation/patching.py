@@ -21,6 +21,7 @@ from typing import Any
 from ledger.rules import limits
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.model import run_sets
+from ledger.store.delta.verbs.output_tables import OutputTables
 from tests.simulation import background
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.shared import noting
@@ -117,6 +118,11 @@ def pause(losses: int, first: float, longest: float) -> None:
     Time.sleep(dice().uniform(0.001, 0.005 * 2 ** min(losses, 6)))
 
 
+def keep_output(outputs: OutputTables, table: str, version: int) -> None:
+    """Stands for OutputTables._make_durable, which syncs tables on local paths."""
+    outputs._engine.make_output_durable(table, version)
+
+
 class AttemptsWithin(Attempts):
     """Stands for the attempts of output_tables, to commit to another table: its pauses are within a decision, which
     goes on with the clock that it has read."""
@@ -159,6 +165,8 @@ def installed() -> Iterator[None]:
             if other is not None:
                 undo.append((module, attribute, value))
                 setattr(module, attribute, other)
+    undo.append((OutputTables, "_make_durable", OutputTables._make_durable))
+    OutputTables._make_durable = keep_output  # type: ignore[method-assign]
     bounds = limits.MAXIMUM_IN_FLIGHT, limits.MAXIMUM_IN_FLIGHT_FIFO
     limits.MAXIMUM_IN_FLIGHT = limits.MAXIMUM_IN_FLIGHT_FIFO = QUOTA
     most_runs, run_sets.MOST_RUNS = run_sets.MOST_RUNS, 0

@@ -37,7 +37,10 @@ def judge_records(
         problems += [f"{where}: {what}" for what in _transition(verb, at, receipts, old, new)]
         if call is not None and call.verb == "beat" and (new.visible_at or 0) < (old.visible_at or 0):
             problems.append(f"{where}: a heartbeat ends its hold {old.visible_at - (new.visible_at or 0)} ms earlier")
-        if verb == "receive" and new.receipt_id != old.receipt_id and new.receipt_id and key in facts.messages:
+        is_given = verb == "receive" and new.receipt_id != old.receipt_id and new.receipt_id
+        if is_given and key not in facts.messages:
+            problems.append(f"{where}: received, and there is no such message")
+        elif is_given:
             message = facts.messages[key]
             if before is None and message.queue != queue:
                 problems.append(f"{where}: received, and it never came to that queue")

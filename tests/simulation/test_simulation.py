@@ -80,6 +80,11 @@ def test_a_send_that_stood_still_is_not_refused_for_its_own_clock():
     assert play(generate("suite/41@threads")).problems == []
 
 
+def test_a_receive_may_acknowledge_what_is_written_and_give_what_comes_after_it():
+    """The judge took the messages whose rows the receive had found for messages that it had passed by."""
+    assert play(generate("find/84@power")).problems == []
+
+
 @pytest.mark.parametrize(
     "seed", ["t/55@waiting", "a/267@handles", "a/516@retention", "a/2286@handles", "a/2429@handles"]
 )

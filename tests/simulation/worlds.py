@@ -273,7 +273,12 @@ WORLDS = {
             | {"release": 2, "retain": 2, "redrive": 2},
             jumps=True,
         ),
-        World("power", _handles, {**RECEIVING, "send": 8, "redrive": 2, "restore": 1}, cuts=True),
+        World(
+            "power",
+            _handles,
+            {**RECEIVING, "send": 8, "work": 8, "write": 3, "redrive": 2, "restore": 1, "upkeep": 2},
+            cuts=True,
+        ),
         # Few sends: each makes up for what threads forgot before it.
         World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),
     )
