@@ -230,7 +230,15 @@ def test_a_file_without_statistics_may_hold_anything():
 
 
 @pytest.mark.parametrize(
-    "stats", ["{", "[1]", '{"minValues": {"sent_at": "yesterday"}}', '{"maxValues": {"seq": "x"}}']
+    "stats",
+    [
+        "{",
+        "[1]",
+        '{"minValues": {"sent_at": "yesterday"}}',
+        '{"maxValues": {"seq": "x"}}',
+        '{"maxValues": {"seq": 9223372036854775808}}',
+        '{"numRecords": []}',
+    ],
 )
 def test_statistics_that_cannot_be_read_are_delta_rs_to_judge(stats):
     values = {"queue": "q", "lane": "0", "segment": "s"}

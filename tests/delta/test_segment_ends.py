@@ -1,10 +1,12 @@
 """A segment has one writer: where it is there twice, by a fork or a snapshot of a machine, one of the two goes on."""
 
 import copy
+import json
 import subprocess
 import sys
 import threading
 
+import pyarrow as pa
 import pytest
 
 from ledger.store.delta.engines.file_statistics import FileStatistics
@@ -100,6 +102,31 @@ def test_of_files_without_statistics_nobody_knows_where_they_end():
     assert nothing.after([known, told], []).last_ordinal("s") is None
 
 
+def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_over():
+    """The files of small sends become rows of a table late; a join takes them out again, and adds one of them all."""
+
+    def file(path, segment, first, last):
+        stats = {"numRecords": last - first + 1, "minValues": {"seq": first}, "maxValues": {"seq": last}}
+        values = {"queue": "q", "lane": "0", "segment": segment}
+        return {"path": path, "partitionValues": values, "stats": json.dumps(stats)}
+
+    following = FileStatistics.listed(pa_nothing())
+    for number in range(3 * FileStatistics.MOST_ADDED):
+        following = following.after([file(f"{number}", f"s{number % 20}", number, number)], [])
+        assert following.last_ordinal(f"s{number % 20}") == number
+        assert following.last_ordinal("s0") == number // 20 * 20
+    listed = following.table.add_column(0, "path", pa.array([""] * following.table.num_rows))
+    added = FileStatistics(listed)
+    assert len(following.table) == 3 * FileStatistics.MOST_ADDED
+    last = {f"s{number}": following.last_ordinal(f"s{number}") for number in range(20)}
+    assert last == {segment: added.last_ordinal(segment) for segment in last}
+    gone = [f"{number}" for number in range(0, 3 * FileStatistics.MOST_ADDED, 20)]
+    joined = following.after([file("joined", "s0", 0, 7)], gone)
+    assert joined.last_ordinal("s0") == 7
+    assert joined.after([file("next", "s0", 8, 9)], []).last_ordinal("s0") == 9
+    assert following.last_ordinal("s0") == last["s0"]
+
+
 def test_threads_that_send_much_at_once_extend_no_segment_together(open_ledger):
     queue = open_ledger().create_queue("work", {"Lanes": 1})
     ids, errors = [], []
@@ -134,8 +161,6 @@ def test_where_nobody_can_tell_where_a_segment_ends_each_send_has_its_own(open_l
 
 
 def pa_nothing():
-    import pyarrow as pa
-
     return pa.table({"path": pa.array([], pa.string())})
 
 
