@@ -3,6 +3,9 @@ processes that have the ledger of before open."""
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -181,13 +184,19 @@ def test_what_upkeep_drops_between_the_tables_of_a_backup_does_not_come_back(
     assert open_at(tmp_path / "restored").queue("work").receive(5).messages()[0].body == "open"
 
 
-def test_a_backup_that_did_not_end_is_none(open_ledger, dest, tmp_path, monkeypatch):
-    ledger = open_ledger()
-    ledger.create_queue("work").send("a")
-    with monkeypatch.context() as patched:
-        patched.setattr("ledger.store.delta.backups._forget_later_receipts", lambda *of: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            ledger.backup(dest)
+#: A process that is killed in the middle of a backup.
+KILLED = """
+import os, signal, sys
+from ledger import Ledger
+from ledger.store.delta import backups
+backups._forget_later_receipts = lambda *of: os.kill(os.getpid(), signal.SIGKILL)
+Ledger.open(sys.argv[1]).backup(sys.argv[2])
+"""
+
+
+def test_a_backup_that_did_not_end_is_none(open_ledger, root, dest, tmp_path):
+    open_ledger().create_queue("work").send("a")
+    assert subprocess.run([sys.executable, "-c", KILLED, str(root), str(dest)]).returncode == -signal.SIGKILL
     with pytest.raises(InvalidParameterValue, match="never finished"):
         Ledger.restore_backup(dest, tmp_path / "restored")
     for place in (dest, dest / "tables"):
@@ -256,3 +265,27 @@ def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, s
     queue.send(spark.range(10).selectExpr("CAST(id AS STRING) AS body").toArrow())
     assert by_spark.queue("work").counts() == queue.counts()
     by_spark.upkeep()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_backup_that_fails_leaves_nothing(open_ledger, root, dest, is_there):
+    """The next try finds the folder as it was, and the error names the ledger, whose file is missing."""
+    ledger = open_ledger()
+    ledger.create_queue("work").send(["one", "two"])
+    if is_there:
+        dest.mkdir()
+    for path in Path(root, "messages").rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            path.unlink()
+    with pytest.raises(LedgerError):
+        ledger.backup(dest)
+    assert list(dest.iterdir()) == [] if is_there else not dest.exists()
+
+
+def test_a_backup_of_a_ledger_that_is_gone_names_the_ledger(open_ledger, root, dest):
+    ledger = open_ledger()
+    ledger.create_queue("work").send("one")
+    shutil.move(root, f"{root}.moved")
+    with pytest.raises(LedgerError, match=str(root)):
+        ledger.backup(dest / "deep" / "deeper")
+    assert not dest.exists()

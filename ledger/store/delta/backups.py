@@ -74,9 +74,10 @@ class BackupReport:
 
 
 def back_up(engine: Engine, transactions: Transactions, dest: object, report: Callable[[str], None]) -> BackupReport:
-    """Copies one consistent version of an open ledger into a folder that is empty or not there.
+    """Copy one consistent version of an open ledger into a folder that is empty or not there.
 
-    Raises InvalidParameterValue for another folder and another storage than a local path, and StorageFailed.
+    A backup that fails, or that is interrupted, leaves nothing there. Raises InvalidParameterValue for another folder
+    and another storage than a local path, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -90,27 +91,48 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidParameterValue("dest", str(folder), "Must be empty, or not there", "Name a new folder.")
-    with naming(str(folder), DeltaError):
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / UNFINISHED, b"")
-        taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        tables: dict[str, DeltaTable] = {}
+    taken_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    tables: dict[str, DeltaTable] = {}
+    with naming(str(root), DeltaError):
         for name in ORDER:
             if name == "receipts":
                 fill_receipts(engine, transactions)
             tables[name] = opened(str(locations[name]), None)
-        for name, table in tables.items():
-            report(f"backup: {name}, version {table.version()}")
-            _copy_table(locations[name], table, folder / FOLDER / name)
-        _forget_later_receipts(folder / FOLDER / "receipts", tables["visibility"].version())
-        files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / FOLDER)}
-        versions = {name: DeltaTable(str(folder / FOLDER / name)).version() for name in ORDER}
-        manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
-        _sync_folders(folder / FOLDER)
-        _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
-        (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
-        (folder / UNFINISHED).unlink()
-        _sync(folder)
+    made = _missing(folder)
+    try:
+        with naming(str(folder), DeltaError):
+            return _written(folder, locations, tables, taken_at, report)
+    except BaseException:
+        # What was there before was empty.
+        for path in made[-1:] or list(folder.iterdir()):
+            _remove(path)
+        raise
+
+
+def _written(
+    folder: Path,
+    locations: Mapping[str, Path],
+    tables: Mapping[str, DeltaTable],
+    taken_at: str,
+    report: Callable[[str], None],
+) -> BackupReport:
+    """Write a backup of these versions of the tables, safe on the disk with its name."""
+    made = _missing(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / UNFINISHED, b"")
+    for name, table in tables.items():
+        report(f"backup: {name}, version {table.version()}")
+        _copy_table(locations[name], table, folder / FOLDER / name)
+    _forget_later_receipts(folder / FOLDER / "receipts", tables["visibility"].version())
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / FOLDER)}
+    versions = {name: DeltaTable(str(folder / FOLDER / name)).version() for name in ORDER}
+    manifest = {"format": FORMAT, "taken_at": taken_at, "versions": versions, "files": files}
+    _sync_folders(folder / FOLDER)
+    _write(folder / f"{MANIFEST}.tmp", json.dumps(manifest).encode())
+    (folder / f"{MANIFEST}.tmp").rename(folder / MANIFEST)
+    (folder / UNFINISHED).unlink()
+    for path in (folder, *(one.parent for one in made)):
+        _sync(path)
     return BackupReport(versions, len(files), sum(files.values()), taken_at)
 
 
@@ -160,6 +182,23 @@ def restore_backup(
             shutil.rmtree(made, ignore_errors=True)
     sizes = manifest["files"].values()
     return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Return a folder that is not there, and its parents that are not there, up to the first one."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    return missing
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def require_no_backup(folder: Path) -> None:
