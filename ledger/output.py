@@ -104,7 +104,8 @@ def _written(
 ) -> int:
     """Of how many other messages something was changed."""
     if done.num_rows:
-        location = writer.make().text
+        outputs = access.store.outputs
+        location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
         with not_written(table):
             table_id = writer.table_id(location)
         changed = _write(
@@ -120,7 +121,7 @@ def _written(
     else:
         # No row counts. Whoever reads the table finds it all the same, as far as the rows tell its columns.
         with contextlib.suppress(OutputNotWritten):
-            writer.make()
+            writer.make(lambda: None)
     # Nothing is written, or an earlier call has written it all.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -64,11 +64,13 @@ class ArrowWriter:
         return named_by_array(_texts(self._exceptions[column]), queue)
 
     @releasing
-    def make(self) -> Location:
+    def make(self, before_changing: Callable[[], None]) -> Location:
+        def alone() -> contextlib.AbstractContextManager[object]:
+            before_changing()
+            return table_lock(self._place.text).exclusive()
+
         with not_written(self._table):
-            self._rows = self._engine.prepare_output(
-                self._place.text, self._rows, self._asked, lambda: table_lock(self._place.text).exclusive()
-            )
+            self._rows = self._engine.prepare_output(self._place.text, self._rows, self._asked, alone)
         return self._place
 
     def table_id(self, location: str) -> str:

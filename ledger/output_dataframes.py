@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -147,10 +147,11 @@ class StagedWriter(_OfSpark):
         return self._staged.named(column, queue)
 
     @releasing
-    def make(self) -> Location:
+    def make(self, before_changing: Callable[[], None]) -> Location:
         location, demands = self._place.text, self._demands
         with not_written(self._table):
             if not self._target.table_id or self._after.changes:
+                before_changing()
                 with table_lock(location).exclusive():
                     if not self._target.table_id:
                         self._publishing.make(location, demands, self._clock())
@@ -210,7 +211,8 @@ class SparkWriter(_OfSpark):
     def named(self, column: str, queue: str) -> Named:
         return named_by_column(self._rows, column, queue)
 
-    def make(self) -> Location:
+    def make(self, before_changing: Callable[[], None]) -> Location:
+        before_changing()
         rows = fitted(self._rows, self._after.schema)
         made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)

@@ -70,7 +70,7 @@ class Failures:
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)
         about = hashlib.sha256("".join(sorted(rows["message_id"].to_pylist())).encode()).hexdigest()[:16]
         with writer.evaluated():
-            location = writer.make().text
+            location = writer.make(lambda: None).text
             said = {"queue": self._access.name, "receipt_id": receipt_id, "verb": "failures"}
             try:
                 writer.write(location, f"ledger/failures/{receipt_id}/{version}/{about}", said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,8 +70,9 @@ class Writer(Protocol):
     def failed(self, column: str) -> pa.Table:
         """This column of theirs, and what it says."""
 
-    def make(self) -> Location:
-        """Where the table lies; makes it, empty, when there is none. Raises OutputNotWritten."""
+    def make(self, before_changing: Callable[[], None]) -> Location:
+        """Return where the table lies; make it, empty, when there is none. `before_changing` is called before the table
+        is made, or gets other columns: what it raises leaves the table as it was. Raises OutputNotWritten."""
 
     def table_id(self, location: str) -> str:
         """The id of the table there. Raises OutputUnreadable."""

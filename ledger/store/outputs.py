@@ -70,6 +70,10 @@ class OutputWrites(Protocol):
     def table_id(self, location: str) -> str:
         """The id of a table that is about to be written to. Raises OutputUnreadable."""
 
+    def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
+        """Raises LeaseLost when the receipt does not hold one of these messages, as far as the queue alone tells:
+        before a table is made for their rows."""
+
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import InvalidParameterValue, OutputNotWritten
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 
 D, UTC = decimal.Decimal, datetime.timezone.utc
 
@@ -179,3 +179,19 @@ def test_names_in_other_capitals_are_the_same_column(place, write):
     assert write({"Price": [2]}) == [{"price": 1}, {"price": 2}]
     with pytest.raises(OutputNotWritten, match="in other capitals"):
         write({"price": [1], "Price": [2]})
+
+
+def test_a_lease_that_is_lost_makes_no_table_and_leaves_the_columns_of_one_as_they_are(place, write):
+    place.queue.send("a")
+    lost = place.queue.receive(visibility_timeout=30)
+    message_id = lost.messages()[0].message_id
+    place.clock.advance(31)
+    place.queue.receive(visibility_timeout=0)
+    rows = {"message_id": [message_id], "price": [1.5]}
+    with pytest.raises(LeaseLost):
+        lost.write(pa.table(rows), place.table, messages="message_id")
+    assert not Path(place.table).exists()
+    write({"price": pa.array([1], pa.int64())})
+    with pytest.raises(LeaseLost):
+        lost.write(pa.table(rows), place.table, messages="message_id", schema="widen")
+    assert types_of(place)["price"] == "long"

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.errors import OutputNotWritten
+from ledger.errors import LeaseLost, OutputNotWritten
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 from tests.output.test_new_tables import types_of
@@ -71,3 +71,15 @@ def test_columns_of_a_published_table_are_widened_when_that_is_asked(spark, tmp_
         claim.write(claim.dataframe.selectExpr("message_id", column), place.table, messages="message_id", schema=schema)
     assert types_of(place)["price"] == "double"
     assert sorted(DeltaTable(place.table).to_pyarrow_table()["price"].to_pylist()) == [9.99, 10.0]
+
+
+def test_a_lease_that_is_lost_makes_no_table(write):
+    place = write.place
+    place.queue.send("a")
+    lost = place.queue.receive(visibility_timeout=30)
+    rows = lost.dataframe.selectExpr("message_id", "1 AS n")
+    place.clock.advance(31)
+    place.queue.receive(visibility_timeout=0)
+    with pytest.raises(LeaseLost):
+        lost.write(rows, place.table, messages="message_id")
+    assert not DeltaTable.is_deltatable(place.table)

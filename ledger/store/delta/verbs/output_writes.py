@@ -106,6 +106,16 @@ class Outputs:
         # As long as it takes: it holds no turn, so nobody waits for it.
         return self.tables.written_or_fenced(location, identifier, patience=None)
 
+    def require_held(self, queue: QueueRecord, receipt_id: str, runs: pa.Table, clock: Clock) -> None:
+        """See OutputWrites.require_held."""
+        loaded, pieces = self._pieces(queue, runs, clock)
+        records = [loaded.lanes.record(code) for code in set(pieces.code.tolist())]
+        # Of a write that was begun its table tells whether it is in: `begin` asks.
+        told = [one for one in records if not output_doubts.to_ask(one, receipt_id)]
+        kinds = {output_doubts.part(one, receipt_id, loaded.now, written=False) for one in told}
+        if not kinds <= {Part.HELD}:
+            raise _lost(receipt_id, kinds)
+
     def begin(
         self, queue: QueueRecord, receipt_id: str, runs: pa.Table, table: str, table_id: str, clock: Clock
     ) -> str | None:
@@ -128,11 +138,7 @@ class Outputs:
             if kinds == {Part.WRITTEN}:
                 return _recording(loaded, pieces, lambda r: output_doubts.finish(r, r.write_id, loaded.now), "deleted")
             if kinds != {Part.HELD}:
-                found = " and some ".join(sorted(kind.value for kind in kinds))
-                raise LeaseLost(
-                    f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
-                    "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
-                )
+                raise _lost(receipt_id, kinds)
             new = {code: lanes.code(output_doubts.begin(lanes.record(code), table, identifier)) for code in parts}
             code = np.array([new[old] for old in pieces.code.tolist()], dtype=np.int64)
             replacement = pieces.coded(code).in_order()
@@ -242,6 +248,14 @@ class Outputs:
             except OutputUnreadable as problem:
                 if not problem.gone:
                     raise
+
+
+def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
+    found = " and some ".join(sorted(kind.value for kind in kinds))
+    return LeaseLost(
+        f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
+        "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
+    )
 
 
 def _lanes(runs: pa.Table) -> list[int]:
