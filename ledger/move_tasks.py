@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.rules import move_task, redrive
@@ -14,6 +14,7 @@ from ledger.rules.limits import move_rate
 from ledger.rules.move_task import MoveTask, TaskStatus
 from ledger.rules.state import Status
 from ledger.store import QueueRecord, Store
+from ledger.threads import start_thread
 
 log = logging.getLogger("ledger.move_tasks")
 TICK = 1.0
@@ -39,8 +40,7 @@ class MoveTasks:
                 break
         after = self._move(task, self._source)
         if after.is_running:
-            own = (after.task, after.revision)
-            threading.Thread(target=self.run, args=own, name="ledger-move-task", daemon=True).start()
+            start_thread(partial(self.run, after.task, after.revision), "ledger-move-task")
         return task
 
     def all(self) -> list[MoveTask]:

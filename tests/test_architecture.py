@@ -36,6 +36,7 @@ LAYERS = {
     "ledger.picture": 6.1,
     "ledger.clock": -1,
     "ledger.forks": -1,
+    "ledger.threads": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,
     "ledger.place": 0,

@@ -8,7 +8,9 @@ import fcntl
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable
+from concurrent import futures
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +20,8 @@ import ledger
 LOOKING = {"RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "CALL_FUNCTION", "CALL_METHOD"}
 #: Where that counts: the ledger, and what runs its contexts.
 TRACED = (str(Path(ledger.__file__).parent), contextlib.__file__)
+#: Python's threads and pools.
+THREADS = (threading.__file__, str(Path(futures.__file__).parent))
 
 
 class Interrupt(BaseException):
@@ -30,11 +34,12 @@ def _code(code) -> bytes:
 
 
 class Interrupter:
-    """Interrupts a function at the `number`-th place; `at` says where that was, None: it has fewer."""
+    """Interrupts a function at the `number`-th place; `at` says where that was, None: it has fewer. Places are in files
+    whose paths begin with one of TRACED, or of `more`."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *more: str) -> None:
         self.at: str | None = None
-        self._number, self._places = number, itertools.count(1)
+        self._number, self._places, self._traced = number, itertools.count(1), (*TRACED, *more)
         self._before: dict[int, str] = {}
 
     def run(self, function: Callable[[], object]) -> tuple[object, BaseException | None]:
@@ -50,7 +55,7 @@ class Interrupter:
 
     def _trace(self, frame, event, argument):
         if event == "call":
-            if not frame.f_code.co_filename.startswith(TRACED):
+            if not frame.f_code.co_filename.startswith(self._traced):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             self._before[id(frame)] = "RESUME"

@@ -1,9 +1,12 @@
 """Ctrl-C at any instruction: no lock and no turn stays, and a verb happened or did not."""
 
+import contextlib
 import random
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -12,7 +15,8 @@ import pytest
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.commit.holdings import releasing
-from tests.delta.interrupting import Interrupter, locked_files
+from ledger.threads import Workers, map_at_once
+from tests.delta.interrupting import THREADS, Interrupter, locked_files
 
 SOON = 20.0
 #: Real signals at random moments; the answer says what stayed locked, and which messages are there.
@@ -177,13 +181,78 @@ def test_signals_at_random_moments_leave_nothing_locked_and_nothing_half_done(ro
     assert found.stdout.strip() == str(times)
 
 
-def test_a_heartbeat_that_is_interrupted_as_it_starts_beats_no_more():
+def test_a_heartbeat_beats_no_more_wherever_its_block_is_interrupted():
+    """Also at the first instruction of what ends the block, and although the exception keeps what it knows of."""
     for number in count(1):
         heartbeat = Heartbeat("r", lambda seconds: Beat(0, False), 30, 10)
-        interrupter = Interrupter(number)
-        _, kept = interrupter.run(heartbeat.__enter__)
-        if kept is None:
-            heartbeat.__exit__()
-            break
+
+        def block(heartbeat=heartbeat):
+            with heartbeat:
+                pass
+
+        interrupter = Interrupter(number, *THREADS)
+        _, kept = interrupter.run(block)
         assert not any(not_ending(one) for one in threading.enumerate() if one.name == "ledger-heartbeat")
-    assert number > 2
+        if kept is None:
+            break
+    assert number > 10
+
+
+def eventually(is_so):
+    """Whether something becomes so, while other threads run."""
+    until = time.monotonic() + SOON
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.001)
+    return is_so()
+
+
+def test_to_look_at_a_heartbeat_does_not_stop_it():
+    with Heartbeat("r", lambda seconds: Beat(0, False), 30, 0.001) as heart:
+        for _ in range(3):
+            assert callable(heart.__exit__) and isinstance(heart, contextlib.AbstractContextManager)
+        before = heart.beats
+        assert eventually(lambda: heart.beats > before + 2)
+    with contextlib.ExitStack() as stack:
+        heart = stack.enter_context(Heartbeat("r", lambda seconds: Beat(0, False), 30, 0.001))
+        assert eventually(lambda: heart.beats > 2)
+    before = heart.beats
+    assert not any(not_ending(one) for one in threading.enumerate() if one.name == "ledger-heartbeat")
+    assert heart.beats == before
+
+
+@pytest.mark.parametrize("use", ["one after the other", "at once"])
+def test_workers_do_what_comes_after_an_interrupt(use):
+    """A pool whose lock an interrupt leaves taken would do nothing any more, and every later verb would wait for it."""
+    for number in count(1):
+        workers = Workers(2, "ledger-test")
+
+        def work(workers=workers):
+            if use == "at once":
+                return map_at_once(str, range(5), 3)
+            return [job.result() for job in [workers.begin(partial(str, n)) for n in range(5)]]
+
+        interrupter, done = Interrupter(number, *THREADS), []
+        answer, kept = interrupter.run(work)
+        after = threading.Thread(target=lambda done=done, work=work: done.append(work()), daemon=True)
+        after.start()
+        after.join(SOON)
+        assert done == [list("01234")], interrupter.at
+        if kept is None:
+            assert answer == list("01234")
+            break
+    assert number > 10
+
+
+def test_calls_in_other_threads_raise_what_the_first_of_them_raises():
+    begun = []
+
+    def call(n):
+        begun.append(n)
+        if n in (2, 4):
+            raise ValueError(n)
+        return n
+
+    with pytest.raises(ValueError, match="2"):
+        map_at_once(call, range(6), 3)
+    assert sorted(begun) == list(range(6))
+    assert map_at_once(call, (), 3) == [] and map_at_once(call, [7], 3) == [7]

@@ -27,7 +27,6 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -50,6 +49,7 @@ from ledger.store.delta.engines.table_files import AT_ONCE, LOG, log_entry, log_
 from ledger.store.delta.engines.written_out import said
 from ledger.store.delta.model.failures import naming
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
+from ledger.threads import map_at_once
 
 #: The file that makes a folder a backup, and the one that says that it is to become one.
 MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
@@ -251,8 +251,7 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
         if copied != sizes[path]:
             raise StorageFailed(str(source), f"{path} has {copied} bytes, and the log says {sizes[path]}", "backup")
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(copy, sizes))
+    map_at_once(copy, sizes, AT_ONCE)
     # What tells of the version: the last checkpoint before it, and the entries since. Then one checkpoint in its place.
     numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
     sums = [number for number, one in numbered if CHECKPOINT.fullmatch(f"{LOG}/{one.name}") and number <= version]

@@ -15,15 +15,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import queue
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.holdings import forget, note
 from ledger.store.delta.model.failures import naming
+from ledger.threads import start_thread
 
 if sys.platform != "win32":
     import fcntl
@@ -160,21 +163,25 @@ def _is_recent(written: Path, seconds: float) -> bool:
 @contextlib.contextmanager
 def _showing(gate: Path) -> Iterator[None]:
     """Writes the time down in the gate's, again and again: a process that is stopped does not."""
-    over = threading.Event()
+    over: queue.SimpleQueue[None] = queue.SimpleQueue()
+    end = partial(over.put, None)
 
     def show() -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, queue.Empty):
             gate.touch()
-            while not over.wait(SHOWING):
-                gate.touch()
+            while True:
+                try:
+                    return over.get(timeout=SHOWING)
+                except queue.Empty:
+                    gate.touch()
 
-    note(over.set)
+    note(end)
     try:
-        threading.Thread(target=show, name="ledger-gate", daemon=True).start()
+        start_thread(show, "ledger-gate")
         yield
     finally:
-        over.set()
-        forget(over.set)
+        end()
+        forget(end)
 
 
 def _earlier(limit: float, until: float | None) -> float:

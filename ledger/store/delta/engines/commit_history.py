@@ -6,12 +6,11 @@ looks: beside others who commit, each commit would have a version that is too lo
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 from ledger.store.delta.engines.commit_metadata import said_in
 from ledger.store.delta.engines.log_entries import damaged, require_whole
 from ledger.store.delta.engines.protocol import Commit
 from ledger.store.delta.engines.table_files import AT_ONCE, TableFiles, log_file, version_of
+from ledger.threads import map_at_once
 
 #: Up to so many commits are looked for by their names; for more the log is listed.
 FEW = 20
@@ -31,9 +30,8 @@ def history(stored: TableFiles, since: int, table: str) -> list[Commit]:
     if later:
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            read = threads.map(lambda version: _commit(stored, version, table), range(first, max(later) + 1))
-            found += [commit for commit in read if commit is not None]
+        read = map_at_once(lambda version: _commit(stored, version, table), range(first, max(later) + 1), AT_ONCE)
+        found += [commit for commit in read if commit is not None]
         found += _following(stored, table, max(later) + 1)
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -64,6 +63,7 @@ from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.failures import names_failures
 from ledger.store.delta.model.formats import Layout, layout_of_new
 from ledger.store.delta.model.tables import TABLES
+from ledger.threads import map_at_once
 
 log = logging.getLogger("ledger.upkeep")
 
@@ -335,8 +335,7 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(files.remove, (*gone, *replaced(files.log()))))
+        map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()

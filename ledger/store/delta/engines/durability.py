@@ -32,11 +32,12 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from ledger.threads import Workers
 
 #: What the commitInfo of a commit says that was synced before it became visible, with all versions before it.
 SYNCED = "synced"
@@ -49,27 +50,16 @@ MOST_FOLDERS = 100_000
 #: The folders of which this process knows that their parents name them durably.
 _named: set[str] = set()
 known_tables: dict[str, Durability] = {}
-_threads = ThreadPoolExecutor(THREADS, "ledger-sync")
+_workers = Workers(THREADS, "ledger-sync")
 
 
-def _renew_threads() -> None:
+def _renew_workers() -> None:
     """Threads do not come along into the child of a fork."""
-    global _threads
-    _threads = ThreadPoolExecutor(THREADS, "ledger-sync")
+    global _workers
+    _workers = Workers(THREADS, "ledger-sync")
 
 
-os.register_at_fork(after_in_child=_renew_threads)
-
-
-def _at_once(job: Callable[[], None]) -> Future[None]:
-    """Begin something in another thread; in this one when the interpreter ends, which begins no more there."""
-    try:
-        return _threads.submit(job)
-    except RuntimeError:
-        done: Future[None] = Future()
-        job()
-        done.set_result(None)
-        return done
+os.register_at_fork(after_in_child=_renew_workers)
 
 
 def durability_of(place: Path) -> Durability:
@@ -96,7 +86,7 @@ class Durability:
         """Make files durable with the folders that name them, and what was written to open files. A file that is gone
         is passed over. All is done at the same time, which takes half as long."""
         files = list(dict.fromkeys(self._place / path for path in paths))
-        folders = _at_once(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
+        folders = _workers.begin(partial(self.sync_folders, {str(file.parent) for file in files})) if files else None
         try:
             for descriptor in descriptors:
                 sync(descriptor)
@@ -104,7 +94,7 @@ class Durability:
                 for file in files:
                     _sync_file(file)
             else:
-                for one in [_at_once(partial(_sync_file, file)) for file in files]:
+                for one in [_workers.begin(partial(_sync_file, file)) for file in files]:
                     one.result()
         finally:
             if folders is not None:

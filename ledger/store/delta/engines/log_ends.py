@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ledger.store.delta.engines.followed import Followed
 from ledger.store.delta.engines.table_files import CommitFiles
+from ledger.threads import map_at_once
 
 
 class LogEnds:
@@ -26,8 +26,7 @@ class LogEnds:
         """By name, versions that are no older than the newest before this call. Raises what the storage does."""
         if not self._at_once or len(tables) < 2:
             return {table: self._end(table) for table in tables}
-        with ThreadPoolExecutor(len(tables)) as threads:
-            return dict(zip(tables, threads.map(self._end, tables)))
+        return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
 
     def make_durable(self, table: str | None, version: int) -> None:
         """See Tables.make_durable, and `durability` for what it is for (rule 4)."""

@@ -11,7 +11,6 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from ledger.store.delta.engines.table_files import (
     version_of,
 )
 from ledger.store.delta.engines.where import Where
+from ledger.threads import map_at_once
 
 if TYPE_CHECKING:
     from ledger.store.delta.engines.object_store import ObjectStore
@@ -92,9 +92,8 @@ class StoredFiles:
         if len(files) == 1:
             self._store.put(*next(iter(files.items())))
         else:
-            with ThreadPoolExecutor(AT_ONCE) as threads:
-                # Each is asked for when it is its turn: it may be made then.
-                list(threads.map(lambda path: self._store.put(path, files[path]), files))
+            # Each is asked for when it is its turn: it may be made then.
+            map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._store.put_new(path, content)

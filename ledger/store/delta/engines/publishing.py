@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +15,7 @@ from ledger.rules.publishable import FOLDER, PROTOCOL_OF_NEW, Demands
 from ledger.store.delta.engines.protocol import StagedFile, Target
 from ledger.store.delta.engines.table_files import AT_ONCE, CommitFiles
 from ledger.store.delta.model.tables import TABLES
+from ledger.threads import map_at_once
 
 #: The property that names the columns of which Delta collects statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -35,8 +35,7 @@ def require_staged(location: str, stored: CommitFiles, files: Sequence[StagedFil
     """Raises StorageFailed where one of the files that are to be published at a location is gone: the table could not
     be read any more. A VACUUM removes them that keeps files for no longer than they are on their way, and whoever
     replaces the table."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        found = list(threads.map(stored.has, (one.path for one in files)))
+    found = map_at_once(stored.has, (one.path for one in files), AT_ONCE)
     if not all(found):
         gone = files[found.index(False)].path
         raise StorageFailed(
