@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from ledger.access import Access
+from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
 from ledger.output_messages import all_but, id_column, messages_of
 from ledger.output_reasons import give_back_each
@@ -20,7 +21,6 @@ from ledger.rules import output_doubts
 from ledger.rules.visibility import Outcome
 from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 from ledger.store.delta.dataframes.output_target import not_written
-from ledger.store.delta.engines.protocol import reason
 from ledger.tabular import is_spark
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ledger.delta_log.protocol import Target, reason, require_same
 from ledger.errors import OutputNotWritten
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
@@ -29,14 +30,13 @@ from ledger.store.delta.dataframes.output_target import (
     not_written,
     require_transactions_kept,
 )
-from ledger.store.delta.engines.protocol import Target, reason, require_same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.clock import Clock
+    from ledger.delta_log.protocol import OutputPublishing
     from ledger.store.delta.dataframes.staged_output import StagedRows
-    from ledger.store.delta.engines.protocol import OutputPublishing
 
 
 class _OfSpark:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.access import Access
+from ledger.delta_log.protocol import Conflict, reason
 from ledger.errors import OutputNotWritten
 from ledger.output_writers import writer_of
 from ledger.rules import message_id as ids
@@ -19,7 +20,6 @@ from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.storage import for_spark
 from ledger.store import Grant, QueueRecord, StoredMessage
 from ledger.store.delta.dataframes.output_target import place_of
-from ledger.store.delta.engines.protocol import Conflict, reason
 
 log = logging.getLogger("ledger.work")
 NO_RESULT = "the function returned neither a result nor a reason"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ledger.access import Access
+from ledger.delta_log.output_schemas import columns_differ
+from ledger.delta_log.protocol import Target, reason
 from ledger.errors import InvalidParameterValue
 from ledger.output_arrow import ArrowWriter
 from ledger.output_dataframes import SparkWriter, StagedWriter
@@ -36,15 +38,13 @@ from ledger.store.delta.dataframes.output_target import (
     place_of_new,
     table_of_spark,
 )
-from ledger.store.delta.engines.output_schemas import columns_differ
-from ledger.store.delta.engines.protocol import Target, reason
 from ledger.store.delta.model.arrow_types import schema_of_rows
 from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.store.delta.engines.protocol import OutputPublishing
+    from ledger.delta_log.protocol import OutputPublishing
 
 #: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from traceback import walk_tb
 
-from ledger.store.delta.engines.protocol import reason
+from ledger.delta_log.protocol import reason
 
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"

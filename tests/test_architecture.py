@@ -48,7 +48,7 @@ LAYERS = {
     "ledger.store.memory_applying": 3,
     "ledger.store.delta": 3,
     "ledger.store.delta.model": 3,
-    "ledger.store.delta.engines": 3.1,
+    "ledger.delta_log": 3.1,
     "ledger.store.delta.commit": 3.2,
     "ledger.store.delta.state": 3.3,
     "ledger.store.delta.verbs": 3.4,
@@ -241,7 +241,7 @@ def test_what_must_do_without_a_library_never_imports_it(part):
 
 
 def test_nothing_imports_pyspark_when_it_is_itself_imported_but_what_always_has_a_session():
-    allowed = {f"ledger.store.delta.engines.{name}" for name in ("spark", "spark_committing")}
+    allowed = {f"ledger.delta_log.{name}" for name in ("spark", "spark_committing")}
     wrong = {
         each.importer
         for each in all_imports()

@@ -1,8 +1,8 @@
 """Sends under attempt ids of ledgers that did not compare contents yet are still known."""
 
+from ledger.delta_log.protocol import Conflict
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
-from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.state.record_rows import message_rows
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import local_settings
-from ledger.store.delta.engines.spark_sessions import parallelism
+from ledger.delta_log.spark_sessions import parallelism
 
 builder = SparkSession.builder.remote("local[2]")
 for name, value in local_settings(small=True).items():

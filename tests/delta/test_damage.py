@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.cli import main
+from ledger.delta_log.table_files import log_file
 from ledger.errors import LedgerDamaged, OutputNotWritten, OutputUnreadable
-from ledger.store.delta.engines.table_files import log_file
 
 #: What may become of the newest entry.
 HARMS = {"empty": lambda whole: b"", "torn": lambda whole: whole[: len(whole) // 2], "zeros": lambda whole: bytes(4096)}

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from ledger.delta_log.joining import told_apart
+from ledger.delta_log.protocol import SEGMENT_FILES
 from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
-from ledger.store.delta.engines.joining import told_apart
-from ledger.store.delta.engines.protocol import SEGMENT_FILES
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.record_rows import message_rows
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger, Settings
+from ledger.delta_log import durability, written_out
 from ledger.errors import StorageFailed
-from ledger.store.delta.engines import durability, written_out
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc for which file is synced")
 NOT_SYNCED = ("_locks", "_ledger_locks")

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.where import Where
 from ledger.rules.message import Entry
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
 
+from ledger.delta_log import commit_history, spark
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.table_files import LOG, LocalFiles, log_file, table_files
+from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
-from ledger.store.delta.engines import commit_history, spark
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.table_files import LOG, LocalFiles, log_file, table_files
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log import followed, loaded_tables, merging
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerDamaged, LedgerError, StorageFailed
 from ledger.store.delta.commit.storage_clock import probe
-from ledger.store.delta.engines import followed, loaded_tables, merging
-from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.views.statements import VIEWS
 from tests.delta.test_engines import Decision

@@ -9,13 +9,13 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
+from ledger.delta_log.file_statistics import FileStatistics
+from ledger.delta_log.followed import Followed, ReplayOfDeltaRs, files_of
+from ledger.delta_log.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.delta_log.protocol import SEGMENT_FILES
+from ledger.delta_log.table_files import LocalFiles, log_file, table_files
+from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.engines.file_statistics import FileStatistics
-from ledger.store.delta.engines.followed import Followed, ReplayOfDeltaRs, files_of
-from ledger.store.delta.engines.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.store.delta.engines.protocol import SEGMENT_FILES
-from ledger.store.delta.engines.table_files import LocalFiles, log_file, table_files
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
 

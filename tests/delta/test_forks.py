@@ -55,7 +55,7 @@ assert ended(in_child(verbs)) == 0
 assert queue.send(["of the parent"])
 """
 LATER = """
-from ledger.store.delta.engines import followed
+from ledger.delta_log import followed
 followed.LISTED_AFTER = -1
 
 def many():

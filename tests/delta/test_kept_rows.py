@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from ledger.delta_log import table_files
+from ledger.delta_log.table_files import A_TABLE, FileRows, LocalFiles
 from ledger.rules.location import recorded
-from ledger.store.delta.engines import table_files
-from ledger.store.delta.engines.table_files import A_TABLE, FileRows, LocalFiles
 
 SCHEMA = pa.schema([("seq", pa.int64())])
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ledger.store.delta.engines import appending, written_out
-from ledger.store.delta.engines.written_out import Encoded, in_parts, parquet
+from ledger.delta_log import appending, written_out
+from ledger.delta_log.written_out import Encoded, in_parts, parquet
 
 LARGE = 10_000
 

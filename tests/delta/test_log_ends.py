@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log import delta_rs
+from ledger.delta_log.table_files import LOG, galloped, log_file
 from ledger.errors import StorageFailed
-from ledger.store.delta.engines import delta_rs
-from ledger.store.delta.engines.table_files import LOG, galloped, log_file
 from tests.delta.test_engines import rows
 
 

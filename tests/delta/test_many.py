@@ -8,9 +8,9 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from ledger.clock import instant
+from ledger.delta_log.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
+from ledger.delta_log import merging, written_out
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
+from ledger.delta_log.table_files import LocalFiles
+from ledger.delta_log.where import Where
 from ledger.errors import StorageFailed
-from ledger.store.delta.engines import merging, written_out
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
-from ledger.store.delta.engines.table_files import LocalFiles
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import VISIBILITY
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
 from tests.delta.test_failures import full_disk

@@ -77,7 +77,7 @@ def test_one_mark_is_committed_next_and_is_of_two_transactions(one, other):
     read = [other.transaction_version("messages", name) for name in ("fifo/q", "purged/q")]
     assert read == [1, 0]
     assert other.history("messages", other.version("messages") - 1)[0].metadata["operation"] == "marked"
-    from ledger.store.delta.engines.protocol import Conflict
+    from ledger.delta_log.protocol import Conflict
 
     with pytest.raises(Conflict):
         other.mark("messages", said, ("fifo/q", 1), ("purged/q", 0))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.table_files import LocalFiles
 from ledger.errors import LedgerError, QueueDoesNotExist, StorageFailed
-from ledger.store.delta.engines.table_files import LocalFiles
 from ledger.store.delta.model.tables import TABLES
 
 

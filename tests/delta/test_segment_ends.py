@@ -9,8 +9,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-from ledger.store.delta.engines.file_statistics import FileStatistics
-from ledger.store.delta.engines.protocol import SegmentEnd, SegmentTaken
+from ledger.delta_log.file_statistics import FileStatistics
+from ledger.delta_log.protocol import SegmentEnd, SegmentTaken
 from tests.delta.test_engines import QUEUE, SEGMENT
 from tests.delta.test_small_sends import append
 
@@ -85,7 +85,7 @@ def test_an_append_commits_only_where_the_segment_ends_as_its_writer_knows_it(en
 
 
 def test_joined_files_end_where_they_ended(engine_of):
-    from ledger.store.delta.engines.where import Where
+    from ledger.delta_log.where import Where
 
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
     for first in range(4):

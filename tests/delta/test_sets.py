@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.store.delta.engines.where import Where
+from ledger.delta_log.where import Where
 from ledger.store.delta.model import run_sets
 from ledger.store.delta.model.tables import BITS
 

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from ledger import Ledger
-from ledger.store.delta.engines.spark_jobs import named_jobs
-from ledger.store.delta.engines.spark_sessions import elsewhere_of, parallelism
+from ledger.delta_log.spark_jobs import named_jobs
+from ledger.delta_log.spark_sessions import elsewhere_of, parallelism
 
 
 def tags_of(known):

@@ -5,13 +5,13 @@ import threading
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.appending import Appending
+from ledger.delta_log.spark import SparkEngine
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.commit.turns import Turns
 from ledger.store.delta.dataframes.frames import Frames
-from ledger.store.delta.engines.appending import Appending
-from ledger.store.delta.engines.spark import SparkEngine
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.opening import Opened
 from ledger.store.delta.verbs.store import DeltaStore

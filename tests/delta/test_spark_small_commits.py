@@ -7,10 +7,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.store.delta.engines import spark_replay, written_out
-from ledger.store.delta.engines.hadoop_files import HadoopFiles
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.spark_tables import create_table
+from ledger.delta_log import spark_replay, written_out
+from ledger.delta_log.hadoop_files import HadoopFiles
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.spark_tables import create_table
 from tests.delta.test_engines import CHANGED, HELD, Decision, recorded
 from tests.delta.test_merging import operation, table_of
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ledger.delta_log import delta_rs
 from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
 from ledger.store.delta.dataframes.staging import ORDINAL, staged_files
-from ledger.store.delta.engines import delta_rs
 from ledger.store.delta.verbs.staged_sends import Publisher, settle, staged_folders
 
 ROWS = 3

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.delta_rs import DeltaRsEngine
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.where import Where
 from ledger.errors import ContentionOutlastedRetries
 from ledger.settings import Settings
 from ledger.store.delta.commit import retrying
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.delta_rs import DeltaRsEngine
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.store import DeltaStore
 from tests.delta.test_locks import SOON, entered

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log.vacuuming import KNOWN, UNCOMMITTED, unneeded
 from ledger.rules import staging
-from ledger.store.delta.engines.vacuuming import KNOWN, UNCOMMITTED, unneeded
 from ledger.store.delta.model.tables import TABLES
 
 DAYS = 86_400

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from ledger.delta_log.versions import KNOWN, require_known
 from ledger.errors import UnsupportedVersion
-from ledger.store.delta.engines.versions import KNOWN, require_known
 from tests.sources import CHECKOUT
 from tests.versions.run import ROWS
 

@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.clock import instant
+from ledger.delta_log.table_files import LOG, LocalFiles
 from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
-from ledger.store.delta.engines.table_files import LOG, LocalFiles
 
 
 def held(ledger, version):

@@ -7,11 +7,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from ledger.delta_log import output_publishing
+from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.errors import OutputNotWritten
 from ledger.rules import output_doubts, staging
 from ledger.rules.publishable import FOLDER
-from ledger.store.delta.engines import output_publishing
-from ledger.store.delta.engines.protocol import Conflict, StagedFile
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 from tests.output.test_write import Crash, crash

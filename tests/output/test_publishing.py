@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ledger.delta_log import output_publishing
+from ledger.delta_log.output_publishing import DeltaRsOutputs
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.publishing import staged_file
+from ledger.delta_log.table_files import LocalFiles
 from ledger.errors import StorageFailed
 from ledger.rules.publishable import FOLDER
-from ledger.store.delta.engines import output_publishing
-from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.publishing import staged_file
-from ledger.store.delta.engines.table_files import LocalFiles
 
 WRITE = "019a00000000-0123456789abcdef"
 PUBLISHING = DeltaRsOutputs(None)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, SparkIsNeeded
-from ledger.store.delta.engines.protocol import reason
 from tests.output.conftest import rows_of
 
 

@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import InvalidParameterValue, OutputNotWritten, OutputUnreadable
 from ledger.rules import output_doubts
-from ledger.store.delta.engines.protocol import Conflict
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 from tests.output.test_write import Crash, crash

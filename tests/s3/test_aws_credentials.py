@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from ledger.delta_log.aws_credentials import credential_provider
 from ledger.errors import InvalidParameterValue
-from ledger.store.delta.engines.aws_credentials import credential_provider
 
 ROLE = "arn:aws:iam::123456789012:role/queue"
 

@@ -3,9 +3,9 @@
 import pytest
 
 from ledger.cli import main
+from ledger.delta_log.object_store import ObjectStore
 from ledger.store.delta.commit import storage_report
 from ledger.store.delta.commit.storage_report import report
-from ledger.store.delta.engines.object_store import ObjectStore
 from tests.s3.server import s3_server
 
 

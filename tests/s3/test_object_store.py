@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from ledger.delta_log.object_store import ObjectStore, parted
 from ledger.errors import InvalidParameterValue, StorageFailed
-from ledger.store.delta.engines.object_store import ObjectStore, parted
 
 
 @pytest.fixture

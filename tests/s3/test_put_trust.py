@@ -3,9 +3,9 @@
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.object_store import ObjectStore
 from ledger.errors import UnsafeStorage
 from ledger.store.delta.commit.storage_safety import KEPT, PROBES, TRUSTED_SECONDS, UNKNOWN_SECONDS, PutTrust
-from ledger.store.delta.engines.object_store import ObjectStore
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
+from ledger.delta_log.hadoop_settings import storage_options_of
+from ledger.delta_log.object_store import ObjectStore
 from ledger.errors import InvalidParameterValue, LedgerError, UnsafeStorage
 from ledger.rules.publishable import FOLDER
 from ledger.settings import Settings
-from ledger.store.delta.engines.hadoop_settings import storage_options_of
-from ledger.store.delta.engines.object_store import ObjectStore
 
 BODIES = [f"message {number}" for number in range(6)]
 

@@ -4,8 +4,8 @@ import pytest
 from pyarrow import compute as pc
 
 from ledger import Ledger
-from ledger.store.delta.engines import table_files
-from ledger.store.delta.engines.where import Where
+from ledger.delta_log import table_files
+from ledger.delta_log.where import Where
 
 
 @pytest.fixture

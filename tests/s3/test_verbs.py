@@ -8,6 +8,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
+from ledger.delta_log.delta_rs import DeltaRsEngine
+from ledger.delta_log.output_publishing import DeltaRsOutputs
+from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.table_files import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
 from ledger.move_tasks import carry_on
 from ledger.rules import staging
@@ -15,10 +19,6 @@ from ledger.rules.output_columns import NOTHING_ASKED
 from ledger.rules.publishable import demands_of_new
 from ledger.store.delta.dataframes.placed_rows import IN_FILES
 from ledger.store.delta.dataframes.staging import ORDINAL
-from ledger.store.delta.engines.delta_rs import DeltaRsEngine
-from ledger.store.delta.engines.output_publishing import DeltaRsOutputs
-from ledger.store.delta.engines.protocol import Conflict, StagedFile
-from ledger.store.delta.engines.table_files import table_files
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock

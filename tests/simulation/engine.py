@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.errors import OutputUnreadable
-from ledger.rules.output_columns import ColumnsAsked
-from ledger.store.delta.engines.edits import require_expected
-from ledger.store.delta.engines.protocol import (
+from ledger.delta_log.edits import require_expected
+from ledger.delta_log.failures import names_failures
+from ledger.delta_log.protocol import (
     SEGMENT_FILES,
     Commit,
     Conflict,
@@ -28,9 +27,10 @@ from ledger.store.delta.engines.protocol import (
     require_next,
     unreadable,
 )
-from ledger.store.delta.engines.segment_ends import require_ends
-from ledger.store.delta.engines.where import Where
-from ledger.store.delta.model.failures import names_failures
+from ledger.delta_log.segment_ends import require_ends
+from ledger.delta_log.where import Where
+from ledger.errors import OutputUnreadable
+from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES
 from tests.simulation.log import File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.store.delta.engines.protocol import Conflict
-from ledger.store.delta.engines.where import Where
+from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 Partition = tuple[Any, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Conflict
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from tests.simulation.log import File, Partition, State, Table, keys_of
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.delta_log.protocol import SEGMENT_FILES
 from ledger.rules.state import Record, Retention, expires_at, status
-from ledger.store.delta.engines.protocol import SEGMENT_FILES
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes

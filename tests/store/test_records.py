@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ledger.delta_log import distinct_rows
+from ledger.delta_log.distinct_rows import distinct, matches, numbered
 from ledger.rules.state import UNTOUCHED, Record, status
-from ledger.store.delta.model import distinct_rows
-from ledger.store.delta.model.distinct_rows import distinct, matches, numbered
 from ledger.store.delta.model.run_algebra import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state import records as of_records

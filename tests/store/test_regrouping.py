@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
-from ledger.store.delta.engines import regrouping
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
-from ledger.store.delta.engines.regrouping import regrouped
+from ledger.delta_log import regrouping
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
+from ledger.delta_log.regrouping import regrouped
 from ledger.store.delta.model.tables import HEAD, TABLES, VISIBILITY
 
 ENOUGH = 4

@@ -14,8 +14,8 @@ checkpoint, of that version. So past versions are not in it. The manifest is wri
 backup. `Ledger.open` refuses both, and makes no ledger there.
 
 **What a restored ledger is.** Its tables have new ids, and their versions go on at the next million: so processes that
-have the ledger of before open notice (see `engines.log_identity`), and the version of a claim stays a number that only
-grows, also for those who saw claims which the backup knows nothing of.
+have the ledger of before open notice (see `delta_log.log_identity`), and the version of a claim stays a number that
+only grows, also for those who saw claims which the backup knows nothing of.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.checkpoints import CHECKPOINT
+from ledger.delta_log.failures import naming
+from ledger.delta_log.newest_version import opened
+from ledger.delta_log.protocol import Engine
+from ledger.delta_log.table_files import AT_ONCE, LOG, log_entry, log_file, version_of
+from ledger.delta_log.written_out import said
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed
 from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.checkpoints import CHECKPOINT
-from ledger.store.delta.engines.newest_version import opened
-from ledger.store.delta.engines.protocol import Engine
-from ledger.store.delta.engines.table_files import AT_ONCE, LOG, log_entry, log_file, version_of
-from ledger.store.delta.engines.written_out import said
-from ledger.store.delta.model.failures import naming
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 from ledger.threads import map_at_once
 

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, Passing, passing_of, system_clock
+from ledger.delta_log.protocol import Engine, reason
+from ledger.delta_log.spark_sessions import has_jvm, require_executors_here, require_jvm
+from ledger.delta_log.table_damage import mend
+from ledger.delta_log.versions import require_engines
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.forks import renew_in_child
 from ledger.place import here
@@ -45,10 +49,6 @@ from ledger.store.delta.commit.storage_safety import (
     require_safe,
 )
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Engine, reason
-from ledger.store.delta.engines.spark_sessions import has_jvm, require_executors_here, require_jvm
-from ledger.store.delta.engines.table_damage import mend
-from ledger.store.delta.engines.versions import require_engines
 from ledger.store.delta.model.formats import is_older, require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.ages import Ages
@@ -57,9 +57,9 @@ from ledger.store.delta.verbs.store import DeltaStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ledger.delta_log.object_store import ObjectStore
+    from ledger.delta_log.spark import SparkEngine
     from ledger.store.delta.dataframes.frames import Frames
-    from ledger.store.delta.engines.object_store import ObjectStore
-    from ledger.store.delta.engines.spark import SparkEngine
 
 log = logging.getLogger("ledger.opening")
 #: What to do where a ledger can be read and not written.
@@ -114,7 +114,7 @@ def open_tables(
     if spark is not None and place.is_local and not settings.single_driver:
         require_executors_here(root, spark)
     if spark is not None and scheme in S3 and has_jvm(spark):
-        from ledger.store.delta.engines.hadoop_settings import require_s3a, storage_options_of
+        from ledger.delta_log.hadoop_settings import require_s3a, storage_options_of
 
         require_s3a(spark)
         given = given or storage_options_of(spark, place.text.split("/")[2])
@@ -255,7 +255,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
     """
     if place.scheme not in OBJECT_STORES:
         return None
-    from ledger.store.delta.engines.object_store import reached, unknown_options
+    from ledger.delta_log.object_store import reached, unknown_options
 
     root = place.text.rpartition("/")[0]
     unknown_names = unknown_options(place.text, given) if place.scheme in S3 else []
@@ -323,10 +323,10 @@ def _engine(
             if scheme not in SAFE_FOR_SPARK:
                 raise InvalidParameterValue("root", root, *unknown(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
-        from ledger.store.delta.engines.delta_rs import DeltaRsEngine
+        from ledger.delta_log.delta_rs import DeltaRsEngine
 
         return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark), sync=sync)
-    from ledger.store.delta.engines.spark import SparkEngine
+    from ledger.delta_log.spark import SparkEngine
 
     require_jvm(spark)
     return SparkEngine(spark, locations, sync=sync)
@@ -336,7 +336,7 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
     """What a session knows of a bucket of S3."""
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.store.delta.engines.hadoop_settings import storage_options_of
+    from ledger.delta_log.hadoop_settings import storage_options_of
 
     return partial(storage_options_of, spark)
 
@@ -346,7 +346,7 @@ def _by_spark(
 ) -> SparkEngine | None:
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.store.delta.engines.spark import SparkEngine
+    from ledger.delta_log.spark import SparkEngine
 
     return chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ledger.delta_log.spark_tables import create_table
 from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
 from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten, warn_if_forgotten
-from ledger.store.delta.engines.spark_tables import create_table
 from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:

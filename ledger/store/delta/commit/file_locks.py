@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from ledger.delta_log.failures import naming
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.holdings import forget, note
-from ledger.store.delta.model.failures import naming
 from ledger.threads import start_thread
 
 if sys.platform != "win32":

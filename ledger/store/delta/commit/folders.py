@@ -10,15 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ledger.delta_log.failures import naming
+from ledger.delta_log.spark_tables import jvm_of
 from ledger.rules.location import recorded
 from ledger.rules.storage import OBJECT_STORES
-from ledger.store.delta.engines.spark_tables import jvm_of
-from ledger.store.delta.model.failures import naming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ledger.store.delta.engines.object_store import ObjectStore
+    from ledger.delta_log.object_store import ObjectStore
 
 
 class Folders(Protocol):
@@ -46,7 +46,7 @@ def folders_below(
     if place.is_local:
         return LocalFolders(place.text)
     if storage_options is not None and place.scheme in OBJECT_STORES:
-        from ledger.store.delta.engines.object_store import ObjectStore
+        from ledger.delta_log.object_store import ObjectStore
 
         return FoldersOfObjects(ObjectStore(place.text, storage_options))
     return None if spark is None else FoldersOfSpark(place.text, spark)

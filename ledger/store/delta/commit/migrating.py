@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Engine
 from ledger.errors import StorageFailed
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Engine
 from ledger.store.delta.model.formats import is_older
 from ledger.store.delta.model.tables import TABLES
 

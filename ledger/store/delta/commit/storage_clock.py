@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
+from ledger.delta_log.failures import naming
 from ledger.errors import StorageFailed
 from ledger.rules.instants import require_alike
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.commit.storage_safety import PROBES
-from ledger.store.delta.model.failures import naming
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.object_store import ObjectStore
+    from ledger.delta_log.object_store import ObjectStore
 
 #: How often the two are compared, in seconds.
 INTERVAL = 600.0

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ledger.clock import system_clock
+from ledger.delta_log.object_store import reached
 from ledger.errors import InvalidParameterValue, StorageFailed, UnsafeStorage
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.storage import for_delta_rs
 from ledger.store.delta.commit.storage_clock import RESOLUTION, probe_of
 from ledger.store.delta.commit.storage_safety import require_conditional_puts
-from ledger.store.delta.engines.object_store import reached
 
 #: A verb is some ten requests, one behind the other: with these it takes seconds, in seconds each.
 SLOW = 0.2

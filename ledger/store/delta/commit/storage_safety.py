@@ -18,7 +18,7 @@ from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import COMMITS
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.object_store import ObjectStore
+    from ledger.delta_log.object_store import ObjectStore
 
 #: Where, beside the tables, what is only there for a moment is written. Folders of this name are no tables' to anybody.
 PROBES = "_probes"

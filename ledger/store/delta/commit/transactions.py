@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from ledger.delta_log.protocol import Conflict, LogReplaced, Snapshot, Tables
+from ledger.delta_log.where import Where
 from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
@@ -20,8 +22,6 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
-from ledger.store.delta.engines.protocol import Conflict, LogReplaced, Snapshot, Tables
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TABLES
 
 #: Covariant: a plan that returns None is one of those that return a text or None.

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ledger.delta_log.where import literal
 from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of
 from ledger.rules.output_columns import differing
 from ledger.store.delta.dataframes.columns import quoted
-from ledger.store.delta.engines.where import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

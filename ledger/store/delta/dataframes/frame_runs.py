@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.delta_log.distinct_rows import numbered
+from ledger.delta_log.spark_tables import arrow_frame
 from ledger.store import RUNS
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.engines.spark_tables import arrow_frame
 from ledger.store.delta.model import run_algebra, run_sets
-from ledger.store.delta.model.distinct_rows import numbered
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import BITS
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ledger.delta_log.spark_jobs import named_jobs
+from ledger.delta_log.spark_tables import arrow_frame
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind
@@ -21,8 +23,6 @@ from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.dataframes.strict_reads import require_readable
-from ledger.store.delta.engines.spark_jobs import named_jobs
-from ledger.store.delta.engines.spark_tables import arrow_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

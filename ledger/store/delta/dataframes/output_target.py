@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from ledger.delta_log.protocol import reason
+from ledger.delta_log.where import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark, recorded
@@ -18,8 +20,6 @@ from ledger.rules.storage import S3, SAFE_FOR_BOTH, SAFE_FOR_SPARK, for_delta_rs
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
-from ledger.store.delta.engines.protocol import reason
-from ledger.store.delta.engines.where import literal
 
 #: In what the libraries say of a write whose columns are not the table's.
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
@@ -81,7 +81,7 @@ def make_with_spark(
     """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies.
 
     `properties`: what a new table remembers; Spark's writer makes none with it, so that another statement sets it."""
-    from ledger.store.delta.engines.spark_committing import CONFLICTS
+    from ledger.delta_log.spark_committing import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
     # Two that begin at once both find no table: one makes it, and the other finds it made.

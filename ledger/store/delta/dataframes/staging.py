@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Publishing, StagedFile
+from ledger.delta_log.table_files import log_file
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
 from ledger.rules.storage import for_spark
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
-from ledger.store.delta.engines.protocol import Publishing, StagedFile
-from ledger.store.delta.engines.table_files import log_file
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ledger.delta_log.failures import shown
 from ledger.errors import LedgerError, StorageFailed
-from ledger.store.delta.model.failures import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.store.delta.engines.protocol import Engine
+    from ledger.delta_log.protocol import Engine
 
 #: Settings of sessions that pass by files which are missing or corrupt.
 PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Tables
+from ledger.delta_log.spark_tables import arrow_frame
+from ledger.delta_log.where import literal
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import instant_literal
-from ledger.store.delta.engines.protocol import Tables
-from ledger.store.delta.engines.spark_tables import arrow_frame
-from ledger.store.delta.engines.where import literal
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.views import depth
 from ledger.store.delta.views.past import Moment, moment

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.store.delta.model.tables import VISIBILITY
 
 EDITS = pa.schema([*VISIBILITY, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.delta_log.protocol import MessageFiles
+from ledger.delta_log.where import Where, tuple_of
 from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
-from ledger.store.delta.engines.protocol import MessageFiles
-from ledger.store.delta.engines.where import Where, tuple_of
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
 from ledger.store.delta.model.tables import MESSAGES, milliseconds
 from ledger.store.delta.state.fifo_members import GroupNames, Hashed, Members

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.store.delta.model.tables import HEAD, instant_column, milliseconds
 from ledger.store.delta.state.edit_rows import NO_EDITS, edit_rows
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.delta_log.protocol import OPERATION
 from ledger.store import RUNS
-from ledger.store.delta.engines.protocol import OPERATION
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs
 from ledger.store.delta.model.run_sets import Rows, difference, stored
 from ledger.store.delta.model.tables import BITS, HEAD, INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, instant_column

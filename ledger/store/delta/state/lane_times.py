@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from ledger.clock import Clock, passing_of
+from ledger.delta_log.protocol import Tables
+from ledger.delta_log.where import Where
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
-from ledger.store.delta.engines.protocol import Tables
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.head_rows import Heads
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.store.delta.engines.protocol import MessageFiles
-from ledger.store.delta.engines.where import Where, tuple_of
-from ledger.store.delta.model.distinct_rows import distinct
+from ledger.delta_log.distinct_rows import distinct
+from ledger.delta_log.protocol import MessageFiles
+from ledger.delta_log.where import Where, tuple_of
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
 from ledger.store.delta.model.tables import milliseconds
 

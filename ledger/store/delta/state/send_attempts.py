@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ledger.delta_log.protocol import Tables
 from ledger.rules.attempts import Attempt
-from ledger.store.delta.engines.protocol import Tables
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Snapshot, Tables
+from ledger.delta_log.where import Where, tuple_of
 from ledger.errors import OutputUnreadable
 from ledger.rules import instants
 from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
-from ledger.store.delta.engines.protocol import Snapshot, Tables
-from ledger.store.delta.engines.where import Where, tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.state.journal import Events

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ledger.delta_log.edits import TWO_MESSAGES
 from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
-from ledger.store.delta.engines.edits import TWO_MESSAGES
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
+from ledger.delta_log.failures import naming
+from ledger.delta_log.newest_version import opened
+from ledger.delta_log.table_damage import find_damage
+from ledger.delta_log.table_files import LOG, TableFiles, table_files, version_of
+from ledger.delta_log.vacuuming import unneeded
 from ledger.rules.limits import MILLISECONDS
-from ledger.store.delta.engines.newest_version import opened
-from ledger.store.delta.engines.table_damage import find_damage
-from ledger.store.delta.engines.table_files import LOG, TableFiles, table_files, version_of
-from ledger.store.delta.engines.vacuuming import unneeded
-from ledger.store.delta.model.failures import naming
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore

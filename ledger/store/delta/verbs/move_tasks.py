@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Tables
+from ledger.delta_log.where import Where
 from ledger.rules import move_task
 from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import TASKS, instant_column
 
 EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])

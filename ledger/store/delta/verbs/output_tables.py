@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ledger.delta_log.protocol import Conflict, ForeignTables, OutputPublishing, reason
+from ledger.delta_log.table_files import table_files
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
 from ledger.rules import output_doubts
 from ledger.rules.location import FILE, recorded
@@ -23,11 +25,9 @@ from ledger.store.delta.commit.storage_safety import (
     require_conditional_puts,
     require_safe_output,
 )
-from ledger.store.delta.engines.protocol import Conflict, ForeignTables, OutputPublishing, reason
-from ledger.store.delta.engines.table_files import table_files
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.spark import SparkEngine
+    from ledger.delta_log.spark import SparkEngine
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
@@ -57,7 +57,7 @@ class OutputTables:
             return None
         if scheme in S3 and time.monotonic() - self._tried.get(table, -TRUSTED_SECONDS) >= TRUSTED_SECONDS:
             # Elsewhere than the ledger: what held for its storage need not hold here.
-            from ledger.store.delta.engines.object_store import ObjectStore
+            from ledger.delta_log.object_store import ObjectStore
 
             require_conditional_puts(ObjectStore(table, publishing.storage_options))
             self._tried[table] = time.monotonic()

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import ForeignTables, OutputPublishing
+from ledger.delta_log.where import tuple_of
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import output_doubts
@@ -19,8 +21,6 @@ from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
 from ledger.rules.visibility import Receipts, same_attempt
 from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action
 from ledger.store.delta.commit.transactions import Plan
-from ledger.store.delta.engines.protocol import ForeignTables, OutputPublishing
-from ledger.store.delta.engines.where import tuple_of
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.journal import Events
@@ -30,7 +30,7 @@ from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_tables import OutputTables
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.spark import SparkEngine
+    from ledger.delta_log.spark import SparkEngine
 
 
 class Outputs:

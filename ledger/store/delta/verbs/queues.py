@@ -9,6 +9,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from ledger.clock import Clock, milliseconds_of
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Tables
+from ledger.delta_log.where import Where, tuple_of
 from ledger.errors import LedgerTooNew, QueueDoesNotExist
 from ledger.rules import intervals, redrive
 from ledger.rules.attribute_kinds import FENCED
@@ -17,8 +19,6 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import EXPECTED_REVISION, OPERATION, Tables
-from ledger.store.delta.engines.where import Where, tuple_of
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES, instant_column
 from ledger.store.delta.state.lane_records import Lanes
 

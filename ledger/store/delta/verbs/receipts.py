@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.clock import milliseconds_of
+from ledger.delta_log.protocol import Commit, Tables
+from ledger.delta_log.where import Where
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Commit, Tables
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
 
 #: How the application ids of fills begin.

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Conflict, SegmentTaken
+from ledger.delta_log.where import Where
 from ledger.errors import StorageFailed
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
@@ -25,8 +27,6 @@ from ledger.rules.message import Entry, deduplication_key
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
-from ledger.store.delta.engines.protocol import Conflict, SegmentTaken
-from ledger.store.delta.engines.where import Where
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
@@ -54,7 +54,7 @@ class _Append:
 class Sender:
     """Appends small sends. A segment has exactly one writer: this object, which numbers its messages itself.
 
-    Where the object is there twice (after a fork, say), one of the two goes on: see `engines.segment_ends`.
+    Where the object is there twice (after a fork, say), one of the two goes on: see `delta_log.segment_ends`.
     """
 
     def __init__(self, opened: OpenTables, sender: str | None) -> None:

@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import StorageFailed
 from ledger.rules import staging
 from ledger.store.delta.commit.folders import Folders, folders_below
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.engines.protocol import Conflict
 from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.protocol import Publishing, StagedFile, Tables
+    from ledger.delta_log.protocol import Publishing, StagedFile, Tables
 
 log = logging.getLogger("ledger.upkeep")
 

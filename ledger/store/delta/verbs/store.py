@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
+from ledger.delta_log.failures import gone_folder
+from ledger.delta_log.protocol import Engine
+from ledger.delta_log.where import tuple_of
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
@@ -33,9 +36,6 @@ from ledger.store import (
 )
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.engines.protocol import Engine
-from ledger.store.delta.engines.where import tuple_of
-from ledger.store.delta.model.failures import gone_folder
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
@@ -59,7 +59,7 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs, Verb
 
 if TYPE_CHECKING:
-    from ledger.store.delta.engines.spark import SparkEngine
+    from ledger.delta_log.spark import SparkEngine
 
 OUTCOMES = list(Outcome)
 

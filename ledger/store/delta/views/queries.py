@@ -15,14 +15,14 @@ from deltalake.exceptions import DeltaError
 
 from ledger import forks
 from ledger.clock import Clock
+from ledger.delta_log import failures
+from ledger.delta_log.log_gaps import without_gaps
+from ledger.delta_log.newest_version import opened
+from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.storage import for_delta_rs
 from ledger.shown import shown
 from ledger.store.delta.dataframes.columns import instant_literal
-from ledger.store.delta.engines.log_gaps import without_gaps
-from ledger.store.delta.engines.newest_version import opened
-from ledger.store.delta.engines.protocol import reason
-from ledger.store.delta.model import failures
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore

@@ -1,0 +1,347 @@
+"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from ledger import forks
+from ledger.delta_log.altered_tables import alteration_behind
+from ledger.delta_log.appending import Appending
+from ledger.delta_log.checkpoints import replaced
+from ledger.delta_log.commit_history import history
+from ledger.delta_log.committing import commit_nothing, committing, conflicts, properties
+from ledger.delta_log.edits import require_expected
+from ledger.delta_log.empty_tables import log_for_spark
+from ledger.delta_log.failures import names_failures
+from ledger.delta_log.file_statistics import FileStatistics
+from ledger.delta_log.followed import ReplayOfDeltaRs
+from ledger.delta_log.joining import Joining
+from ledger.delta_log.loaded_tables import LoadedTables
+from ledger.delta_log.local_commits import (
+    append_rows,
+    checkpoint_in_place,
+    commit_files,
+    commits_here,
+    create,
+    delete_rows,
+    require_each_next,
+)
+from ledger.delta_log.log_ends import LogEnds
+from ledger.delta_log.log_gaps import without_gaps
+from ledger.delta_log.log_identity import Generations
+from ledger.delta_log.merging import SmallCommits, layout_entry, merge_by_query
+from ledger.delta_log.newest_version import catch_up, newest_listed, opened
+from ledger.delta_log.outputs_of_delta_rs import OutputsOfDeltaRs
+from ledger.delta_log.protocol import (
+    Commit,
+    Conflict,
+    Publishing,
+    SegmentEnd,
+    Snapshot,
+    StagedFile,
+    require_next,
+    require_unset,
+)
+from ledger.delta_log.pruning import wanted_messages, within
+from ledger.delta_log.publishing import demands_of_staging, publish, require_plain, require_staged
+from ledger.delta_log.segment_ends import require_new
+from ledger.delta_log.table_damage import LogTail, damage_behind
+from ledger.delta_log.table_files import AT_ONCE, LocalFiles, log_file
+from ledger.delta_log.vacuuming import unneeded
+from ledger.delta_log.where import Where
+from ledger.errors import LedgerDamaged
+from ledger.rules.location import recorded
+from ledger.store.delta.model.formats import Layout, layout_of_new
+from ledger.store.delta.model.tables import TABLES
+from ledger.threads import map_at_once
+
+log = logging.getLogger("ledger.upkeep")
+
+
+@names_failures(DeltaError, also=("stage", "publish"))
+class DeltaRsEngine(OutputsOfDeltaRs):
+    """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
+
+    name = "delta-rs"
+
+    def __init__(
+        self,
+        locations: Mapping[str, str],
+        storage_options: Mapping[str, str] | None = None,
+        known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
+        *,
+        sync: bool = True,
+    ) -> None:
+        """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs. `sync`:
+        on a local path what is committed survives a power cut."""
+        super().__init__(dict(storage_options or {}) or None, known_elsewhere, sync)
+        self._locations = dict(locations)
+        self._files = {table: self._stored(place) for table, place in self._locations.items()}
+        generations = self._generations = Generations()
+        self._loaded = {
+            table: LoadedTables(
+                partial(opened, location, self._storage_options),
+                self._files[table],
+                check=LogTail(table, location).require,
+                generations=generations,
+            )
+            for table, location in locations.items()
+        }
+        replays = {
+            name: ReplayOfDeltaRs(TABLES[name], loaded, partial(checkpoint_in_place, self._files[name]))
+            for name, loaded in self._loaded.items()
+        }
+        self._small = {
+            name: SmallCommits(TABLES[name], replay, self._files[name], DeltaError, generations=generations)
+            for name, replay in replays.items()
+        }
+        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
+        local = all(recorded(place).is_local for place in self._locations.values())
+        logs = {table: small.log.followed for table, small in self._small.items()}
+        self._ends = LogEnds(self._files, logs, self._newest_listed, at_once=not local)
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
+
+    def damage(self, table: str) -> LedgerDamaged | None:
+        """Return the damage of a table, if there is any, once it could not be read or written."""
+        return damage_behind(table, self._locations[table], self._storage_options)
+
+    def alteration(self, table: str) -> str | None:
+        """Return what somebody switched on for a table, and what takes it back, once it could not be used."""
+        return alteration_behind(table, self._locations[table], self._storage_options)
+
+    def create(self, table: str) -> None:
+        if not self.exists(table):
+            known = TABLES[table]
+            layout = layout_of_new(known, recorded(self._locations[table]).scheme)
+            make = partial(
+                DeltaTable.create,
+                schema=known.schema,
+                mode="ignore",
+                partition_by=list(known.partitions),
+                configuration=layout.properties,
+                description=layout.description,
+                # Version 0 or none: it would make the table once more, behind what others have committed by now.
+                commit_properties=CommitProperties(max_commit_retries=0),
+                raise_if_key_not_exists=False,
+            )
+            files = self._files[table]
+            if isinstance(files, LocalFiles):
+                create(files, make)
+            else:
+                make(self._locations[table], storage_options=self._storage_options)
+
+    def layout(self, table: str) -> Layout:
+        with self._using(table) as loaded:
+            known = loaded.metadata()
+            return Layout(known.description, known.configuration)
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        with self._committing(table) as loaded, conflicts():
+            require_unset(table, properties, loaded.metadata().configuration)
+            entry = layout_entry(loaded, TABLES[table], properties, metadata)
+            if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
+                raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
+            catch_up(loaded, self._files[table])
+            return loaded.version()
+
+    def exists(self, table: str) -> bool:
+        forks.require_own("delta-rs")
+        return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
+
+    def version(self, table: str) -> int:
+        known = self._small[table].log.followed.newest()
+        if known is not None:
+            return known.version
+        with self._using(table) as loaded:
+            return loaded.version()
+
+    def generation(self) -> int:
+        return self._generations.current
+
+    def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
+        return self._ends.of(tables)
+
+    def _newest_listed(self, table: str) -> int:
+        listed = newest_listed(self._files[table])
+        return self.version(table) if listed is None else listed
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        snapshot = self._small[table].load(where)
+        if snapshot is not None:
+            return snapshot
+        with self._using(table) as loaded:
+            rows = self._files[table].rows(loaded, where)
+            # Of columns that somebody has added the ledger makes nothing.
+            known = [name for name in TABLES[table].schema.names if name in rows.column_names]
+            return Snapshot(loaded.version(), where, rows.select(known))
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        require_expected(snapshot, table, edits)
+        version = self._small[table].commit(snapshot, where, edits, metadata)
+        if version is not None:
+            return version
+        if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
+            # A query would rebase it. A forked child has none, and decides anew on the newer version.
+            raise Conflict(f"others have committed to {table} since version {snapshot.version}")
+        forks.require_own("delta-rs")
+        self._small[table].require_same(snapshot)
+        with conflicts():
+            place, options = self._locations[table], self._storage_options
+            loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
+            return merge_by_query(loaded, TABLES[table], where, edits, metadata)
+
+    def append(
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
+    ) -> int:
+        version = self._appending[table].append(rows, metadata, transaction, ends)
+        if version is not None:
+            return version
+        require_new(ends)
+        with self._committing(table) as loaded:
+            require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
+            for added in pa.schema(loaded.schema().to_arrow()):
+                if added.name not in rows.column_names:
+                    rows = rows.append_column(added, pa.nulls(rows.num_rows, added.type))
+            files, known = self._files[table], [] if transaction is None else [transaction]
+            with conflicts():
+                if isinstance(files, LocalFiles) and commits_here(loaded, files):
+                    require = partial(require_each_next, transactions=known)
+                    return append_rows(loaded, files, rows, metadata, transaction, require)
+                write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
+            return loaded.version()
+
+    def extends_segments(self) -> bool:
+        return self._small["messages"].log.followed.seen() is not None
+
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
+        with self._committing(table) as loaded:
+            files, first = self._files[table], transactions[0]
+            require_next(first, loaded.transaction_version(first[0]))
+            if isinstance(files, LocalFiles) and commits_here(loaded, files):
+                require = partial(require_each_next, transactions=[first])
+                return commit_files(loaded, files, [], metadata, transactions, require)
+            commit_nothing(loaded, properties(metadata, *transactions))
+            catch_up(loaded, files)
+            files.make_durable(loaded.version())
+            return loaded.version()
+
+    def publishing(self) -> Publishing:
+        return self
+
+    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
+        location = f"{self._locations[table]}/{folder}"
+        with self._using(table) as loaded:
+            require_plain(loaded)
+        log = log_for_spark(demands_of_staging(schema, partitions), now)
+        self._stored(location).write(log)
+        return location
+
+    def publish(
+        self,
+        table: str,
+        files: Sequence[StagedFile],
+        metadata: Mapping[str, Any],
+        *transactions: tuple[str, int] | None,
+    ) -> int:
+        with self._committing(table) as loaded:
+            stored, carried = self._files[table], [one for one in transactions if one is not None]
+            require_each_next(loaded, carried)
+            if self._generations.current:
+                require_staged(self._locations[table], stored, files)
+            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+                require_plain(loaded)
+                require = partial(require_each_next, transactions=carried)
+                return commit_files(loaded, stored, files, metadata, carried, require)
+            with conflicts():
+                publish(loaded, files, TABLES[table].partitions, **committing(metadata, *carried))
+            catch_up(loaded, stored)
+            return loaded.version()
+
+    def files(self) -> tuple[int, pa.Table]:
+        known = self._small["messages"].log.followed.newest()
+        if known is not None and known.statistics is not None:
+            return known.version, known.statistics.table
+        with self._using("messages") as loaded:
+            return loaded.version(), FileStatistics.listed(pa.table(loaded.get_add_actions(flatten=True))).table
+
+    def messages(
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
+    ) -> pa.Table:
+        wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
+        # A forked child reads whole files, however many: it has nothing else to read them with.
+        is_forked = forks.is_inherited("delta-rs")
+        appending = self._appending["messages"]
+        near = appending.all_rows(where) if is_forked else appending.small_rows(where, sent_after)
+        if near is not None:
+            return within(near, wanted)
+        with self._using("messages") as loaded:
+            return self._files["messages"].rows(loaded, where, wanted)
+
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        with self._committing(table) as loaded, conflicts():
+            # A whole queue's records go; of its messages only some segments.
+            columns = TABLES[table].partitions if table == "messages" else ("queue",)
+            delete_rows(loaded, self._files[table], predicate, metadata, columns)
+
+    def greatest(self, table: str, column: str) -> int | None:
+        with self._using(table) as loaded:
+            actions = pa.table(loaded.get_add_actions(flatten=True))
+        return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        return history(self._files[table], max(since, -1), table)
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        self._ends.make_durable(table, version)
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        return self._small[table].log.transaction_version(application)
+
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        joined = Joining(self._small["messages"]).join(where, growing=growing)
+        if joined is None:
+            log.info("the table messages was altered: its small files are joined by an upkeep through Spark alone")
+        return bool(joined)
+
+    def vacuum(self, table: str) -> None:
+        files, since = self._files[table], time.time()
+        with self._using(table) as loaded:
+            # Removed by delta-rs itself, they would take two commits, each of which lists the log.
+            gone = unneeded(loaded, since)
+            # What is removed is replaced by what survives a power cut.
+            files.make_durable(loaded.version())
+            files.sync_checkpoints()
+            loaded.cleanup_metadata()
+        map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
+
+    def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
+        return self._loaded[table].using()
+
+    @contextmanager
+    def _committing(self, table: str) -> Iterator[DeltaTable]:
+        """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
+        with self._small[table].log.guarding(), self._using(table) as loaded:
+            yield loaded

@@ -1,0 +1,386 @@
+"""The files of a table, by partition, as its log tells them: what small commits are read from and made on.
+
+A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays all
+of it and checks it, 5 ms and more, and Spark runs a job; and it costs the same however many commits and files there
+are. The engine says how things stand at first, once a minute, and whenever a commit says more than which files come and
+go.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ledger.delta_log.file_statistics import FileStatistics
+from ledger.delta_log.loaded_tables import LISTED_AFTER, LoadedTables
+from ledger.delta_log.log_entries import require_whole
+from ledger.delta_log.log_identity import Entry, Generations, entry_of, read_entry
+from ledger.delta_log.pruning import PLAIN_PATH
+from ledger.delta_log.publishing import demands_of
+from ledger.delta_log.table_files import CommitFiles, Stamp, log_file
+from ledger.delta_log.transactions_seen import TransactionsSeen
+from ledger.delta_log.where import Where
+from ledger.errors import ForkedProcess
+from ledger.forks import renew_in_child
+from ledger.store.delta.model.tables import Table
+
+log = logging.getLogger("ledger.commits")
+#: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
+PROTOCOL = (1, 2)
+#: The property that says after how many commits there is a checkpoint.
+CHECKPOINTS = "delta.checkpointInterval"
+#: What a commit may say that only tells which files there are, and who made it.
+_KNOWN = {"add", "remove", "commitInfo", "txn"}
+
+#: The values of a partition's columns, as text.
+Partition = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
+    table wants one. `statistics`: of the files of `messages`, else None. `transactions`: those that were seen.
+    `entry`: the version's own in the log; None: it is not known. `table_id`: the table's own; "": it is not known.
+    `generation`: that of the log, see `log_identity`."""
+
+    version: int
+    by_partition: Mapping[Partition, Mapping[str, int]]
+    checkpoints: int
+    statistics: FileStatistics | None = field(default=None, compare=False)
+    transactions: TransactionsSeen = field(default_factory=TransactionsSeen, compare=False)
+    entry: Entry | None = field(default=None, compare=False)
+    table_id: str = field(default="", compare=False)
+    generation: int = field(default=0, compare=False)
+
+    def of(self, partition: Partition) -> Mapping[str, int]:
+        """Those of one partition."""
+        return self.by_partition.get(partition, {})
+
+    def named(self, where: Where) -> Iterator[tuple[Partition, str]]:
+        """Those of the partitions (queue, lane) that are named, with their partition; of a table without any, all."""
+        for partition in self._partitions(where):
+            for path in self.of(partition):
+                yield partition, path
+
+    def _partitions(self, where: Where) -> Iterable[Partition]:
+        if where.queue is None or () in self.by_partition:
+            return self.by_partition
+        if all(part.queue is not None and part.lanes is not None for part in where.parts()):
+            return dict.fromkeys((part.queue, str(lane)) for part in where.parts() for lane in part.lanes or ())
+        # The table `receipts` has days in place of lanes, which nobody names.
+        return [known for known in self.by_partition if where.covers(known[0], _lane(known[1]))]
+
+    def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: Entry | None = None) -> Files:
+        """Those of the next version, whose commit says this, in this `entry`. Raises AttributeError, KeyError,
+        TypeError and ValueError for what is not understood here."""
+        partitions = dict(self.by_partition)
+        touched: dict[Partition, dict[str, int]] = {}
+        added, removed, carried = [], [], {}
+        for action in actions:
+            (kind, said), *more = action.items()
+            if more or kind not in _KNOWN or said.get("deletionVector"):
+                raise KeyError(kind)
+            if kind == "txn":
+                carried[str(said["appId"])] = int(said["version"])
+            if kind not in ("add", "remove"):
+                continue
+            if not PLAIN_PATH.fullmatch(said["path"]):
+                raise KeyError(said["path"])
+            values = said["partitionValues"]
+            partition = tuple(values[name] for name in columns)
+            files = touched.setdefault(partition, dict(self.of(partition)))
+            if kind == "add":
+                if said["path"] in files:
+                    # The same file with other statistics, as ANALYZE TABLE has it.
+                    raise KeyError(said["path"])
+                files[said["path"]] = said["size"]
+                added.append(said)
+            else:
+                del files[said["path"]]
+                removed.append(said["path"])
+        partitions.update(touched)
+        for emptied in [key for key, files in touched.items() if not files]:
+            del partitions[emptied]
+        return Files(
+            self.version + 1,
+            partitions,
+            self.checkpoints,
+            self.statistics and self.statistics.after(added, removed),
+            self.transactions.after(carried),
+            entry,
+            self.table_id,
+            self.generation,
+        )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen last, and when the log was last listed for it. Without files: only delta-rs can tell them."""
+
+    files: Files | None = None
+    listed_at: float = -math.inf
+
+
+class Replay(Protocol):
+    """A table's log, all of which an engine reads."""
+
+    def files(self) -> Files | None:
+        """The files of the newest version; None for a table that is not as the ledger makes it."""
+
+    def transaction(self, application: str) -> tuple[int, int | None]:
+        """The newest version, and which version of an application's is committed by then."""
+
+    def checkpoint(self) -> None:
+        """Sums up the newest version for who reads the log next. Raises what the engine does, and OSError."""
+
+
+class ReplayOfDeltaRs:
+    """As delta-rs reads it."""
+
+    def __init__(
+        self, table: Table, loaded: LoadedTables, sum_up: Callable[[DeltaTable], None] = DeltaTable.create_checkpoint
+    ) -> None:
+        """`sum_up`: what makes a checkpoint."""
+        self._table, self._loaded, self._sum_up = table, loaded, sum_up
+
+    def files(self) -> Files | None:
+        self._loaded.forget()
+        with self._loaded.using() as loaded:
+            return files_of(loaded, self._table)
+
+    def transaction(self, application: str) -> tuple[int, int | None]:
+        with self._loaded.using() as loaded:
+            return loaded.version(), loaded.transaction_version(application)
+
+    def checkpoint(self) -> None:
+        with self._loaded.using() as loaded:
+            self._sum_up(loaded)
+
+
+class Followed:
+    """The newest files of one table. Threads share it."""
+
+    def __init__(
+        self,
+        table: Table,
+        replay: Replay,
+        stored: CommitFiles,
+        passing: Callable[[], float] = time.monotonic,
+        generations: Generations | None = None,
+    ) -> None:
+        """`generations`: of the ledger that the table is one of."""
+        self._table, self._replay, self._stored, self._passing = table, replay, stored, passing
+        self._generations = generations or Generations()
+        self._seen, self._is_told = _Seen(), False
+        self._lock = threading.Lock()
+        renew_in_child(self, Followed._renew)
+
+    def generation(self) -> int:
+        """The generation of the ledger's tables, see `log_identity`."""
+        return self._generations.current
+
+    def seen(self) -> int | None:
+        """The version that was seen last, of however long ago; None: none was, of the log that there is."""
+        files = self._seen.files
+        return None if files is None or files.generation != self._generations.current else files.version
+
+    def newest(self, *, listing: bool = False) -> Files | None:
+        """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
+        when that was LISTED_AFTER seconds ago, where a log of the ledger was replaced, or at any rate.
+
+        Where files have stamps, the version that was seen last is known to be there still, as it was."""
+        while True:
+            seen = self._seen
+            if listing or self._is_due(seen):
+                seen, listing = self._see(seen, self._listed_or_followed_on(seen)), False
+            # Not under the lock: other threads need not wait until the storage has answered this one.
+            files = seen.files
+            if files is None:
+                return None
+            following = log_file(files.version + 1)
+            stamp = self._stored.stamp(following)
+            content = None if stamp is None else self._stored.read(following)
+            # Asked behind the next version: so that one is known to follow the version that was seen.
+            there = self._still_there(seen)
+            if there is None:
+                listing = self._seen is seen
+            elif content is None:
+                return there.files
+            else:
+                self._see(there, self._followed(there, content, stamp))
+
+    def is_same(self, before: Files) -> bool:
+        """Whether the log still has the entry of a version that was read; one request, or none where files have
+        stamps."""
+        stamp = self._stored.stamp(log_file(before.version))
+        if stamp and before.entry is not None and stamp == before.entry.stamp:
+            return True
+        found = None if stamp is None else self._stored.read(log_file(before.version))
+        if before.entry is None:
+            return found is not None
+        return found is not None and entry_of(found).digest == before.entry.digest
+
+    def may_be_same(self, before: Files) -> bool:
+        """As `is_same`, and True, without a request, where files have no stamps."""
+        return self._stored.stamp(log_file(before.version)) == () or self.is_same(before)
+
+    def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
+        """Takes note of a commit that this process made, in the version after `before`, with this `content`."""
+        seen = self._seen
+        if seen.files is before:
+            # Without a stamp: that of the file which is there now may be another one's.
+            self._see(seen, replace(seen, files=before.after(actions, self._table.partitions, entry_of(content))))
+
+    def _is_due(self, seen: _Seen) -> bool:
+        return (
+            seen.files is None
+            or seen.files.generation != self._generations.current
+            or self._passing() - seen.listed_at > LISTED_AFTER
+        )
+
+    def _still_there(self, seen: _Seen) -> _Seen | None:
+        """What was seen, if its version is still there as it was: not asked where files have no stamps."""
+        files = seen.files
+        if files is None or files.entry is None:
+            return seen
+        stamp = self._stored.stamp(log_file(files.version))
+        if stamp is None:
+            return None
+        if stamp in (files.entry.stamp, ()):
+            return seen
+        if not self.is_same(files):
+            return None
+        # The same content: a file of this process's own, or one that was copied. From now on its stamp is known.
+        return self._see(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
+
+    def forget(self) -> None:
+        """Lists the log for whoever comes next: what is known may be of another one, and is compared with it."""
+        seen = self._seen
+        self._see(seen, replace(seen, listed_at=-math.inf))
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def _see(self, before: _Seen, after: _Seen) -> _Seen:
+        """Takes what was made of `before` for what was seen last, unless another thread has seen something since."""
+        with self._lock:
+            if self._seen is before:
+                self._seen = after
+        return after
+
+    def _followed(self, seen: _Seen, content: bytes, stamp: Stamp | None) -> _Seen:
+        """Return what is seen behind one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
+        assert seen.files is not None
+        actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
+        if actions is None:
+            return self._listed(seen)
+        try:
+            entry, columns = entry_of(content, stamp), self._table.partitions
+            return replace(seen, files=seen.files.after(actions, columns, entry))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # The commit says more than which files come and go: the engine knows what it means.
+            return self._listed(seen)
+
+    def _listed_or_followed_on(self, seen: _Seen) -> _Seen:
+        """Return what a listing shows. A forked child cannot list the log with delta-rs: it follows on from what was
+        seen, as long as the log has that version. Raises ForkedProcess where it does not."""
+        try:
+            return self._listed(seen)
+        except ForkedProcess:
+            before = seen.files
+            if before is None or before.generation != self._generations.current or not self.is_same(before):
+                raise
+            return replace(seen, listed_at=self._passing())
+
+    def _listed(self, seen: _Seen) -> _Seen:
+        """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
+        now, generation, before, files = self._passing(), self._generations.current, seen.files, self._replay.files()
+        if files is None:
+            self._tell_altered()
+            return _Seen(None, now)
+        found = replace(
+            files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
+        )
+        if before is not None and before.generation == generation and not self._continues(before, found):
+            log.warning(
+                "%s: the log is another one than this process had read, up to version %d: the table was removed and "
+                "made anew, or replaced by a backup. This process loads the ledger anew",
+                self._table.name,
+                before.version,
+            )
+            self._generations.end(generation)
+            generation = self._generations.current
+        return _Seen(replace(found, generation=generation), now)
+
+    def _tell_altered(self) -> None:
+        """Say once that the log cannot be followed."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning(
+                "the table %s is not as the ledger makes it: somebody altered its features, properties or columns. It "
+                "is read and written by the engine's own statements, which take longer",
+                self._table.name,
+            )
+
+    def _continues(self, before: Files, found: Files) -> bool:
+        """Whether the log that was found is the one that had the files `before`."""
+        if found.table_id != before.table_id or found.version < before.version:
+            return False
+        # Upkeep removes old entries: of a process that stood still the entry that it knows may be gone.
+        return self.is_same(before) or not self._stored.has(log_file(before.version))
+
+
+def segments_named(where: Where) -> list[Partition]:
+    """The partitions of `messages` that are named by queue, lane and segment."""
+    return [(where.queue, str(lane), segment) for lane in where.lanes or () for segment in where.segments or ()]
+
+
+def files_of(loaded: DeltaTable, table: Table) -> Files | None:
+    """The files of a loaded table; None where it is not as the ledger makes them, or a file's name may be another one
+    on the storage."""
+    if not is_plain(loaded, table):
+        return None
+    actions = pa.table(loaded.get_add_actions(flatten=True))
+    by_partition: dict[Partition, dict[str, int]] = {}
+    if actions.num_rows:
+        values = [actions[f"partition.{name}"].cast(pa.string()).to_pylist() for name in table.partitions]
+        partitions = zip(*values) if values else [()] * actions.num_rows
+        for partition, path, size in zip(partitions, actions["path"].to_pylist(), actions["size_bytes"].to_pylist()):
+            if not PLAIN_PATH.fullmatch(path):
+                return None
+            by_partition.setdefault(partition, {})[path] = size
+    statistics = FileStatistics.listed(actions) if table.name == "messages" else None
+    known = loaded.metadata()
+    checkpoints = checkpoints_of(known.configuration, table)
+    return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
+
+
+def checkpoints_of(properties: Mapping[str, str], table: Table) -> int:
+    """After how many commits a table with these properties wants a checkpoint: where they do not say a number above 0,
+    as many as the ledger's own."""
+    told = properties.get(CHECKPOINTS, "")
+    return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINTS])
+
+
+def is_plain(loaded: DeltaTable, table: Table) -> bool:
+    """Whether rows need nothing but their columns to be in a table."""
+    known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
+    return (
+        (known.min_reader_version, known.min_writer_version) == PROTOCOL
+        and {one.name for one in fields} == set(table.schema.names)
+        and not any(one.metadata for one in fields)
+        and not demands_of(loaded)
+        and properties.get("delta.appendOnly", "false") == "false"
+    )
+
+
+def _lane(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdecimal() else None

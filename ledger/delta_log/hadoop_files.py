@@ -1,0 +1,136 @@
+"""The files below one table where only Spark's JVM can reach them: read and made through Hadoop, and entries of the log
+through Delta's LogStore for the storage, which knows how to make one that must be new."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+
+from ledger.delta_log.spark_tables import jvm_of
+from ledger.delta_log.table_files import Stamp, galloped
+from ledger.rules.location import recorded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What Java raises for a file that is not there, and for one that is.
+MISSING, TAKEN = "java.io.FileNotFoundException", "java.nio.file.FileAlreadyExistsException"
+TAKEN_ON_HADOOP = "org.apache.hadoop.fs.FileAlreadyExistsException"
+HDFS = "hdfs"
+
+
+class HadoopFiles:
+    """CommitFiles of the table at a location. `session` returns the thread's. `sync`: on HDFS the data nodes have what
+    is written on their disks, not only in memory, before it is named. The name node keeps names by itself."""
+
+    #: Spark's own commits are not.
+    is_synced = False
+
+    def __init__(self, location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> None:
+        self._location, self._session, self._sync = location, session, sync
+
+    def has(self, path: str) -> bool:
+        return bool(self._system().exists(self._path(path)))
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            stream = self._system().open(self._path(path))
+        except Py4JJavaError as error:
+            if _is(error, MISSING):
+                return None
+            raise
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    def stamp(self, path: str) -> Stamp | None:
+        return ()
+
+    def open(self, path: str) -> pq.ParquetFile:
+        content = self.read(path)
+        if content is None:
+            raise FileNotFoundError(f"{self._location}/{path}")
+        return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        for path, content in files.items():
+            self._write(self._path(path), content)
+
+    def _write(self, path: Any, content: bytes) -> None:
+        stream = self._system().create(path, False)
+        try:
+            stream.write(content)
+            if self._sync:
+                stream.hsync()
+        finally:
+            stream.close()
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        return self._put_synced(path, content) if self._sync and self._is_hdfs() else self._put(path, content)
+
+    def _is_hdfs(self) -> bool:
+        return recorded(self._location).scheme == HDFS
+
+    def _put_synced(self, path: str, content: bytes) -> bool:
+        """As Delta's LogStore for HDFS, which renames a file where none may be, and with the file synced before."""
+        jvm = jvm_of(self._session())
+        written = self._path(f"{path.rpartition('/')[0]}/.{uuid.uuid4()}.tmp")
+        context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(written.toUri(), self._conf())
+        try:
+            self._write(written, content)
+            rename = jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename")
+            context.rename(written, self._path(path), jvm.java.lang.reflect.Array.newInstance(rename, 0))
+        except Py4JJavaError as error:
+            if _is(error, TAKEN_ON_HADOOP):
+                return False
+            raise
+        finally:
+            self._system().delete(written, False)
+        return True
+
+    def _put(self, path: str, content: bytes) -> bool:
+        session = self._session()
+        jvm, java = jvm_of(session), session._jsparkSession
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java, self._location)
+        lines = jvm.scala.jdk.javaapi.CollectionConverters.asScala(content.decode().splitlines()).iterator()
+        try:
+            log.store().write(self._path(path), lines, False, log.newDeltaHadoopConf())
+        except Py4JJavaError as error:
+            if _is(error, TAKEN):
+                return False
+            raise
+        return True
+
+    def remove(self, path: str) -> None:
+        self._system().delete(self._path(path), False)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Nothing: a file of HDFS that is closed cannot be synced any more. Its data nodes write it in time."""
+
+    def make_durable(self, version: int) -> None:
+        """Nothing, as `sync`."""
+
+    def sync_checkpoints(self) -> None:
+        """Nothing, as `sync`."""
+
+    def newest_from(self, version: int) -> int | None:
+        return galloped(self, version)
+
+    def _path(self, path: str) -> Any:
+        return jvm_of(self._session()).org.apache.hadoop.fs.Path(f"{self._location}/{path}")
+
+    def _system(self) -> Any:
+        return self._path("").getFileSystem(self._conf())
+
+    def _conf(self) -> Any:
+        return self._session()._jsparkSession.sessionState().newHadoopConf()
+
+
+def _is(error: Py4JJavaError, kind: str) -> bool:
+    return str(error.java_exception.getClass().getName()) == kind

@@ -1,0 +1,316 @@
+"""Commits and checkpoints that delta-rs makes without a sync, made here so that they survive a power cut.
+
+delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
+writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from ledger.delta_log.committing import REBASES, committing, properties
+from ledger.delta_log.durability import with_mark
+from ledger.delta_log.loaded_tables import LISTED_AFTER
+from ledger.delta_log.newest_version import catch_up
+from ledger.delta_log.protocol import Conflict, StagedFile, require_next
+from ledger.delta_log.publishing import metadata_action, target_of
+from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_entry, log_file
+from ledger.delta_log.written_out import carried, said
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.publishable import not_applied
+
+log = logging.getLogger("ledger.commits")
+#: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
+COMMITS_A_CHECKPOINT = 100
+_LAST = f"{LOG}/_last_checkpoint"
+
+
+def commits_here(loaded: DeltaTable, files: TableFiles) -> bool:
+    """Return whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
+    return isinstance(files, LocalFiles) and not not_applied(target_of(loaded).demands)
+
+
+def commit_files(
+    loaded: DeltaTable,
+    files: LocalFiles,
+    added: Iterable[StagedFile],
+    metadata: Mapping[str, Any],
+    transactions: Iterable[tuple[str, int]],
+    require: Callable[[DeltaTable], None],
+    *,
+    schema: str | None = None,
+    cleans_log: bool = False,
+) -> int:
+    """Commit files that lie below a table, under transactions, and return the version.
+
+    Args:
+        loaded: The table as of a newest version. It is brought to later ones.
+        files: The table's files.
+        added: What is committed. It is durable before the commit can be seen.
+        metadata: What the commit says of itself.
+        transactions: The transactions that it carries.
+        require: Is called before each try with the table as it is then. It raises Conflict where the commit may not
+            follow.
+        schema: The columns that the table has from this commit on, as the log writes them; None: as before.
+        cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
+
+    Raises:
+        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        OSError: The storage fails.
+    """
+    known = list(added)
+    files.sync(one.path for one in known)
+    for _ in range(REBASES):
+        began = time.monotonic()
+        require(loaded)
+        now = int(time.time() * MILLISECONDS)
+        actions = [said("WRITE", metadata, now), *(carried(one, now) for one in transactions), *map(_added, known)]
+        if schema is not None:
+            there = loaded.metadata()
+            actions.append(metadata_action(loaded, schema, there.configuration, there.description))
+        version = loaded.version() + 1
+        if files.put_new(log_file(version), log_entry(with_mark(actions) if files.is_synced else actions)):
+            if time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
+                # This process stood still until the log was cut. Nobody reads what lies before its beginning.
+                files.remove(log_file(version))
+                raise Conflict(f"the log has lost version {version - 1}, which was read")
+            catch_up(loaded, files)
+            _sum_up_when_due(loaded, files, version, cleans_log)
+            return version
+        catch_up(loaded, files)
+        if loaded.version() < version:
+            raise Conflict(f"version {version} is there, and cannot be read")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]]) -> None:
+    """Raise Conflict where one of these transactions may not be committed next."""
+    for transaction in transactions:
+        require_next(transaction, loaded.transaction_version(transaction[0]))
+
+
+def create(files: LocalFiles, make: Callable[[str], object]) -> None:
+    """Make a table that delta-rs makes, if there is none. Of several that do so at once one is first.
+
+    Args:
+        files: The table's files.
+        make: Makes the table at another place, which is given to it.
+    """
+    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+        make(scratch)
+        entry = Path(scratch, log_file(0)).read_bytes()
+    files.make_log()
+    files.put_new(log_file(0), entry)
+
+
+def checkpoint_in_place(files: TableFiles, loaded: DeltaTable) -> None:
+    """Make a checkpoint of one of the ledger's own tables, as of its newest version, then make it durable.
+
+    A power cut in between can tear it. The entries that it sums up are still there then, and the next opening moves
+    the torn file out of the log (`table_damage.mend`). A checkpoint that is written aside takes several times as long,
+    and one is due after every 50 commits. Raises what delta-rs does, and OSError.
+    """
+    loaded.create_checkpoint()
+    files.sync_checkpoints()
+
+
+def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
+    """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable: nobody looks for
+    torn checkpoints of output tables.
+
+    Raises what delta-rs does, and OSError.
+    """
+    if not isinstance(files, LocalFiles) or not files.is_synced:
+        loaded.create_checkpoint()
+        return
+    with _copied_log(files) as scratch:
+        log = Path(scratch, LOG)
+        before = {file.name for file in log.iterdir()}
+        DeltaTable(scratch).create_checkpoint()
+        for file in log.iterdir():
+            if file.name not in before:
+                files.replace(f"{LOG}/{file.name}", file.read_bytes())
+        # Last: it says that the others are there.
+        files.replace(_LAST, Path(scratch, _LAST).read_bytes())
+
+
+def delete_rows(
+    loaded: DeltaTable, files: TableFiles, predicate: str, metadata: Mapping[str, Any], apart_by: Sequence[str]
+) -> None:
+    """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
+
+    On a local path delta-rs commits to a copy of the log, in a folder that has the table's own folders beside it. So
+    the files that it writes are the table's. They are synced before this function puts the commit into the table's log.
+
+    Args:
+        loaded: The table as of its newest version.
+        files: The table's files.
+        predicate: In SQL.
+        metadata: What the commit says of itself.
+        apart_by: The columns of a partition by which the commits of others are known to be about other rows than these.
+
+    Raises:
+        Conflict: Others committed to such a partition in the meantime, or changed the table.
+        DeltaError, OSError: The storage fails.
+    """
+    if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
+        loaded.delete(predicate, **committing(metadata))
+        files.make_durable(loaded.version())
+        return
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+    def delete(copy: DeltaTable) -> None:
+        copy.delete(predicate, commit_properties=properties(metadata), post_commithook_properties=hooks)
+
+    version, actions = _written_aside(files, delete)
+    if not actions:
+        return
+    touched = {_partition_of(one, apart_by) for one in actions}
+    entry_of_all = log_entry(with_mark(actions) if files.is_synced else actions)
+    for following in range(version + 1, version + 1 + REBASES):
+        if files.put_new(log_file(following), entry_of_all):
+            return
+        others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+        if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
+            raise Conflict("others have changed the table in the meantime")
+        if touched & {_partition_of(one, apart_by) for one in others} - {None}:
+            raise Conflict("others have committed to what is deleted in the meantime")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def append_rows(
+    loaded: DeltaTable,
+    files: LocalFiles,
+    rows: pa.Table,
+    metadata: Mapping[str, Any],
+    transaction: tuple[str, int] | None,
+    require: Callable[[DeltaTable], None],
+) -> int:
+    """Append rows that delta-rs writes, in one commit, and return the version. As `delete_rows`, delta-rs commits to a
+    copy of the log, and the files are durable before the commit can be seen.
+
+    Args:
+        loaded: The table as of a newest version. It is brought to later ones.
+        files: The table's files.
+        rows: With all columns of the table.
+        metadata: What the commit says of itself.
+        transaction: The transaction that it carries, if any.
+        require: As of `commit_files`.
+
+    Raises:
+        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        DeltaError, OSError: The storage fails.
+    """
+    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+    def append(copy: DeltaTable) -> None:
+        said = properties(metadata, transaction)
+        write_deltalake(copy, rows, mode="append", commit_properties=said, post_commithook_properties=hooks)
+
+    require(loaded)
+    _, actions = _written_aside(files, append)
+    entry = log_entry(with_mark(actions) if files.is_synced else actions)
+    for _ in range(REBASES):
+        require(loaded)
+        version = loaded.version() + 1
+        is_first = files.put_new(log_file(version), entry)
+        catch_up(loaded, files)
+        if is_first:
+            _sum_up_when_due(loaded, files, version, cleans_log=False)
+            return version
+        if loaded.version() < version:
+            raise Conflict(f"version {version} is there, and cannot be read")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def _written_aside(files: LocalFiles, commit: Callable[[DeltaTable], None]) -> tuple[int, list[dict[str, Any]]]:
+    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. Return
+    the version that it committed to, and the actions of its commit, whose files are the table's and durable; no
+    actions: it committed nothing."""
+    with _copied_log(files) as scratch:
+        for entry in os.scandir(files.absolute("")):
+            if entry.name != LOG:
+                Path(scratch, entry.name).symlink_to(entry.path)
+        copy = DeltaTable(scratch)
+        version = copy.version()
+        commit(copy)
+        written = Path(scratch, log_file(version + 1))
+        if not written.exists():
+            return version, []
+        actions = [json.loads(line) for line in written.read_text().splitlines()]
+        added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
+        for path in added:
+            if not files.absolute(path).exists():
+                # The table has no folder of this partition of its own yet.
+                files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(Path(scratch, path), files.absolute(path))
+        files.sync(added)
+    return version, actions
+
+
+def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
+    """Some columns of the partition of a file that comes or goes; None for other actions."""
+    about = action.get("add") or action.get("remove")
+    return None if about is None else tuple((about.get("partitionValues") or {}).get(name) for name in columns)
+
+
+@contextmanager
+def _copied_log(files: LocalFiles) -> Iterator[str]:
+    """A folder for a while, whose log has the entries of a table's."""
+    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+        Path(scratch, LOG).mkdir()
+        for path in _since_checkpoint(files):
+            Path(scratch, path).symlink_to(files.absolute(path))
+        yield scratch
+
+
+def _since_checkpoint(files: LocalFiles) -> list[str]:
+    """The entries of a log from the last checkpoint on, and the checkpoint."""
+    try:
+        first = f"{json.loads(files.read(_LAST) or b'{}')['version']:020d}"
+    except (KeyError, TypeError, ValueError):
+        first = ""
+    paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
+    since = [path for path in paths if path.partition("/")[2] >= first]
+    return since if any(".checkpoint." in path for path in since) else paths
+
+
+def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
+    """Do what delta-rs does behind a commit of its own. The commit has landed, whatever comes of it."""
+    configuration = loaded.metadata().configuration
+    interval = configuration.get("delta.checkpointInterval", "")
+    if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):
+        return
+    try:
+        write_checkpoint(files, loaded)
+        if cleans_log and configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+            loaded.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        log.warning("No checkpoint of %s at version %d: %s", loaded.table_uri, version, error)
+
+
+def _added(one: StagedFile) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": quote(one.path, safe="/=-_.~"),
+            "partitionValues": dict(one.partition),
+            "size": one.size,
+            "modificationTime": one.modified_at,
+            "dataChange": True,
+            "stats": one.statistics,
+        }
+    }

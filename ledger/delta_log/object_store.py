@@ -1,0 +1,253 @@
+"""What lies on an object store beside the tables: small files, folders, and the storage's own time.
+
+Through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with; unlike delta-rs's,
+its calls let other threads run. An object store has no folders: one is there as long as a file's name begins with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from ledger.delta_log.aws_credentials import credential_provider
+from ledger.delta_log.failures import naming
+from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.forks import require_own
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.location import recorded
+from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
+
+#: The schemes that it works for, and obstore's class for each.
+STORES: dict[str, Any] = {
+    **dict.fromkeys(S3, S3Store),
+    **dict.fromkeys(AZURE, AzureStore),
+    **dict.fromkeys(GCS, GCSStore),
+}
+#: Options about HTTP, which obstore takes apart from the others.
+CLIENT = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only"),
+    *("http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only"),
+    *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
+    *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
+)
+#: Two names of one option, of which obstore takes one at a time.
+ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+#: Options on S3 of delta-rs's own, of which obstore knows nothing.
+OF_DELTA_RS = (
+    *("access_key_id_dynamodb", "ec2_metadata_disabled", "ec2_metadata_timeout", "endpoint_url_dynamodb"),
+    *("force_credential_load", "iam_role_arn", "iam_role_session_name", "profile", "region_dynamodb"),
+    *("s3_addressing_style", "s3_allow_unsafe_rename", "s3_assume_role_arn", "s3_get_internal_server_error_retries"),
+    *("s3_locking_provider", "s3_pool_idle_timeout_seconds", "s3_role_session_name", "secret_access_key_dynamodb"),
+    *("session_token_dynamodb", "sts_pool_idle_timeout_seconds"),
+    *("delta_dynamo_billing_mode", "delta_dynamo_max_elapsed_request_time", "delta_dynamo_table_name"),
+    *("concurrency_limit", "max_concurrency", "object_store_concurrency_limit", "ssl_cert_file", "certificate_path"),
+    *("allow_unsafe_rename", "mount_allow_unsafe_rename"),
+)
+#: How the storages say that the bucket or container is missing, where obstore says that the file is.
+NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "FilesystemNotFound")
+#: In durations, in seconds.
+UNITS = {
+    **dict.fromkeys(("ms", "msec"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+}
+
+
+class ObjectStore:
+    """The files below one place of an object store, by their paths from there. Threads may share it.
+
+    `options` are delta-rs's storage_options, over what the environment says. Every method raises StorageFailed, and
+    InvalidParameterValue for an option with a value that is none.
+    """
+
+    def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
+        self.place, self._options = location, dict(options or {})
+
+    def get(self, path: str) -> bytes | None:
+        """What is in a file; None: there is none."""
+        with self._naming():
+            try:
+                return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError as error:
+                if any(words in str(error) for words in NO_BUCKET):
+                    raise
+                return None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        with self._naming():
+            try:
+                obstore.head(self._store, path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def beginning(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first `length` bytes of a file that is there, and how many it has; one request."""
+        with self._naming():
+            found = obstore.get(self._store, path, options={"range": (0, length)})
+            return bytes(found.bytes()), found.meta["size"]
+
+    def part(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of a file that is there; one request."""
+        with self._naming():
+            return bytes(obstore.get_range(self._store, path, start=start, length=length))
+
+    def put(self, path: str, content: bytes) -> None:
+        """Writes a file, over whatever is there."""
+        with self._naming():
+            obstore.put(self._store, path, content)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Writes a file where there is none; False, and nothing, where there is one. Of two at once one is True.
+
+        An answer that is lost makes it False, too: what is there may be of this very call.
+        """
+        with self._naming():
+            try:
+                obstore.put(self._store, path, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names of the folders in a folder, sorted."""
+        with self._naming():
+            found = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def paths(self, folder: str = "", after: str | None = None) -> Iterator[str]:
+        """The paths of all files in a folder, at any depth; of those that are sorted after one, if any."""
+        return (path for path, _ in self.written(folder, after))
+
+    def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
+        """The same, and when each was written, in seconds since 1970."""
+        with self._naming():
+            for some in obstore.list(self._store, folder or None, offset=after):
+                yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield the paths of all files, and how many bytes each has."""
+        with self._naming():
+            for some in obstore.list(self._store):
+                yield from ((one["path"], one["size"]) for one in some)
+
+    def remove(self, folder: str) -> None:
+        """Removes all files in a folder, at any depth."""
+        paths = list(self.paths(folder))
+        with self._naming():
+            try:
+                obstore.delete(self._store, paths)
+            except FileNotFoundError:
+                # Somebody else is at it: what is left is left to them.
+                return
+
+    def delete(self, path: str) -> None:
+        """Removes a file, if it is there."""
+        with self._naming(), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, path)
+
+    def written_at(self, path: str) -> int:
+        """When a file was written by the storage's own clock, in milliseconds; many storages tell whole seconds."""
+        with self._naming():
+            return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
+
+    @property
+    def _store(self) -> Any:
+        require_own("obstore")
+        return self._made
+
+    @cached_property
+    def _made(self) -> Any:
+        kind = STORES[recorded(self.place).scheme]
+        config, client, retries = parted(self._options)
+        # obstore leaves those of the environment alone where it is given others.
+        client = {**parted({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
+        provider = credential_provider(config) if kind is S3Store else None
+        more = {} if provider is None else {"credential_provider": provider}
+        while True:
+            try:
+                return kind.from_url(self.place, config=config, client_options=client, retry_config=retries, **more)
+            except UnknownConfigurationKeyError as error:
+                # Of delta-rs's own options (a lock's, say) obstore knows nothing.
+                unknown = re.search(r"Configuration key: '(.*?)' is not valid", str(error))
+                if unknown is None or unknown[1] not in config:
+                    raise
+                del config[unknown[1]]
+
+    def _naming(self) -> Any:
+        return naming(self.place, BaseError)
+
+
+def reached(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
+    """What lies at a place, by `options`, which is reached within seconds, by those `given`, or is StorageFailed that
+    says what to look at: where a name or a key is wrong it is of no use to try for long."""
+    try:
+        ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
+    except StorageFailed as error:
+        raise StorageFailed(location, f"{error.cause}. {reaching(recorded(location).scheme)}", "opening") from error
+    return ObjectStore(location, options)
+
+
+def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
+    """Those of some options on S3 that neither obstore nor delta-rs looks at: most likely mistyped."""
+    return [name for name, value in options.items() if _is_unknown(place, name, value)]
+
+
+def _is_unknown(place: str, name: str, value: str) -> bool:
+    config: Any = parted({name: value})[0]
+    if not config or not config.keys().isdisjoint(OF_DELTA_RS):
+        return False
+    try:
+        S3Store.from_url(place, config=config)
+    except UnknownConfigurationKeyError:
+        return True
+    except BaseError:
+        # It is known, and alone not enough, or its value is wrong: who uses it says so.
+        return False
+    return False
+
+
+def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
+    """delta-rs's storage_options as obstore takes them: those of the storage, those of HTTP, and those of retries."""
+    config, client, retries, backoff = {}, {}, {}, {}
+    for given, value in options.items():
+        name = bare(given)
+        if name in CLIENT:
+            client[name] = value
+        elif name == "max_retries":
+            retries[name] = _number(given, value, int)
+        elif name == "retry_timeout":
+            retries[name] = timedelta(seconds=_seconds(given, value))
+        elif name == "backoff_config.base":
+            backoff["base"] = _number(given, value, float)
+        elif name.startswith("backoff_config."):
+            backoff[name.partition(".")[2]] = timedelta(seconds=_seconds(given, value))
+        else:
+            config[ALIASES.get(name, name)] = value
+    return config, client, {**retries, **({"backoff": backoff} if backoff else {})}
+
+
+def _number(name: str, value: str, kind: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidParameterValue("storage_options", f"{name}={value}", "Must be a number", "Such as 10.") from None
+
+
+def _seconds(name: str, value: str) -> float:
+    parts = re.findall(r"(\d+)\s*([a-z]+)", value)
+    if not parts or any(unit not in UNITS for _, unit in parts) or re.sub(r"(\d+)\s*([a-z]+)", "", value).strip():
+        raise InvalidParameterValue(
+            "storage_options", f"{name}={value}", "Must be a duration with its unit", "Such as 30s or 1m 30s."
+        )
+    return sum(int(number) * UNITS[unit] for number, unit in parts)

@@ -1,0 +1,222 @@
+"""What the engine without a JVM does with tables that are none of the ledger's: see ForeignTables and ArrowOutputs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+
+from ledger.clock import system_clock
+from ledger.delta_log.committing import commit_nothing, conflicts, properties
+from ledger.delta_log.local_commits import commit_files, commits_here
+from ledger.delta_log.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
+from ledger.delta_log.output_schemas import add, columns_differ, columns_for, create, schema_of, widen
+from ledger.delta_log.protocol import Conflict, OutputLog, unreadable
+from ledger.delta_log.publishing import staged_file, target_of
+from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
+from ledger.errors import OutputUnreadable
+from ledger.rules import staging
+from ledger.rules.location import recorded
+from ledger.rules.output_columns import Columns, ColumnsAsked, columns_of_new
+from ledger.rules.publishable import FOLDER
+from ledger.rules.storage import S3
+from ledger.store import ArrowOutputs
+from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
+from ledger.store.delta.model.exact_casts import fitted
+
+#: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
+LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+#: An append whose table got other columns meanwhile is fitted to these again, so often.
+TRIES = 10
+#: So many digits of a decimal a float keeps.
+DIGITS = 15
+
+
+class OutputsOfDeltaRs:
+    """A part of the engine."""
+
+    def __init__(
+        self,
+        storage_options: dict[str, str] | None,
+        known_elsewhere: Callable[[str], Mapping[str, str]] | None,
+        sync: bool,
+    ) -> None:
+        self._storage_options, self._known_elsewhere, self._sync = storage_options, known_elsewhere, sync
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            loaded = self._output(location)
+            return OutputLog(str(loaded.metadata().id), loaded.version(), loaded.transaction_version(application))
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        with unreadable(location):
+            loaded, stored = self._output(location), self._stored(location)
+            require_uncommitted(loaded, application)
+            said, transaction = {"verb": "fence"}, (application, version)
+            if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
+                require = partial(require_uncommitted, application=application)
+                commit_files(loaded, stored, [], said, [transaction], require, cleans_log=True)
+            else:
+                commit_nothing(loaded, properties(said, transaction))
+                stored.make_durable(loaded.version())
+
+    def arrow_outputs(self) -> ArrowOutputs:
+        return self
+
+    def output_publishing(self, location: str) -> DeltaRsOutputs:
+        return DeltaRsOutputs(self._options_of(location), sync=self._sync)
+
+    def prepare_output(
+        self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
+    ) -> pa.Table:
+        loaded, stored = loaded_output(location, self._options_of(location)), self._stored(location)
+        with columns_differ(location):
+            if loaded is None:
+                columns = columns_of_new(schema_of_rows(rows), asked)
+                columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
+                rows = fitted(rows, columns.schema)
+                with alone():
+                    create(location, columns, self._options_of(location), stored)
+            else:
+                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
+                rows = fitted(rows, columns.schema)
+                if columns.retyped:
+                    with alone():
+                        widen(loaded, columns)
+                        stored.make_durable(loaded.version())
+        return rows
+
+    def append_output(
+        self,
+        location: str,
+        rows: pa.Table,
+        application: str,
+        version: int,
+        metadata: Mapping[str, Any],
+        asked: ColumnsAsked,
+    ) -> None:
+        for tried in range(TRIES):
+            loaded, stored = self._output(location), self._stored(location)
+            require_uncommitted(loaded, application)
+            with columns_differ(location):
+                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
+                ready = fitted(rows, columns.schema)
+            if columns.retyped:
+                raise Conflict("the table's columns were changed while rows were written for it")
+            known, applied = schema_of(loaded), _with_lengths_applied(loaded, ready)
+            how = _without_wrong_statistics(ready.schema)
+            try:
+                if commits_here(loaded, stored):
+                    if columns.added and _asks_for_feature(loaded, columns):
+                        add(loaded, columns)
+                        stored.make_durable(loaded.version())
+                        known = schema_of(loaded)
+                    schema = json.dumps(columns.schema) if columns.schema != known else None
+                    self._publish_rows(location, loaded, schema, applied, (application, version), metadata, how)
+                    return
+                with conflicts():
+                    said = properties(metadata, (application, version))
+                    how |= {"schema_mode": "merge"} if columns.added else {}
+                    write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
+                stored.make_durable(loaded.version())
+                return
+            except Conflict:
+                # Another writer added columns, perhaps the same ones.
+                if tried + 1 == TRIES or schema_of(self._output(location)) == known:
+                    raise
+
+    def _publish_rows(
+        self,
+        location: str,
+        loaded: DeltaTable,
+        schema: str | None,
+        rows: pa.Table,
+        transaction: tuple[str, int],
+        metadata: Mapping[str, Any],
+        how: Mapping[str, Any],
+    ) -> None:
+        """Writes rows into a folder below a table, as Spark does, and publishes them: the files are synced in between.
+        The same commit gives the table another `schema`, if there is one. A folder of a write that died is VACUUM's,
+        see `staged_output`."""
+        target = target_of(loaded)
+        demands = target.demands if schema is None else replace(target.demands, schema=schema)
+        now, publishing = system_clock(), self.output_publishing(location)
+        name = staging.new_folder(now)
+        place = f"{location.rstrip('/')}/{FOLDER}/{name}"
+        publishing.stage(place, demands, now)
+        # What is not known to be published, or not, stays: others may read it.
+        unneeded: str | None = place
+        try:
+            write_deltalake(DeltaTable(place), rows, mode="append", **how)
+            entry = table_files(place, None).read(log_file(1)) or b""
+            added = [json.loads(line).get("add") for line in entry.splitlines()]
+            files, unneeded = [staged_file(name, add) for add in added if add is not None], None
+            publishing.publish(location, target, files, transaction, metadata, schema)
+            unneeded = f"{place}/{LOG}"
+        except Conflict:
+            unneeded = place
+            raise
+        finally:
+            if unneeded is not None:
+                shutil.rmtree(unneeded, ignore_errors=True)
+
+    def _stored(self, location: str) -> TableFiles:
+        return table_files(location, self._options_of(location), sync=self._sync)
+
+    def _output(self, location: str) -> DeltaTable:
+        loaded = loaded_output(location, self._options_of(location))
+        if loaded is None:
+            raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+        return loaded
+
+    def _options_of(self, location: str) -> dict[str, str] | None:
+        place = recorded(location)
+        if self._known_elsewhere is None or place.scheme not in S3:
+            return self._storage_options
+        return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
+
+
+def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
+    """Whether a table lacks a feature of the protocol that its new columns ask for: then they take a commit of
+    delta-rs's."""
+    return "timestamp_ntz" in json.dumps(columns.schema) and "timestampNtz" not in (
+        loaded.protocol().writer_features or ()
+    )
+
+
+def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:
+    """No bounds for columns of decimals with many digits: delta-rs writes them as floats, and readers that filter would
+    pass by a file that has the value. Those inside a struct it cannot be told to leave out."""
+    wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
+    if not wrong:
+        return {}
+    none = ColumnProperties(statistics_enabled="NONE")
+    return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
+
+
+def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows with their CHAR(n) filled up with spaces, as Spark writes them. Raises ValueError for a text that is too
+    long, and for such texts inside other values."""
+    for field in loaded.schema().fields:
+        kind = field.metadata.get(LENGTH)
+        if kind is None or field.name not in rows.column_names:
+            continue
+        known = re.fullmatch(r"(char|varchar)\((\d+)\)", str(kind), re.IGNORECASE)
+        if known is None:
+            raise ValueError(f"the column {field.name} is {kind}, which only Spark applies: write a DataFrame")
+        most, values = int(known[2]), rows[field.name].cast(pa.large_string())
+        longest = pc.max(pc.utf8_length(values)).as_py() or 0
+        if longest > most:
+            raise ValueError(f"the column {field.name} is {kind}, and a text has {longest} characters")
+        filled = pc.utf8_rpad(values, most) if known[1].lower() == "char" else values
+        rows = rows.set_column(rows.column_names.index(field.name), field.name, filled)
+    return rows

@@ -1,0 +1,338 @@
+"""The engine on Spark alone: for storage that delta-rs cannot share, and wherever a JVM is all there is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from ledger.delta_log.altered_tables import alteration_behind
+from ledger.delta_log.appending import Appending
+from ledger.delta_log.commit_metadata import said_in
+from ledger.delta_log.edits import require_expected
+from ledger.delta_log.failures import names_failures
+from ledger.delta_log.joining import Joining
+from ledger.delta_log.log_ends import LogEnds
+from ledger.delta_log.log_gaps import without_gaps
+from ledger.delta_log.merge_statement import merge_statement
+from ledger.delta_log.protocol import (
+    Commit,
+    Conflict,
+    OutputLog,
+    SegmentEnd,
+    Snapshot,
+    require_next,
+    require_unset,
+    unreadable,
+)
+from ledger.delta_log.pruning import wanted_messages, within
+from ledger.delta_log.segment_ends import require_new
+from ledger.delta_log.spark_committing import (
+    commit_layout,
+    commit_nothing,
+    committed_version,
+    committing,
+)
+from ledger.delta_log.spark_replay import files_at, small_commits, statistics_of
+from ledger.delta_log.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTIONS
+from ledger.delta_log.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
+from ledger.delta_log.table_damage import damage_behind
+from ledger.delta_log.where import Where
+from ledger.errors import LedgerDamaged, OutputUnreadable
+from ledger.forks import require_own
+from ledger.rules.location import recorded
+from ledger.rules.storage import for_spark
+from ledger.store.delta.model.formats import Layout
+from ledger.store.delta.model.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What Spark raises when it cannot read or write.
+FAILURES = (PySparkException, Py4JError)
+
+#: More edits than these are merged faster by compiled code.
+MOST_EDITS_OF_SMALL = 5_000
+#: Beside the commits that are known, so many others are expected to be made while a history is read.
+MEANWHILE = 10
+
+
+@names_failures(*FAILURES)
+class SparkEngine:
+    """Engine on a Spark session. Commit metadata are session settings, so every thread has a session of its own."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True) -> None:
+        """`sync`: on a local path, and on HDFS, what is committed survives a power cut."""
+        self.session, self._spark, self._locations, self._sync = spark, spark, dict(locations), sync
+        self._own = threading.local()
+        self._files = {name: files_at(place, self._session, sync=sync) for name, place in self._locations.items()}
+        self._small = small_commits(self._locations, self._files, self._session, self._state, *FAILURES)
+        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
+        logs = {table: small.log.followed for table, small in self._small.items()}
+        self._ends = LogEnds(self._files, logs, self.version, at_once=False)
+
+    def place(self, table: str) -> str:
+        """Where a table lies, for errors."""
+        return self._locations[table]
+
+    def damage(self, table: str) -> LedgerDamaged | None:
+        """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
+        place = self._locations[table]
+        return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+
+    def alteration(self, table: str) -> str | None:
+        """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
+        used."""
+        place = self._locations[table]
+        return alteration_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+
+    def create(self, table: str) -> None:
+        if not self.exists(table):
+            create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+            self._made_durable(table)
+
+    def layout(self, table: str) -> Layout:
+        known, java = self._state(table).metadata(), jvm_of(self._session()).scala.jdk.javaapi
+        return Layout(known.description(), dict(java.CollectionConverters.asJava(known.configuration())))
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        require_unset(table, properties, self.layout(table).properties)
+        with self._committing(metadata) as session:
+            begun = self._begin(session, self._locations[table])
+            commit_layout(session, begun, TABLES[table], properties)
+            return int(self._state(table).version())
+
+    def exists(self, table: str) -> bool:
+        return int(self._state(table).version()) >= 0
+
+    def version(self, table: str) -> int:
+        followed = self._small[table].log.followed
+        known = followed.newest() if followed.seen() is not None else None
+        version = int(self._state(table).version()) if known is None else known.version
+        if version < 0:
+            raise FileNotFoundError(f"there is no Delta table at {self._locations[table]}")
+        return version
+
+    def generation(self) -> int:
+        return self._small["queues"].log.followed.generation()
+
+    def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
+        return self._ends.of(tables)
+
+    def load(self, table: str, where: Where) -> Snapshot:
+        snapshot = self._small[table].load(where)
+        if snapshot is not None:
+            return snapshot
+        version = self.version(table)
+        columns = self._columns(table)
+        rows = self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
+        return Snapshot(version, where, rows.cast(pa.schema([TABLES[table].schema.field(name) for name in columns])))
+
+    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+        # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
+        require_expected(snapshot, table, edits)
+        version = self._small[table].commit(snapshot, where, edits, metadata)
+        if version is not None:
+            return version
+        self._small[table].require_same(snapshot)
+        small = edits.num_rows <= MOST_EDITS_OF_SMALL
+        with self._committing(metadata, small=small) as session, temporary_view(session, edits) as source:
+            session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
+            return committed_version(session)
+
+    def append(
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        ends: Sequence[SegmentEnd] = (),
+    ) -> int:
+        version = self._appending[table].append(rows, metadata, transaction, ends)
+        if version is not None:
+            return version
+        require_new(ends)
+        require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
+        with self._committing(metadata) as session:
+            writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
+            if transaction is not None:
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+            writer.save(self._locations[table])
+            return committed_version(session)
+
+    def extends_segments(self) -> bool:
+        return self._small["messages"].log.followed.seen() is not None
+
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
+        with self._committing(metadata) as session:
+            begun = self._begin(session, self._locations[table])
+            committed = begun.txnVersion(transactions[0][0])
+            require_next(transactions[0], None if committed < 0 else int(committed))
+            commit_nothing(session, begun, *transactions)
+            return self._made_durable(table)
+
+    def files(self) -> tuple[int, pa.Table]:
+        known = self._small["messages"].log.followed.newest()
+        if known is not None and known.statistics is not None:
+            return known.version, known.statistics.table
+        state = self._state("messages")
+        return int(state.version()), statistics_of(state, self._session()).table
+
+    def messages(
+        self,
+        where: Where,
+        columns: Sequence[str],
+        first_seq: int | None = None,
+        last_seq: int | None = None,
+        sent_after: int | None = None,
+    ) -> pa.Table:
+        near = self._appending["messages"].small_rows(where, sent_after)
+        if near is not None:
+            return within(near, wanted_messages(where, columns, first_seq, last_seq, sent_after))
+        ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
+        recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
+        return self._rows(
+            f"SELECT {', '.join(columns)} FROM {self._named('messages')} "
+            f"WHERE {where.sql()} AND {ordinals} AND {recent}"
+        )
+
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+        with self._committing(metadata) as session:
+            session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
+            self._made_durable(table)
+
+    def greatest(self, table: str, column: str) -> int | None:
+        rows = self._rows(f"SELECT max({column}) AS greatest FROM {self._named(table)}")
+        (greatest,) = rows["greatest"].to_pylist()
+        return None if greatest is None else int(greatest)
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        newest, asked = self.version(table), 0
+        rows: list[Any] = []
+        # Those are the newest ones when it looks: others may have committed since they were counted.
+        while newest - since > asked:
+            asked = newest - since + MEANWHILE
+            said = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {asked}")
+            rows = said.select("version", "timestamp", "userMetadata").collect()
+            newest = max(row.version for row in rows)
+        commits = [
+            Commit(row.version, round(row.timestamp.timestamp() * 1_000), said_in(row.userMetadata))
+            for row in rows
+            if row.version > since
+        ]
+        return sorted(commits, key=lambda commit: commit.version)
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        self._ends.make_durable(table, version)
+
+    def _made_durable(self, table: str) -> int:
+        """The newest version, which survives a power cut then."""
+        self.make_durable(table, version := self.version(table))
+        return version
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        return self._small[table].log.transaction_version(application)
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            state = self._state_at(for_spark(location))
+            if state.version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+            found = state.transactions().get(application)
+            committed = int(found.get()) if found.isDefined() else None
+            return OutputLog(str(state.metadata().id()), int(state.version()), committed)
+
+    def arrow_outputs(self) -> None:
+        return None
+
+    def output_publishing(self, location: str) -> None:
+        return None
+
+    def publishing(self) -> None:
+        return None
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
+        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
+        # and conflicts with any that is committed after that.
+        with unreadable(location), self._committing({"verb": "fence"}) as session:
+            transaction = self._begin(session, for_spark(location))
+            if transaction.snapshot().version() < 0:
+                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
+            if transaction.txnVersion(application) >= 0:
+                raise Conflict(f"{application} was committed before")
+            commit_nothing(session, transaction, (application, version))
+            files = files_at(location, self._session, sync=self._sync)
+            files.make_durable(int(self._state_at(for_spark(location)).version()))
+
+    def compact(self, where: Where, *, growing: bool = False) -> bool:
+        joined = Joining(self._small["messages"]).join(where, growing=growing)
+        if joined is None:
+            with self._committing({}) as session:
+                (done,) = session.sql(f"OPTIMIZE {self._named('messages')} WHERE {where.sql()}").collect()
+                joined = done.metrics.numFilesRemoved > 0
+                self._made_durable("messages")
+        return joined
+
+    def vacuum(self, table: str) -> None:
+        session = self._session()
+        # What is removed is replaced by what survives a power cut.
+        self._made_durable(table)
+        self._files[table].sync_checkpoints()
+        session.sql(f"VACUUM {self._named(table)}")
+        # Spark does that with its own checkpoints, and what is written out has others: of the same log.
+        state = self._state(table)
+        state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
+
+    def _begin(self, session: SparkSession, location: str) -> Any:
+        """A transaction of Delta's own, on the newest version of a table."""
+        self._state_at(location)
+        none = jvm_of(session).scala.Option.empty()
+        log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        return log.startTransaction(none, none)
+
+    def _named(self, table: str) -> str:
+        return f"delta.`{self._locations[table]}`"
+
+    def _session(self, *, small: bool = True) -> SparkSession:
+        require_own("Spark's session")
+        kind = "small" if small else "large"
+        session: SparkSession | None = getattr(self._own, kind, None)
+        if session is None:
+            session = self._spark.newSession()
+            for name, value in {**EVERY_TRANSACTION, **(SMALL_TRANSACTIONS if small else {})}.items():
+                session.conf.set(name, value)
+            setattr(self._own, kind, session)
+        return session
+
+    def _state(self, table: str) -> Any:
+        """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
+        return self._state_at(self._locations[table])
+
+    def _state_at(self, location: str) -> Any:
+        session = self._session()
+        jvm = jvm_of(session)
+        jvm.SparkSession.setActiveSession(session._jsparkSession)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
+        nothing = jvm.scala.Option.empty()
+        return without_gaps(partial(log.update, False, nothing, nothing))
+
+    def _columns(self, table: str) -> list[str]:
+        """The columns that a table has of those it is to have: one that could not be migrated lacks some."""
+        there = set(self._state(table).schema().fieldNames())
+        return [name for name in TABLES[table].schema.names if name in there]
+
+    def _rows(self, query: str) -> pa.Table:
+        session = self._session()
+        return without_gaps(lambda: session.sql(query).toArrow())
+
+    def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
+        return committing(self._session(small=small), metadata)

@@ -1,0 +1,46 @@
+"""What Spark's UI, its history and `interruptTag` know of the jobs that a verb starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ledger.delta_log.spark_sessions import has_jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Of each thread, what its jobs say in the UI.
+DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: str | None = None) -> Iterator[None]:
+    """A context whose Spark jobs are told from all others: by their description, behind that of the user's own, and by
+    the tags `ledger`, `ledger.verb=…`, `ledger.queue=…` and `ledger.receipt=…`, of the session and of the context: a
+    job loses those of the session where another runs within it, as Delta's look for files does. Spark Connect has tags
+    of the session only."""
+    known = {"verb": verb, "queue": queue, "receipt": receipt_id}
+    named = {"ledger", *(f"ledger.{name}={value}" for name, value in known.items() if value)}
+    tags = named - spark.getTags()
+    context: Any = spark.sparkContext if has_jvm(spark) else None
+    of_context: set[str] = named - set(context.getJobTags()) if context else set()
+    before: Any = context and context.getLocalProperty(DESCRIPTION)
+    if context:
+        of_queue, of_receipt = f" on {queue}" if queue else "", f", receipt {receipt_id}" if receipt_id else ""
+        said = f"ledger: {verb}{of_queue}{of_receipt}"
+        context.setLocalProperty(DESCRIPTION, f"{before} / {said}" if before else said)
+    for tag in tags:
+        spark.addTag(tag)
+    for tag in of_context:
+        context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        for tag in tags:
+            spark.removeTag(tag)
+        for tag in of_context:
+            context.removeJobTag(tag)
+        if context:
+            context.setLocalProperty(DESCRIPTION, before)

@@ -1,0 +1,278 @@
+"""What is damaged in a table: entries and checkpoints of its log, and data files that the log names.
+
+A checkpoint sums up the entries before it, so a damaged one costs nothing while those are there, from version 0 or from
+an older checkpoint on. An entry that an intact checkpoint covers is needed for versions of the past only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from ledger.delta_log.log_entries import REPAIR, Flawed, checkpointed, damaged, flaws_in, require_whole
+from ledger.delta_log.log_gaps import PAUSES
+from ledger.delta_log.newest_version import opened
+from ledger.delta_log.table_files import LOG, CommitFiles, TableFiles, log_file, table_files, version_of
+from ledger.errors import LedgerDamaged
+from ledger.rules.location import recorded
+
+log = logging.getLogger("ledger.opening")
+#: So many damaged files are named in an error.
+MOST_NAMED = 3
+#: The data files of a larger table are not read only because a verb failed: `doctor --deep` and `repair` read them.
+DECODED_BYTES = 64 << 20
+#: What to do about a checkpoint that cannot be read.
+WITH_ENTRIES = (
+    "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
+    "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
+    "delta-rs does not read past it. On an object store remove the file."
+)
+WITHOUT_ENTRIES = "Entries before it are gone, so that nothing else tells what is in the table: restore a backup."
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+#: Where a repair and an opening put what they take out of a ledger, beside its tables.
+LOST = "_ledger_lost"
+
+
+class TableDamage(NamedTuple):
+    """`entries`: by version, what is wrong with an entry that the newest version needs; `checkpoints`: paths of those
+    that cannot be read, the newest ones; `files`: by path, what is wrong with a data file that the log names.
+    `is_told`: the entries of the log tell what those checkpoints did."""
+
+    version: int
+    entries: Mapping[int, str]
+    checkpoints: tuple[str, ...]
+    files: Mapping[str, str]
+    is_told: bool = True
+
+    def error(self, table: str) -> LedgerDamaged | None:
+        """Return the error that names the damage; None: there is none."""
+        if self.entries:
+            return damaged(table, *next(iter(sorted(self.entries.items()))))
+        if self.files:
+            return LedgerDamaged(
+                f"Version {self.version} of the table {table} is damaged: {self.listed()}", f"{REPAIR}."
+            )
+        if self.checkpoints:
+            named = ", ".join(self.checkpoints[:MOST_NAMED])
+            advice = WITH_ENTRIES if self.is_told else WITHOUT_ENTRIES
+            return LedgerDamaged(f"The table {table} has a checkpoint that cannot be read: {named}", advice)
+        return None
+
+    def listed(self) -> str:
+        """Return the damaged data files in words."""
+        some = "; ".join(f"{path} {what}" for path, what in [*self.files.items()][:MOST_NAMED])
+        more = f"; and {len(self.files) - MOST_NAMED:,} more" if len(self.files) > MOST_NAMED else ""
+        return f"{len(self.files):,} of the data files that it names are not as written: {some}{more}"
+
+
+def find_damage(
+    location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
+) -> TableDamage:
+    """Look for damage in the newest version of a table; `deep` reads each data file, a row group at a time.
+
+    Raises what the storage does, and DeltaError for a log that delta-rs cannot read for another reason.
+    """
+    files = table_files(location, storage_options)
+    paths = files.log_paths()
+    versions = sorted(version for version in map(version_of, paths) if version is not None)
+    bad, intact = _checkpoints(files, paths)
+    flaws = flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info)
+    newest = versions[-1] if versions else -1
+    is_told = {*range(intact + 1, newest + 1)} <= {*versions}
+    if flaws:
+        return TableDamage(newest, flaws, bad, {})
+    try:
+        loaded = opened(location, storage_options)
+    except DeltaError:
+        if bad:
+            return TableDamage(newest, {}, bad, {}, is_told)
+        raise
+    wrong = wrong_files(loaded, files, deep=deep)
+    if wrong and loaded.version() < (again := opened(location, storage_options)).version():
+        # What others took out meanwhile was removed by right.
+        loaded, wrong = again, wrong_files(again, files, deep=deep)
+    return TableDamage(loaded.version(), {}, bad, wrong, is_told)
+
+
+def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
+    """Return the damage that explains why an engine failed; None: there is none, or it cannot be looked for. The data
+    files of a table of at most DECODED_BYTES are read: a file can be as large as written, and damaged inside."""
+    try:
+        found = find_damage(location, storage_options).error(table)
+        if found is None and _data_bytes(location, storage_options) <= DECODED_BYTES:
+            found = find_damage(location, storage_options, deep=True).error(table)
+        return found
+    except (OSError, pa.ArrowException, DeltaError):
+        return None
+
+
+def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int:
+    """Return how many bytes the data files of a table have."""
+    actions = pa.table(opened(location, storage_options).get_add_actions())
+    return sum(actions["size_bytes"].to_pylist()) if actions.num_rows else 0
+
+
+class LogTail:
+    """The entries of a log behind its last checkpoint, on a local path, of which each is looked at once.
+
+    Both engines take an empty entry for a commit that changes nothing. On an object store an entry is put whole.
+    """
+
+    def __init__(self, table: str, location: str) -> None:
+        self._table, self._files = table, table_files(location, None) if recorded(location).is_local else None
+        self._whole: int | None = None
+
+    def require(self, version: int) -> None:
+        """Raise LedgerDamaged where an entry up to a version is empty or torn."""
+        if self._files is None:
+            return
+        since = _summed_up(self._files, version) if self._whole is None else self._whole
+        for flawed in flaws_in(self._files, range(since + 1, version + 1)):
+            content = self._files.read(log_file(flawed))
+            if content is not None:
+                require_whole(self._table, flawed, content, self._files)
+        self._whole = max(version, -1 if self._whole is None else self._whole)
+
+
+def require_whole_log(location: str, version: int | None) -> None:
+    """Raise Flawed where an output table's entry behind the last checkpoint is empty or torn, up to a version or the
+    newest one. For local paths: elsewhere an entry is put whole."""
+    if not recorded(location).is_local:
+        return
+    files = table_files(location, None)
+    newest = version if version is not None else max(filter(None, map(version_of, files.log_paths())), default=0)
+    versions: Sequence[int] = range(_summed_up(files, newest) + 1, newest + 1)
+    for pause in (*PAUSES, 0):
+        flaws = flaws_in(files, versions, needs_info=False)
+        if not flaws:
+            return
+        versions = [*flaws]
+        time.sleep(pause)
+    flawed, what = min(flaws.items())
+    raise Flawed(f"version {flawed} of its log is damaged: {log_file(flawed)} {what}")
+
+
+def _summed_up(files: TableFiles, version: int) -> int:
+    """Return the version of the newest checkpoint up to a version; without one, that before the first entry."""
+    try:
+        hinted = json.loads(files.read(LAST_CHECKPOINT) or b"")["version"]
+        if isinstance(hinted, int) and hinted <= version:
+            return hinted
+    except (KeyError, TypeError, ValueError):
+        pass
+    paths = files.log_paths()
+    first = min((found for found in map(version_of, paths) if found is not None), default=0)
+    return max((found for found in checkpointed(paths) if found <= version), default=first - 1)
+
+
+def lost_folder(root: Path) -> Path:
+    """Return a new name of a folder for what is taken out of a ledger."""
+    return root / LOST / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> list[str]:
+    """Take checkpoints that cannot be read out of tables whose logs tell the same, and return their paths."""
+    lost = lost_folder(root)
+    mended = [path for place in locations.values() for path in mend_checkpoints(place, lost, deep=deep)]
+    if mended:
+        log.warning("checkpoints could not be read, and are moved to %s: %s", lost, ", ".join(mended))
+    return mended
+
+
+def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
+    """Move checkpoints that cannot be read to a folder, where the entries or an older checkpoint tell the same, and
+    return their paths. Without `deep` look at the file alone that `_last_checkpoint` names. For local paths."""
+    place, files = Path(recorded(location).text), table_files(location, None)
+    if not deep and not _misses_checkpoint(place):
+        return []
+    paths = files.log_paths()
+    bad, intact = _checkpoints(files, paths)
+    versions = {version for version in map(version_of, paths) if version is not None}
+    newest = max(versions, default=-1)
+    if not set(range(intact + 1, newest + 1)) <= versions:
+        return []
+    hint = (LAST_CHECKPOINT,) if (place / LAST_CHECKPOINT).exists() and (bad or _misses_checkpoint(place)) else ()
+    for path in (*bad, *hint):
+        into = lost / place.name / path
+        into.parent.mkdir(parents=True, exist_ok=True)
+        (place / path).rename(into)
+    return [*bad]
+
+
+def _misses_checkpoint(place: Path) -> bool:
+    """Whether `_last_checkpoint` cannot be read, or no file of the checkpoint that it names has bytes."""
+    try:
+        hint = json.loads((place / LAST_CHECKPOINT).read_bytes())
+        named = [*(place / LOG).glob(f"{hint['version']:020d}.checkpoint.*parquet")] if hint.get("parts") else []
+        named = named or [place / LOG / f"{hint['version']:020d}.checkpoint.parquet"]
+        return not all(file.exists() and file.stat().st_size for file in named)
+    except FileNotFoundError:
+        return False
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return True
+
+
+def _checkpoints(files: TableFiles, paths: list[str]) -> tuple[tuple[str, ...], int]:
+    """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1."""
+    bad: list[str] = []
+    for version in reversed(checkpointed(paths)):
+        of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
+        wrong = [path for path in of_version if _footer(files, path) is None]
+        if not wrong:
+            return tuple(bad), version
+        bad += wrong
+    return tuple(bad), -1
+
+
+def _footer(files: CommitFiles, path: str) -> int | None:
+    """Return how many rows a Parquet file has; None: it is none."""
+    try:
+        with files.open(path) as file:
+            return int(file.metadata.num_rows)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _rows_read(files: CommitFiles, path: str) -> int | None:
+    """Return how many rows a Parquet file has, by reading all of them; None: they cannot be read."""
+    try:
+        with files.open(path) as file:
+            groups = range(file.metadata.num_row_groups)
+            return sum(int(file.read_row_group(number, use_threads=False).num_rows) for number in groups)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def wrong_files(loaded: DeltaTable, files: TableFiles, *, deep: bool) -> Mapping[str, str]:
+    """Return, by path, what is wrong with the data files of a loaded table."""
+    actions = pa.table(loaded.get_add_actions(flatten=True))
+    paths = [unquote(path) for path in actions["path"].to_pylist()] if actions.num_rows else []
+    sizes = files.sizes(paths)
+    rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(paths)
+    named = zip(paths, actions["size_bytes"].to_pylist() if paths else (), rows)
+    return dict(_told(named, sizes, files if deep else None))
+
+
+def _told(named: Any, sizes: Mapping[str, int], deep: TableFiles | None) -> Iterator[tuple[str, str]]:
+    for path, size, rows in named:
+        there = sizes.get(path)
+        if there is None:
+            yield path, "is missing"
+        elif there != size:
+            yield path, "is empty" if not there else f"has {there:,} bytes, and the log says {size:,}"
+        elif deep is not None:
+            found = _rows_read(deep, path)
+            if found is None:
+                yield path, "cannot be read as Parquet"
+            elif rows is not None and found != rows:
+                yield path, f"has {found:,} rows, and the log says {rows:,}"

@@ -1,0 +1,364 @@
+"""The files below one table, by their paths from its place: how rows in them are read, and how new ones come there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.fs as arrow_fs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ledger.delta_log.durability import begin_writing, durability_of
+from ledger.delta_log.pruning import Wanted, dataset_of
+from ledger.delta_log.where import Where
+from ledger.forks import renew_in_child
+from ledger.rules.location import Location, recorded
+
+#: The folder of a table's log.
+LOG = "_delta_log"
+_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
+#: What tells a file from another one that lies in its place later, without reading either: on a local path its number
+#: on the disk, its time and its size. Empty where the storage tells nothing that is cheaper than the content.
+Stamp = tuple[int, ...]
+#: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
+SMALL = 1 << 20
+#: So many bytes of them.
+KEPT = 64 << 20
+#: What a table of few rows takes beside them, in bytes, measured.
+A_TABLE = 20_000
+#: So many files are written at the same time.
+AT_ONCE = 8
+
+
+class Stored(NamedTuple):
+    """A file: its path, and when it was written, in seconds since 1970."""
+
+    path: str
+    at: float
+
+
+class CommitFiles(Protocol):
+    """What commits are read from, and made of. Raises what the storage does."""
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file."""
+
+    def read(self, path: str) -> bytes | None:
+        """What is in a file; None: there is none."""
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of a file; None: there is none. Empty, and no request, where the storage has no stamps."""
+
+    def open(self, path: str) -> pq.ParquetFile:
+        """A file of rows that is there."""
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Makes files, of names that nobody uses twice. They survive a power cut when this thread's next `put_new`, or
+        `sync`, is over."""
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
+        at once one is True. On an object store an answer that is lost may make it False, too."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file, if it is there."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether commits say that they were synced before they became visible; see `durability`."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes files that others wrote survive a power cut. On an object store they do."""
+
+    def make_durable(self, version: int) -> None:
+        """Makes all versions up to this one survive a power cut, if this process has not done so before."""
+
+    def sync_checkpoints(self) -> None:
+        """Makes the log's checkpoints survive one, whoever wrote them."""
+
+    def newest_from(self, version: int) -> int | None:
+        """The newest version of the table, which has had this one; None where the log tells of that no more."""
+
+
+class TableFiles(CommitFiles, Protocol):
+    """All files of a table."""
+
+    def log(self) -> list[Stored]:
+        """All files of the table's log."""
+
+    def log_paths(self) -> list[str]:
+        """Their paths."""
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        """Return the bytes of those files that are there, by their paths."""
+
+    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+        """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
+
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        """A column of all rows in some files; None where one of them has none of this name, in whatever case."""
+
+
+def log_file(version: int) -> str:
+    """The file of a table's log that is a version."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """What is in it: a line of JSON for each action, each with its end, as Delta's LogStores write them."""
+    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
+def version_of(path: str) -> int | None:
+    """The version that a file of a table's log is; None for what is no commit."""
+    named = _COMMIT.fullmatch(path)
+    return int(named[1]) if named else None
+
+
+def galloped(files: CommitFiles, version: int) -> int | None:
+    """See CommitFiles.newest_from, where each file is asked for: a log is cut at its beginning, and has no gaps."""
+    if not files.has(log_file(version)):
+        return None
+    step = 1
+    while step:
+        there = files.has(log_file(version + step))
+        version, step = (version + step, 2 * step) if there else (version, step // 2)
+    return version
+
+
+def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableFiles:
+    """The files of the table at a location. `sync`: on a local path what is written survives a power cut."""
+    place = recorded(location)
+    if place.is_local:
+        return LocalFiles(place, sync=sync)
+    from ledger.delta_log.object_files import StoredFiles
+    from ledger.delta_log.object_store import ObjectStore
+
+    return StoredFiles(ObjectStore(place.text, storage_options))
+
+
+class LocalFiles:
+    """On a local path, where Arrow reads by itself. `sync`: what is written survives a power cut; see `durability`."""
+
+    def __init__(self, place: Location, *, sync: bool = True) -> None:
+        self._place, self._root, self.is_synced = Path(place.text), place.text, sync
+        self._durability, self._pending = durability_of(self._place), threading.local()
+        self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
+
+    def has(self, path: str) -> bool:
+        return (self._place / path).exists()
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self._place / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def stamp(self, path: str) -> Stamp | None:
+        try:
+            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def open(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(self._place / path, pre_buffer=False)
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        for path, content in files.items():
+            file = self._place / path
+            if not file.parent.exists():
+                self._durability.make_folder(file.parent)
+            with file.open("wb", buffering=0) as opened:
+                self._fill(opened, content)
+        if self.is_synced:
+            self._pending.paths = [*self._unsynced(), *files]
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        file, version = self._place / path, version_of(path)
+        if self.is_synced and version:
+            self._durability.prepare(version - 1, log_file)
+        # Named as delta-rs names what it links.
+        written = file.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
+        try:
+            self._write(written, content)
+            os.link(written, file)
+        except FileExistsError:
+            return False
+        finally:
+            written.unlink(missing_ok=True)
+        if self.is_synced:
+            self._durability.sync_folders([str(file.parent)])
+            if version is not None:
+                self._durability.committed(version, path)
+        return True
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Makes a file, or puts it in place of the one that is there, all at once."""
+        written = (self._place / path).with_name(f"_commit_{uuid.uuid4()}.json.tmp")
+        try:
+            self._write(written, content)
+            written.replace(self._place / path)
+        finally:
+            written.unlink(missing_ok=True)
+        if self.is_synced:
+            self._durability.sync_folders([str((self._place / path).parent)])
+
+    def make_log(self) -> None:
+        """Makes the folder of the table's log, with its parents."""
+        if not (self._place / LOG).exists():
+            self._durability.make_folder(self._place / LOG)
+
+    def absolute(self, path: str) -> Path:
+        """Where a file lies."""
+        return self._place / path
+
+    def _write(self, file: Path, content: bytes) -> None:
+        """Makes a file, which is durable then, as are those that this thread wrote before."""
+        with file.open("wb", buffering=0) as opened:
+            self._fill(opened, content)
+            if self.is_synced:
+                self._durability.sync_files(self._unsynced(), [opened.fileno()])
+        self._pending.paths = []
+
+    def _fill(self, opened: FileIO, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            left = left[opened.write(left) :]
+        if self.is_synced:
+            begin_writing(opened.fileno())
+
+    def _unsynced(self) -> list[str]:
+        """What this thread has written, for a commit that it has not made yet."""
+        paths: list[str] = getattr(self._pending, "paths", [])
+        return paths
+
+    def sync(self, paths: Iterable[str]) -> None:
+        if self.is_synced:
+            self._durability.sync_files([*self._unsynced(), *paths])
+        self._pending.paths = []
+
+    def make_durable(self, version: int) -> None:
+        if self.is_synced:
+            self._durability.make_durable(version, log_file)
+
+    def sync_checkpoints(self) -> None:
+        if self.is_synced:
+            self._durability.sync_checkpoints(LOG)
+
+    def remove(self, path: str) -> None:
+        (self._place / path).unlink(missing_ok=True)
+
+    def newest_from(self, version: int) -> int | None:
+        return galloped(self, version)
+
+    def log(self) -> list[Stored]:
+        found = []
+        with os.scandir(self._place / LOG) as files:
+            for file in files:
+                # Others commit meanwhile, by files that are there for a moment.
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Stored(f"{LOG}/{file.name}", file.stat().st_mtime))
+        return found
+
+    def log_paths(self) -> list[str]:
+        return [f"{LOG}/{name}" for name in os.listdir(self._place / LOG)]  # noqa: PTH208
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        found = {}
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = (self._place / path).stat().st_size
+        return found
+
+    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+        dataset = dataset_of(loaded, self._files, where, wanted)
+        return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
+
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        return column_of((pq.ParquetFile(self._place / path) for path in paths), name)
+
+
+def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:
+    """See TableFiles.column."""
+    chunks: list[pa.Array] = []
+    for file in files:
+        named = next((known for known in file.schema_arrow.names if known.lower() == name.lower()), None)
+        if named is None:
+            return None
+        chunks += file.read([named], use_threads=False)[named].chunks
+    return pa.chunked_array(chunks, None if chunks else pa.string())
+
+
+def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
+    """The rows of a file with all columns of a schema: those that it has none of are its partition's, or nothing."""
+    there = [name for name in schema.names if name in file.schema_arrow.names]
+    rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+    columns = [
+        rows[one.name].cast(one.type)
+        if one.name in there
+        else pa.repeat(pa.scalar(partition.get(one.name)).cast(one.type), count)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+class FileRows:
+    """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
+    what was read is kept, and what was written."""
+
+    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: CommitFiles) -> None:
+        self._schema, self._partitions, self._stored = schema, partitions, stored
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+        renew_in_child(self, FileRows._renew)
+
+    def of(self, partition: Sequence[str | None], path: str) -> pa.Table:
+        """The rows of a file of a partition."""
+        with self._lock:
+            kept = self._kept.get(path)
+            if kept is not None:
+                self._kept.move_to_end(path)
+        return kept if kept is not None else self._read(dict(zip(self._partitions, partition)), path)
+
+    def _renew(self) -> None:
+        """Another thread of the parent may have been changing it."""
+        self._lock, self._size = threading.Lock(), 0
+        self._kept.clear()
+
+    def keep(self, path: str, rows: pa.Table) -> None:
+        """What is in a file, for the next reads."""
+        if rows.nbytes > KEPT // 4:
+            return
+        with self._lock:
+            try:
+                self._size += _taken(rows) - _taken(self._kept.pop(path, None))
+                self._kept[path] = rows
+                while self._size > KEPT:
+                    self._size -= _taken(self._kept.popitem(last=False)[1])
+            except BaseException:
+                # Interrupted in between: what is kept and its size would not fit any more.
+                self._kept.clear()
+                self._size = 0
+                raise
+
+    def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
+        found = rows_of_file(self._stored.open(path), self._schema, partition)
+        self.keep(path, found)
+        return found
+
+
+def _taken(rows: pa.Table | None) -> int:
+    return 0 if rows is None else rows.nbytes + A_TABLE

@@ -1,0 +1,290 @@
+"""Commits that are written out: a file of the log, made for the version after the one that is known, or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ledger.delta_log.checkpoints import is_due
+from ledger.delta_log.durability import with_mark
+from ledger.delta_log.followed import Files, Followed, Replay
+from ledger.delta_log.loaded_tables import LISTED_AFTER
+from ledger.delta_log.log_identity import Generations
+from ledger.delta_log.protocol import Conflict, LogReplaced, require_next
+from ledger.delta_log.table_files import CommitFiles, log_entry, log_file
+from ledger.errors import ForkedProcess
+from ledger.store.delta.model.tables import Table
+
+log = logging.getLogger("ledger.commits")
+#: A line of a log's file.
+Action = dict[str, Any]
+#: To read one row takes its row group: it has at most so many bytes, or one row. And a file at most so many.
+ROW_GROUP, FILE = 8 << 20, 64 << 20
+#: Values that have more bytes than these on average are not looked up in a dictionary.
+LONG = 1_024
+#: Who made a commit, in the table's history.
+ENGINE = "ledger"
+
+
+class Written(NamedTuple):
+    """Files, by their paths, and when they were made, in monotonic seconds."""
+
+    files: Mapping[str, bytes]
+    at: float
+
+
+class Encoded(Mapping[str, bytes]):
+    """Files of rows, each made whenever it is asked for: large ones are not in memory together. `sizes`: of those that
+    were made, by their paths."""
+
+    def __init__(self, rows: Mapping[str, pa.Table], partitions: Sequence[str]) -> None:
+        self._rows, self._partitions = rows, partitions
+        self.sizes: dict[str, int] = {}
+
+    def __getitem__(self, path: str) -> bytes:
+        content = parquet(self._rows[path], self._partitions)
+        self.sizes[path] = len(content)
+        return content
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Log:
+    """The log of a table that is followed, and new entries of it."""
+
+    def __init__(
+        self,
+        table: Table,
+        replay: Replay,
+        stored: CommitFiles,
+        *failures: type[Exception],
+        generations: Generations | None = None,
+    ) -> None:
+        """`failures`: what the engine raises. `generations`: of the ledger that the table is one of."""
+        self._table, self.replay, self._stored = table, replay, stored
+        self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
+        self.followed = Followed(table, replay, stored, generations=generations)
+
+    def newest(self, *, listing: bool = False) -> Files:
+        """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
+        return self._require_plain(self.followed.newest(listing=listing))
+
+    def _require_plain(self, files: Files | None) -> Files:
+        if files is None:
+            raise Conflict(f"{self._table.name} was altered since it was read")
+        return files
+
+    def transaction_version(self, application: str) -> int | None:
+        """The newest version committed under an application id."""
+        return self._last_of(application)[1]
+
+    def newest_before(self, transaction: tuple[str, int]) -> Files:
+        """The files of the newest version, where a transaction may be committed as the next one; else Conflict, and
+        where the table is not as the ledger makes it any more."""
+        files, committed = self._last_of(transaction[0])
+        require_next(transaction, committed)
+        return self._require_plain(files)
+
+    def _last_of(self, application: str) -> tuple[Files | None, int | None]:
+        """The files of the newest version, if they can be told, and what is committed of an application's by then."""
+        latest = self.followed.newest()
+        while latest is not None:
+            last = latest.transactions.last(application, latest.version, self.replay.transaction)
+            if last.table_version == latest.version:
+                return latest, last.committed
+            latest = self.followed.newest()
+            if latest is not None and latest.version < last.table_version:
+                # What lies in between was removed with old entries of the log.
+                latest = self.followed.newest(listing=True)
+        return None, self.replay.transaction(application)[1]
+
+    def write(self, files: Mapping[str, bytes]) -> Written:
+        """Makes files that a commit is to name."""
+        written = Written(files, time.monotonic())
+        self._stored.write(files)
+        return written
+
+    def put(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
+        """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
+        nothing has happened, when another writer was first. Raises LogReplaced where the log is not the one that was
+        read any more.
+        """
+        self._require_there(written)
+        version = latest.version + 1
+        entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
+        # Where this costs no request: later than this nobody replaces a log that has this very number of versions.
+        if not self.followed.may_be_same(latest):
+            raise self._replaced(latest)
+        # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
+        if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
+            return None
+        self._require_joined(latest, entry, written)
+        self._require_there(written)
+        self.followed.committed(latest, actions, entry)
+        if version % latest.checkpoints == 0 and is_due(self._stored, version):
+            self._sum_up(version)
+        return version
+
+    def _require_there(self, written: Written) -> None:
+        """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
+        what is older than the table's deletedFileRetentionDuration."""
+        if time.monotonic() - written.at > LISTED_AFTER:
+            gone = {path: written.files[path] for path in written.files if not self._stored.has(path)}
+            self._stored.write(gone)
+            self._stored.sync(gone)
+
+    def _require_joined(self, latest: Files, entry: bytes, written: Written) -> None:
+        """Raises LogReplaced where the version before a commit is not the one that was read, and nothing that was
+        `written` is in the table: the table was removed, or replaced, or its log was cut below what others committed
+        meanwhile. The commit is taken back."""
+        if self.followed.is_same(latest):
+            return
+        before, mine = log_file(latest.version), log_file(latest.version + 1)
+        if self._stored.has(before):
+            # Others may have read the commit by now, and followed it: it has to stay where it is.
+            self.followed.forget()
+            raise LogReplaced(
+                f"{self._table.name} was replaced in the moment of a commit, which is version {latest.version + 1} of "
+                "the new log: whether it belongs there was not decided"
+            )
+        newest = self._listed_anew()
+        there = {path for files in newest.by_partition.values() for path in files} if newest is not None else set()
+        if not there.isdisjoint(written.files):
+            # The log was cut after the commit had joined it.
+            return
+        goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
+        if goes_on or self._stored.read(mine) != entry:
+            # Others may have taken out the files of the commit. Whoever looks for it finds that the log was cut.
+            raise Conflict(f"the log of {self._table.name} was cut behind version {latest.version}")
+        self._stored.remove(mine)
+        # Nobody follows a version whose predecessor is missing. If that one came before the removal, others may have
+        # followed this commit; then it is theirs, and comes back as it was.
+        if self._stored.has(before):
+            self._stored.put_new(mine, entry)
+        raise self._replaced(latest)
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """A context for one commit that the engine makes by itself. It begins with what is the newest version; raises
+        LogReplaced where the log is another one behind the commit."""
+        before = self.followed.newest()
+        yield
+        if before is None or self.followed.is_same(before):
+            return
+        following, known = log_file(before.version + 1), log_file(before.version)
+        if self._stored.has(known) or not self._stored.has(following):
+            raise self._replaced(before)
+
+    def _replaced(self, latest: Files) -> LogReplaced:
+        self.followed.forget()
+        return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
+
+    def _listed_anew(self) -> Files | None:
+        """The files of the newest version, by a new listing; None where the table cannot be read."""
+        self.followed.forget()
+        try:
+            return self.followed.newest()
+        except self._failures:
+            return None
+
+    def _sum_up(self, version: int) -> None:
+        """Makes a checkpoint. The commit has landed, whatever comes of it."""
+        try:
+            self.replay.checkpoint()
+        except self._failures as error:
+            # A forked child leaves it to the next process that can make one.
+            level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING
+            log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
+
+
+def said(operation: str, metadata: Mapping[str, Any], now: int) -> Action:
+    """What the commit says of itself."""
+    known = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE}
+    return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
+
+
+def carried(transaction: tuple[str, int], now: int) -> Action:
+    """A transaction that the commit carries."""
+    return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
+
+
+def removed(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
+    """A file that is no longer the table's; `is_change`: with its rows."""
+    known = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
+    return {"remove": {**known, "partitionValues": _values(partition), "size": size}}
+
+
+def added(
+    path: str,
+    size: int,
+    rows: pa.Table,
+    partition: Mapping[str, Any],
+    now: int,
+    statistics: Sequence[str] = (),
+    *,
+    is_change: bool = True,
+) -> Action:
+    """A file that holds rows, and for which columns the log has statistics; `is_change`: rows that were not there."""
+    known = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
+    stats: dict[str, Any] = {"numRecords": rows.num_rows}
+    if statistics:
+        least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
+        stats["minValues"] = {name: _shown(one["min"]) for name, one in least.items() if one["min"] is not None}
+        stats["maxValues"] = {name: _shown(one["max"]) for name, one in least.items() if one["max"] is not None}
+        stats["nullCount"] = {name: rows[name].null_count for name in statistics}
+    return {"add": {**known, "dataChange": is_change, "stats": json.dumps(stats)}}
+
+
+def new_path(partition: Mapping[str, Any]) -> str:
+    """The path of a new file of a partition."""
+    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
+
+
+def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+    """Rows in parts of at most so many bytes, or of a single row; at least one part."""
+    if rows.nbytes <= most or rows.num_rows < 2:
+        yield rows
+    else:
+        half = rows.num_rows // 2
+        yield from in_parts(rows.slice(0, half), most)
+        yield from in_parts(rows.slice(half), most)
+
+
+def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
+    """Rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
+    sink = pa.BufferOutputStream()
+    rows = rows.drop_columns(list(partitions))
+    # Of bits there is neither a dictionary nor a smallest: nobody asks, and they are long. Nor are long texts repeated.
+    asked = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    short = [name for name in asked if rows[name].nbytes <= LONG * rows.num_rows]
+    with pq.ParquetWriter(
+        sink, rows.schema, store_schema=False, use_dictionary=short, write_statistics=asked
+    ) as writer:
+        for part in in_parts(rows, ROW_GROUP):
+            writer.write_table(part)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: str(value) for name, value in partition.items()}
+
+
+def _shown(value: Any) -> Any:
+    """A value as a log's statistics have it. Instants are whole milliseconds."""
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value
