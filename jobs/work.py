@@ -163,7 +163,7 @@ def load(name: str) -> Callable[[Any], Any]:
 def require_table(option: str, table: str | None) -> None:
     """Raises InvalidParameterValue for what can be no table, as far as that shows without Spark."""
     from ledger.errors import InvalidParameterValue, SparkIsNeeded
-    from ledger.store.delta.dataframes.output_target import place_of
+    from ledger.outputs.targets import place_of
 
     try:
         if table is not None:

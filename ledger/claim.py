@@ -19,7 +19,7 @@ from ledger.ending import OwnEndings
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
-from ledger.output import decided_by, write_output
+from ledger.outputs.write import decided_by, write_output
 from ledger.results import Settled
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds

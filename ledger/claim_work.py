@@ -16,11 +16,11 @@ from ledger.access import Access
 from ledger.claim import Claim
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.isolation import Culprit, EverythingFails, Evidence, Isolation
-from ledger.output import Decision, write_output
-from ledger.output_failures import NO_RESULT, Failures, failed_messages
-from ledger.output_messages import CARRIED, messages_of
-from ledger.output_reasons import give_back_each
-from ledger.output_writers import Writer
+from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
+from ledger.outputs.messages import CARRIED, messages_of
+from ledger.outputs.reasons import give_back_each
+from ledger.outputs.write import Decision, write_output
+from ledger.outputs.writers import Writer
 from ledger.results import Worked
 from ledger.row_errors import is_of_function, row_error
 from ledger.rules import message_id as ids
@@ -259,7 +259,7 @@ class _Judge:
 
     def decide(self, record: QueueRecord, writer: Writer) -> Decision:
         """What has a row is done; if the function tells what failed, all else has failed."""
-        from ledger.store.delta.dataframes.named_messages import of_claim, others_of_claim
+        from ledger.outputs.named_messages import of_claim, others_of_claim
 
         self._of.check()
         grant, reason = self._grant, self._of.work.reason

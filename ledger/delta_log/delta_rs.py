@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -41,7 +41,6 @@ from ledger.delta_log.log_gaps import without_gaps
 from ledger.delta_log.log_identity import Generations
 from ledger.delta_log.merging import SmallCommits, layout_entry, merge_by_query
 from ledger.delta_log.newest_version import catch_up, newest_listed, opened
-from ledger.delta_log.outputs_of_delta_rs import OutputsOfDeltaRs
 from ledger.delta_log.protocol import (
     Commit,
     Conflict,
@@ -56,7 +55,7 @@ from ledger.delta_log.pruning import wanted_messages, within
 from ledger.delta_log.publishing import demands_of_staging, publish, require_plain, require_staged
 from ledger.delta_log.segment_ends import require_new
 from ledger.delta_log.table_damage import LogTail, damage_behind
-from ledger.delta_log.table_files import AT_ONCE, LocalFiles, log_file
+from ledger.delta_log.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
 from ledger.delta_log.vacuuming import unneeded
 from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
@@ -69,7 +68,7 @@ log = logging.getLogger("ledger.upkeep")
 
 
 @names_failures(DeltaError, also=("stage", "publish"))
-class DeltaRsEngine(OutputsOfDeltaRs):
+class DeltaRsEngine:
     """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
     name = "delta-rs"
@@ -78,13 +77,11 @@ class DeltaRsEngine(OutputsOfDeltaRs):
         self,
         locations: Mapping[str, str],
         storage_options: Mapping[str, str] | None = None,
-        known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
         *,
         sync: bool = True,
     ) -> None:
-        """`known_elsewhere`: what else is known of a bucket of S3 that the ledger does not lie in, for outputs. `sync`:
-        on a local path what is committed survives a power cut."""
-        super().__init__(dict(storage_options or {}) or None, known_elsewhere, sync)
+        """`sync`: on a local path what is committed survives a power cut."""
+        self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self._locations = dict(locations)
         self._files = {table: self._stored(place) for table, place in self._locations.items()}
         generations = self._generations = Generations()
@@ -336,6 +333,9 @@ class DeltaRsEngine(OutputsOfDeltaRs):
             files.sync_checkpoints()
             loaded.cleanup_metadata()
         map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
+
+    def _stored(self, location: str) -> TableFiles:
+        return table_files(location, self._storage_options, sync=self._sync)
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
         return self._loaded[table].using()

@@ -27,7 +27,7 @@ from ledger.delta_log.durability import with_mark
 from ledger.delta_log.loaded_tables import LISTED_AFTER
 from ledger.delta_log.newest_version import catch_up
 from ledger.delta_log.protocol import Conflict, StagedFile, require_next
-from ledger.delta_log.publishing import metadata_action, target_of
+from ledger.delta_log.publishing import metadata_action, read_demands
 from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_entry, log_file
 from ledger.delta_log.written_out import carried, said
 from ledger.rules.limits import MILLISECONDS
@@ -41,7 +41,7 @@ _LAST = f"{LOG}/_last_checkpoint"
 
 def commits_here(loaded: DeltaTable, files: TableFiles) -> bool:
     """Return whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
-    return isinstance(files, LocalFiles) and not not_applied(target_of(loaded).demands)
+    return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
 
 def commit_files(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
-from ledger.delta_log.protocol import StagedFile, Target
+from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.table_files import AT_ONCE, CommitFiles
 from ledger.errors import StorageFailed
-from ledger.rules.publishable import FOLDER, PROTOCOL_OF_NEW, Demands
+from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.store.delta.model.tables import TABLES
 from ledger.threads import map_at_once
 
@@ -81,8 +80,8 @@ def demands_of(loaded: DeltaTable) -> list[str]:
     return asked
 
 
-def target_of(loaded: DeltaTable) -> Target:
-    """What a loaded table is, and asks for."""
+def read_demands(loaded: DeltaTable) -> Demands:
+    """Return what a loaded table asks of its rows and files."""
     protocol, metadata = loaded.protocol(), loaded.metadata()
     known: dict[str, Any] = {
         "minReaderVersion": protocol.min_reader_version,
@@ -91,8 +90,7 @@ def target_of(loaded: DeltaTable) -> Target:
     for name, features in (("readerFeatures", protocol.reader_features), ("writerFeatures", protocol.writer_features)):
         if features is not None:
             known[name] = sorted(features)
-    demands = Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
-    return Target(str(metadata.id), demands)
+    return Demands(known, loaded.schema().to_json(), tuple(metadata.partition_columns), metadata.configuration)
 
 
 def metadata_action(
@@ -111,12 +109,6 @@ def metadata_action(
         "configuration": dict(configuration),
     }
     return {"metaData": changed}
-
-
-def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
-    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
-    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def require_plain(loaded: DeltaTable) -> None:

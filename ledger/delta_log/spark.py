@@ -23,13 +23,10 @@ from ledger.delta_log.log_gaps import without_gaps
 from ledger.delta_log.merge_statement import merge_statement
 from ledger.delta_log.protocol import (
     Commit,
-    Conflict,
-    OutputLog,
     SegmentEnd,
     Snapshot,
     require_next,
     require_unset,
-    unreadable,
 )
 from ledger.delta_log.pruning import wanted_messages, within
 from ledger.delta_log.segment_ends import require_new
@@ -44,10 +41,9 @@ from ledger.delta_log.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTION
 from ledger.delta_log.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
 from ledger.delta_log.table_damage import damage_behind
 from ledger.delta_log.where import Where
-from ledger.errors import LedgerDamaged, OutputUnreadable
+from ledger.errors import LedgerDamaged
 from ledger.forks import require_own
 from ledger.rules.location import recorded
-from ledger.rules.storage import for_spark
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import TABLES
 
@@ -105,8 +101,8 @@ class SparkEngine:
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         require_unset(table, properties, self.layout(table).properties)
-        with self._committing(metadata) as session:
-            begun = self._begin(session, self._locations[table])
+        with self.committing(metadata) as session:
+            begun = self.begin(session, self._locations[table])
             commit_layout(session, begun, TABLES[table], properties)
             return int(self._state(table).version())
 
@@ -144,7 +140,7 @@ class SparkEngine:
             return version
         self._small[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
-        with self._committing(metadata, small=small) as session, temporary_view(session, edits) as source:
+        with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
             return committed_version(session)
 
@@ -161,7 +157,7 @@ class SparkEngine:
             return version
         require_new(ends)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
-        with self._committing(metadata) as session:
+        with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
@@ -172,8 +168,8 @@ class SparkEngine:
         return self._small["messages"].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        with self._committing(metadata) as session:
-            begun = self._begin(session, self._locations[table])
+        with self.committing(metadata) as session:
+            begun = self.begin(session, self._locations[table])
             committed = begun.txnVersion(transactions[0][0])
             require_next(transactions[0], None if committed < 0 else int(committed))
             commit_nothing(session, begun, *transactions)
@@ -205,7 +201,7 @@ class SparkEngine:
         )
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        with self._committing(metadata) as session:
+        with self.committing(metadata) as session:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
             self._made_durable(table)
 
@@ -241,42 +237,13 @@ class SparkEngine:
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
 
-    def output_log(self, location: str, application: str) -> OutputLog:
-        with unreadable(location):
-            state = self._state_at(for_spark(location))
-            if state.version() < 0:
-                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-            found = state.transactions().get(application)
-            committed = int(found.get()) if found.isDefined() else None
-            return OutputLog(str(state.metadata().id()), int(state.version()), committed)
-
-    def arrow_outputs(self) -> None:
-        return None
-
-    def output_publishing(self, location: str) -> None:
-        return None
-
     def publishing(self) -> None:
         return None
-
-    def fence_output(self, location: str, application: str, version: int) -> None:
-        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
-        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
-        # and conflicts with any that is committed after that.
-        with unreadable(location), self._committing({"verb": "fence"}) as session:
-            transaction = self._begin(session, for_spark(location))
-            if transaction.snapshot().version() < 0:
-                raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
-            if transaction.txnVersion(application) >= 0:
-                raise Conflict(f"{application} was committed before")
-            commit_nothing(session, transaction, (application, version))
-            files = files_at(location, self._session, sync=self._sync)
-            files.make_durable(int(self._state_at(for_spark(location)).version()))
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         joined = Joining(self._small["messages"]).join(where, growing=growing)
         if joined is None:
-            with self._committing({}) as session:
+            with self.committing({}) as session:
                 (done,) = session.sql(f"OPTIMIZE {self._named('messages')} WHERE {where.sql()}").collect()
                 joined = done.metrics.numFilesRemoved > 0
                 self._made_durable("messages")
@@ -292,12 +259,16 @@ class SparkEngine:
         state = self._state(table)
         state.deltaLog().doLogCleanup(state, jvm_of(session).scala.Option.empty())
 
-    def _begin(self, session: SparkSession, location: str) -> Any:
+    def begin(self, session: SparkSession, location: str) -> Any:
         """A transaction of Delta's own, on the newest version of a table."""
-        self._state_at(location)
+        self.state_at(location)
         none = jvm_of(session).scala.Option.empty()
         log = jvm_of(session).org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, location)
         return log.startTransaction(none, none)
+
+    def made_durable_at(self, location: str) -> None:
+        """Makes the newest version of any table survive a power cut."""
+        files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:
         return f"delta.`{self._locations[table]}`"
@@ -315,9 +286,10 @@ class SparkEngine:
 
     def _state(self, table: str) -> Any:
         """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
-        return self._state_at(self._locations[table])
+        return self.state_at(self._locations[table])
 
-    def _state_at(self, location: str) -> Any:
+    def state_at(self, location: str) -> Any:
+        """Delta's own snapshot of any table's newest version; version -1: there is no table."""
         session = self._session()
         jvm = jvm_of(session)
         jvm.SparkSession.setActiveSession(session._jsparkSession)
@@ -334,5 +306,6 @@ class SparkEngine:
         session = self._session()
         return without_gaps(lambda: session.sql(query).toArrow())
 
-    def _committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
+    def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
+        """As `spark_committing.committing`, in this thread's session."""
         return committing(self._session(small=small), metadata)

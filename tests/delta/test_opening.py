@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, SparkIsNeeded, UnsafeStorage
+from ledger.outputs.targets import place_of
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.commit.storage_safety import require_safe_output
-from ledger.store.delta.dataframes.output_target import place_of
 from ledger.store.delta.model.tables import TABLES
 
 WITHOUT_SPARK = """

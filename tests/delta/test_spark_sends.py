@@ -7,6 +7,7 @@ import pytest
 from ledger import Ledger
 from ledger.delta_log.appending import Appending
 from ledger.delta_log.spark import SparkEngine
+from ledger.outputs.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
@@ -63,7 +64,7 @@ def ledger(root, spark, clock):
     engine = Interrupted(spark, {table: f"{root}/{table}" for table in TABLES})
     locks = dict.fromkeys(TABLES, NoLock())
     transactions = Transactions(engine, locks, False, settings, "tester", turns=NoTurns())
-    store = DeltaStore(engine, transactions, settings)
+    store = DeltaStore(engine, transactions, settings, SparkOutputTables(engine))
     locations = {table: f"{root}/{table}" for table in TABLES}
     frames = Frames(spark, store, locations)
     return Ledger(store, clock, settings, Opened(store, engine, locations, transactions, frames, spark))

@@ -10,6 +10,7 @@ from ledger.delta_log.delta_rs import DeltaRsEngine
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.where import Where
 from ledger.errors import ContentionOutlastedRetries
+from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.commit import retrying
 from ledger.store.delta.commit.file_locks import NoLock
@@ -49,7 +50,7 @@ def lossy(queue, root, clock):
     settings = Settings(maximum_attempts=3)
     engine = LosesItsAnswers({table: f"{root}/{table}" for table in TABLES})
     transactions = Transactions(engine, dict.fromkeys(TABLES, NoLock()), False, settings, "tester")
-    return Ledger(DeltaStore(engine, transactions, settings), clock, settings), engine
+    return Ledger(DeltaStore(engine, transactions, settings, DeltaRsOutputTables()), clock, settings), engine
 
 
 def interrupt(ledger, step, act):

@@ -102,7 +102,7 @@ def test_ordinary_widening_stays(given, column, value, stored):
 def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path):
     """The generated table: each type of rows into each type of column, each value. Both engines store the same one, or
     both refuse it."""
-    from ledger.store.delta.dataframes.column_casts import fitted, refused_value
+    from ledger.outputs.column_casts import fitted, refused_value
 
     before = spark.conf.get("spark.sql.session.timeZone")
     # A zone with a gap in the night of DAY: no answer may depend on it.

@@ -298,7 +298,7 @@ def test_what_was_deleted_without_rows_is_not_said_to_be_written(place, at_step)
 def test_an_error_that_hides_a_commit_is_none(place, monkeypatch):
     ids = place.queue.send(["a", "b"])
     claim = place.queue.receive(None)
-    engine = place.ledger.store.engine
+    engine = place.ledger.store.outputs.foreign
     append = engine.append_output
 
     def answer_lost(*arguments):

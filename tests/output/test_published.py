@@ -7,9 +7,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from ledger.delta_log import output_publishing
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.errors import OutputNotWritten
+from ledger.outputs import publishing as output_publishing
 from ledger.rules import output_doubts, staging
 from ledger.rules.publishable import FOLDER
 from tests.clock import FrozenClock
@@ -129,7 +129,7 @@ def test_a_table_that_was_changed_while_rows_were_written_for_it_gets_none_of_th
 def test_a_writer_that_stood_still_in_the_very_commit_publishes_nothing_behind_a_fence(place, spark, monkeypatch):
     """It has looked at the table; then another fences it off, where there are no locks; then it commits."""
     make(spark, place)
-    engine, unhindered = place.another(spark=None).store.engine, output_publishing.require_same
+    engine, unhindered = place.another(spark=None).store.outputs.foreign, output_publishing.require_same
     publishing, file = (
         engine.output_publishing(place.table),
         StagedFile("part-0.parquet", 1, {}, 1, '{"numRecords": 1}'),

@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ledger.delta_log import output_publishing
-from ledger.delta_log.output_publishing import DeltaRsOutputs
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.publishing import staged_file
 from ledger.delta_log.table_files import LocalFiles
 from ledger.errors import StorageFailed
+from ledger.outputs import publishing as output_publishing
+from ledger.outputs.publishing import DeltaRsOutputs, staged_file
 from ledger.rules.publishable import FOLDER
 
 WRITE = "019a00000000-0123456789abcdef"

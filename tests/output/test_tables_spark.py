@@ -180,7 +180,7 @@ def test_one_evaluation_decides_what_is_written_and_what_failed(place, committer
 @pytest.mark.parametrize("fencer", ["delta-rs", "spark"])
 def test_no_fence_is_laid_over_a_write_that_landed(place, spark, fencer):
     """Between the look and the fence the write may land; Delta lets a DataFrame's later version pass."""
-    engine, rows = place.another(engine=fencer).store.engine, spark.range(1)
+    engine, rows = place.another(engine=fencer).store.outputs.foreign, spark.range(1)
     rows.write.format("delta").save(place.table)
     assert engine.output_log(place.table, "ledger/x").committed is None
     writer = rows.write.format("delta").mode("append").option("txnAppId", "ledger/x")

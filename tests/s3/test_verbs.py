@@ -8,18 +8,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
-from ledger.delta_log.delta_rs import DeltaRsEngine
-from ledger.delta_log.output_publishing import DeltaRsOutputs
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.table_files import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
 from ledger.move_tasks import carry_on
+from ledger.outputs.publishing import DeltaRsOutputs
+from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
 from ledger.rules import staging
 from ledger.rules.output_columns import NOTHING_ASKED
 from ledger.rules.publishable import demands_of_new
 from ledger.store.delta.dataframes.placed_rows import IN_FILES
 from ledger.store.delta.dataframes.staging import ORDINAL
-from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
 
@@ -154,8 +153,7 @@ def test_an_output_elsewhere_is_reached_by_what_is_known_of_its_bucket(s3, place
         asked.append(bucket)
         return s3.options
 
-    locations = {table: str(tmp_path / table) for table in TABLES}
-    engine, output = DeltaRsEngine(locations, {"retry_timeout": "5s"}, known), f"{place}-output/done"
+    engine, output = DeltaRsOutputTables({"retry_timeout": "5s"}, known), f"{place}-output/done"
     rows = pa.table({"message_id": ["a"]})
     engine.append_output(
         output, engine.prepare_output(output, rows, NOTHING_ASKED, nullcontext), "ledger/x", 1, {}, NOTHING_ASKED

@@ -21,15 +21,14 @@ from ledger.delta_log.protocol import (
     SEGMENT_FILES,
     Commit,
     Conflict,
-    OutputLog,
     SegmentEnd,
     Snapshot,
     require_next,
-    unreadable,
 )
 from ledger.delta_log.segment_ends import require_ends
 from ledger.delta_log.where import Where
 from ledger.errors import OutputUnreadable
+from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import INSTANT, TABLES

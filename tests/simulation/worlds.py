@@ -45,7 +45,7 @@ def open_ledger(
     # Spark's commits to a local path are only safe while no other process commits at all.
     alone = rules == "spark" and not isinstance(locks["visibility"], NoLock)
     transactions = Transactions(engine, locks, alone, SETTINGS, owner, turns=turns)
-    store = DeltaStore(engine, transactions, SETTINGS)
+    store = DeltaStore(engine, transactions, SETTINGS, engine)
     if not steady:
         return Ledger(store, clock, SETTINGS, Opened(store, engine, {}, transactions, None, None))
     held = SteadyClock(clock, passing_of(clock), SETTINGS.maximum_clock_skew)

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ledger.delta_log.object_store import ObjectStore
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.outputs.protocol import ForeignTables
+    from ledger.outputs.tables_of_spark import SparkOutputTables
     from ledger.store.delta.dataframes.frames import Frames
 
 log = logging.getLogger("ledger.opening")
@@ -187,7 +188,8 @@ def open_tables(
         chosen, folder.parent if place.is_local else None, steady, storage_clock, settings.maximum_clock_skew
     )
     used = options if by_delta_rs else None
-    store = DeltaStore(chosen, transactions, settings, by_spark, sender_id, used, readiness)
+    outputs = by_spark if by_spark is not None and not by_delta_rs else _outputs(scheme, spark, options, settings.sync)
+    store = DeltaStore(chosen, transactions, settings, outputs, by_spark, sender_id, used, readiness)
     ages = Ages(chosen, transactions, steady, settings, own_clock)
     steady.explained_by = ages.explain
     return Opened(store, chosen, of_spark, transactions, _frames(spark, store, of_spark), spark, steady, ages)
@@ -325,7 +327,7 @@ def _engine(
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.delta_log.delta_rs import DeltaRsEngine
 
-        return DeltaRsEngine(locations, storage_options, None if scheme in S3 else _known_to(spark), sync=sync)
+        return DeltaRsEngine(locations, storage_options, sync=sync)
     from ledger.delta_log.spark import SparkEngine
 
     require_jvm(spark)
@@ -341,14 +343,23 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
     return partial(storage_options_of, spark)
 
 
+def _outputs(scheme: str, spark: SparkSession | None, options: Mapping[str, str], sync: bool) -> ForeignTables:
+    """The output tables of a ledger whose engine is delta-rs. A ledger on S3 reaches other buckets as its own."""
+    from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
+
+    return DeltaRsOutputTables(options, None if scheme in S3 else _known_to(spark), sync=sync)
+
+
 def _by_spark(
     chosen: Engine, spark: SparkSession | None, locations: Mapping[str, str], sync: bool
-) -> SparkEngine | None:
+) -> SparkOutputTables | None:
+    """The output tables as a user's session reaches them, if there is one with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
     from ledger.delta_log.spark import SparkEngine
+    from ledger.outputs.tables_of_spark import SparkOutputTables
 
-    return chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync)
+    return SparkOutputTables(chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync))
 
 
 def _frames(spark: SparkSession | None, store: DeltaStore, locations: Mapping[str, str]) -> Frames | None:

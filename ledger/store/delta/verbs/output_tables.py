@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ledger.delta_log.protocol import Conflict, ForeignTables, OutputPublishing, reason
+from ledger.delta_log.protocol import Conflict, reason
 from ledger.delta_log.table_files import table_files
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
+from ledger.outputs.protocol import ForeignTables, OutputPublishing
 from ledger.rules import output_doubts
 from ledger.rules.location import FILE, recorded
 from ledger.rules.storage import DELTA_RS_COMMITS, S3, SAFE_FOR_BOTH
@@ -27,7 +28,7 @@ from ledger.store.delta.commit.storage_safety import (
 )
 
 if TYPE_CHECKING:
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.outputs.tables_of_spark import SparkOutputTables
 
 log = logging.getLogger("ledger.output")
 ATTEMPTS = 20
@@ -38,9 +39,9 @@ LONG, PATIENCE = 1.0, 10
 
 
 class OutputTables:
-    """Tables that claims were written to. `by_spark`: the engine of the user's session, if there is one."""
+    """Tables that claims were written to. `by_spark`: through the user's session, if there is one."""
 
-    def __init__(self, engine: ForeignTables, by_spark: SparkEngine | None, settings: Settings) -> None:
+    def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
         self._engine, self._by_spark, self._settings = engine, by_spark, settings
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
         self._tried: dict[str, float] = {}

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import ForeignTables, OutputPublishing
 from ledger.delta_log.where import tuple_of
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
+from ledger.outputs.protocol import ForeignTables, OutputPublishing
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import output_doubts
 from ledger.rules.limits import Limits
@@ -30,15 +30,17 @@ from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs.output_tables import OutputTables
 
 if TYPE_CHECKING:
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.outputs.tables_of_spark import SparkOutputTables
 
 
 class Outputs:
     """The writes of claims to Delta tables: OutputWrites, and what other verbs do about writes in doubt."""
 
-    def __init__(self, opened: OpenTables, engine: ForeignTables, by_spark: SparkEngine | None) -> None:
-        self._opened, self._transactions, self._engine = opened, opened.transactions, engine
-        self.tables = OutputTables(engine, by_spark, opened.settings)
+    def __init__(self, opened: OpenTables, foreign: ForeignTables, by_spark: SparkOutputTables | None) -> None:
+        self._opened, self._transactions = opened, opened.transactions
+        #: The output tables as the ledger's engine reaches them.
+        self.foreign = foreign
+        self.tables = OutputTables(foreign, by_spark, opened.settings)
         self._known: set[str] = set()
 
     def require_writable(self) -> None:
@@ -73,7 +75,7 @@ class Outputs:
 
     def writes_arrow(self) -> bool:
         """See OutputWrites.writes_arrow."""
-        return self._engine.arrow_outputs() is not None
+        return self.foreign.arrow_outputs() is not None
 
     def is_new_here(self, location: str) -> bool:
         """See OutputWrites.is_new_here."""
@@ -83,7 +85,7 @@ class Outputs:
 
     def without_spark(self) -> ArrowOutputs:
         """See OutputWrites.without_spark."""
-        writer = self._engine.arrow_outputs()
+        writer = self.foreign.arrow_outputs()
         if writer is None:
             raise InvalidParameterValue(
                 "rows",

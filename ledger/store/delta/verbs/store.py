@@ -14,6 +14,7 @@ from ledger.delta_log.failures import gone_folder
 from ledger.delta_log.protocol import Engine
 from ledger.delta_log.where import tuple_of
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
+from ledger.outputs.protocol import ForeignTables
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
@@ -59,7 +60,7 @@ from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs, Verb
 
 if TYPE_CHECKING:
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.outputs.tables_of_spark import SparkOutputTables
 
 OUTCOMES = list(Outcome)
 
@@ -76,7 +77,8 @@ class AllCounts(NamedTuple):
 class DeltaStore:
     """A Store on one ledger's tables, through one engine. Threads may share it.
 
-    `by_spark`: a Spark engine beside `engine`, for output tables that only it can read or commit to.
+    `outputs`: the output tables as the engine reaches them. `by_spark`: the same through the user's session of Spark,
+    for those that only it can read or commit to.
     """
 
     def __init__(
@@ -84,7 +86,8 @@ class DeltaStore:
         engine: Engine,
         transactions: Transactions,
         settings: Settings,
-        by_spark: SparkEngine | None = None,
+        outputs: ForeignTables,
+        by_spark: SparkOutputTables | None = None,
         sender_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         readiness: Readiness | None = None,
@@ -108,7 +111,7 @@ class DeltaStore:
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
-        self.outputs = Outputs(opened, engine, by_spark)
+        self.outputs = Outputs(opened, outputs, by_spark)
         self._shared = SharedVerbs(opened, queues)
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive

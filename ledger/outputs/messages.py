@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
-from ledger.store import RUNS, Grant, QueueRecord
-from ledger.store.delta.dataframes.named_messages import (
+from ledger.outputs.named_messages import (
     Named,
     named_by_array,
     named_by_column,
@@ -18,6 +17,7 @@ from ledger.store.delta.dataframes.named_messages import (
     of_claim,
     others_of_claim,
 )
+from ledger.store import RUNS, Grant, QueueRecord
 from ledger.tabular import arrow_table, is_spark, is_text, listed, require_column
 
 #: Columns by which rows say which message they are about, without being asked.

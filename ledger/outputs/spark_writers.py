@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.delta_log.protocol import Target, reason, require_same
+from ledger.delta_log.protocol import reason
 from ledger.errors import OutputNotWritten
+from ledger.outputs.column_casts import fitted, refused_value
+from ledger.outputs.evaluated import evaluated_once
+from ledger.outputs.named_messages import Named, named_by_array, named_by_column
+from ledger.outputs.protocol import Target, require_same
+from ledger.outputs.targets import (
+    different_columns,
+    is_about_columns,
+    make_with_spark,
+    not_written,
+    require_transactions_kept,
+)
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import Columns, properties_of
@@ -19,24 +30,14 @@ from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.dataframes.column_casts import fitted, refused_value
 from ledger.store.delta.dataframes.columns import quoted
-from ledger.store.delta.dataframes.evaluated import evaluated_once
-from ledger.store.delta.dataframes.named_messages import Named, named_by_array, named_by_column
-from ledger.store.delta.dataframes.output_target import (
-    different_columns,
-    is_about_columns,
-    make_with_spark,
-    not_written,
-    require_transactions_kept,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.clock import Clock
-    from ledger.delta_log.protocol import OutputPublishing
-    from ledger.store.delta.dataframes.staged_output import StagedRows
+    from ledger.outputs.protocol import OutputPublishing
+    from ledger.outputs.staging import StagedRows
 
 
 class _OfSpark:
@@ -120,7 +121,7 @@ class StagedWriter(_OfSpark):
 
     @contextlib.contextmanager
     def evaluated(self) -> Iterator[None]:
-        from ledger.store.delta.dataframes.staged_output import StagedRows
+        from ledger.outputs.staging import StagedRows
 
         location = self._place.text
         self._staged = StagedRows(self._publishing, self._spark, location, self._clock())

@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ledger.access import Access
-from ledger.delta_log.output_schemas import columns_differ
-from ledger.delta_log.protocol import Target, reason
+from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue
-from ledger.output_arrow import ArrowWriter
-from ledger.output_dataframes import SparkWriter, StagedWriter
-from ledger.output_messages import CARRIED, require_failed
+from ledger.outputs.arrow_writer import ArrowWriter
+from ledger.outputs.column_casts import schema_of
+from ledger.outputs.messages import CARRIED, require_failed
+from ledger.outputs.named_messages import Named
+from ledger.outputs.protocol import Target
+from ledger.outputs.schemas import columns_differ
+from ledger.outputs.spark_writers import SparkWriter, StagedWriter
+from ledger.outputs.targets import (
+    not_written,
+    place_of,
+    place_of_new,
+    table_of_spark,
+)
 from ledger.rules.location import Location
 from ledger.rules.output_columns import (
     NOTHING_ASKED,
@@ -30,21 +39,13 @@ from ledger.rules.output_columns import (
     properties_of,
 )
 from ledger.rules.publishable import demands_of_new, not_applied
-from ledger.store.delta.dataframes.column_casts import schema_of
-from ledger.store.delta.dataframes.named_messages import Named
-from ledger.store.delta.dataframes.output_target import (
-    not_written,
-    place_of,
-    place_of_new,
-    table_of_spark,
-)
 from ledger.store.delta.model.arrow_types import schema_of_rows
 from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.delta_log.protocol import OutputPublishing
+    from ledger.outputs.protocol import OutputPublishing
 
 #: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"

@@ -12,15 +12,15 @@ import pyarrow as pa
 from ledger.access import Access
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, OutputUnreadable
-from ledger.output_messages import all_but, id_column, messages_of
-from ledger.output_reasons import give_back_each
-from ledger.output_writers import Writer, columns_asked, writer_of
+from ledger.outputs.messages import all_but, id_column, messages_of
+from ledger.outputs.reasons import give_back_each
+from ledger.outputs.targets import not_written
+from ledger.outputs.writers import Writer, columns_asked, writer_of
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
 from ledger.rules.visibility import Outcome
 from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
-from ledger.store.delta.dataframes.output_target import not_written
 from ledger.tabular import is_spark
 
 if TYPE_CHECKING:

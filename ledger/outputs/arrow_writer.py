@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue
-from ledger.output_messages import CARRIED, require_failed
+from ledger.outputs.messages import CARRIED, require_failed
+from ledger.outputs.named_messages import Named, named_by_array
+from ledger.outputs.targets import not_written, place_of
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.dataframes.named_messages import Named, named_by_array
-from ledger.store.delta.dataframes.output_target import not_written, place_of
 from ledger.tabular import arrow_table, is_text
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.outputs.named_messages import named_by_array, of_claim, others_of_claim
 from ledger.rules import reasons as rule
 from ledger.rules.visibility import Verb
 from ledger.store import RUNS, Action, Grant, Postponed
-from ledger.store.delta.dataframes.named_messages import named_by_array, of_claim, others_of_claim
 
 
 def give_back_each(

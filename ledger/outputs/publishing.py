@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -13,14 +14,15 @@ from ledger.delta_log.committing import REBASES, conflicts, properties
 from ledger.delta_log.empty_tables import first_commit, log_for_spark
 from ledger.delta_log.local_commits import commit_files
 from ledger.delta_log.newest_version import catch_up, opened
-from ledger.delta_log.output_schemas import add, columns_differ, widen
-from ledger.delta_log.protocol import Conflict, StagedFile, Target, require_same
-from ledger.delta_log.publishing import add_files, require_staged, target_of
+from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.publishing import add_files, read_demands, require_staged
 from ledger.delta_log.table_damage import require_whole_log
 from ledger.delta_log.table_files import LocalFiles, TableFiles, log_file, table_files
 from ledger.errors import OutputUnreadable
+from ledger.outputs.protocol import Target, require_same
+from ledger.outputs.schemas import add, columns_differ, widen
 from ledger.rules.output_columns import Columns
-from ledger.rules.publishable import Demands
+from ledger.rules.publishable import FOLDER, Demands
 
 
 class DeltaRsOutputs:
@@ -122,3 +124,14 @@ def require_uncommitted(loaded: DeltaTable, application: str) -> None:
     """Raises Conflict when any version of a transaction is committed already."""
     if loaded.transaction_version(application) is not None:
         raise Conflict(f"{application} was committed before")
+
+
+def target_of(loaded: DeltaTable) -> Target:
+    """Return what a loaded table is, and asks for."""
+    return Target(str(loaded.metadata().id), read_demands(loaded))
+
+
+def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
+    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
+    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
+    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")

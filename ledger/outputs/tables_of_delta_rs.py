@@ -1,4 +1,4 @@
-"""What the engine without a JVM does with tables that are none of the ledger's: see ForeignTables and ArrowOutputs."""
+"""Output tables through delta-rs: see ForeignTables and ArrowOutputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_delt
 from ledger.clock import system_clock
 from ledger.delta_log.committing import commit_nothing, conflicts, properties
 from ledger.delta_log.local_commits import commit_files, commits_here
-from ledger.delta_log.output_publishing import DeltaRsOutputs, loaded_output, require_uncommitted
-from ledger.delta_log.output_schemas import add, columns_differ, columns_for, create, schema_of, widen
-from ledger.delta_log.protocol import Conflict, OutputLog, unreadable
-from ledger.delta_log.publishing import staged_file, target_of
+from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
 from ledger.errors import OutputUnreadable
+from ledger.outputs.protocol import OutputLog, unreadable
+from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
+from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
 from ledger.rules import staging
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import Columns, ColumnsAsked, columns_of_new
@@ -41,16 +41,26 @@ TRIES = 10
 DIGITS = 15
 
 
-class OutputsOfDeltaRs:
-    """A part of the engine."""
+class DeltaRsOutputTables:
+    """ForeignTables and ArrowOutputs without a JVM. Threads may share it."""
+
+    name = "delta-rs"
 
     def __init__(
         self,
-        storage_options: dict[str, str] | None,
-        known_elsewhere: Callable[[str], Mapping[str, str]] | None,
-        sync: bool,
+        storage_options: Mapping[str, str] | None = None,
+        known_elsewhere: Callable[[str], Mapping[str, str]] | None = None,
+        *,
+        sync: bool = True,
     ) -> None:
-        self._storage_options, self._known_elsewhere, self._sync = storage_options, known_elsewhere, sync
+        """
+        Args:
+            storage_options: How the ledger's own storage is reached.
+            known_elsewhere: Returns what else is known of a bucket of S3 that the ledger does not lie in.
+            sync: On a local path what is committed survives a power cut.
+        """
+        self._storage_options = dict(storage_options or {}) or None
+        self._known_elsewhere, self._sync = known_elsewhere, sync
 
     def output_log(self, location: str, application: str) -> OutputLog:
         with unreadable(location):

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.delta_log.protocol import StagedFile
-from ledger.delta_log.publishing import staged_file
 from ledger.delta_log.table_files import log_file
 from ledger.errors import StorageFailed
+from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
+from ledger.outputs.publishing import staged_file
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 from ledger.rules.storage import for_spark
 from ledger.store.delta.commit.folders import Folders, folders_below
-from ledger.store.delta.dataframes.named_messages import Named, named_by_column, named_by_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.delta_log.protocol import OutputPublishing
+    from ledger.outputs.protocol import OutputPublishing
 
 #: Up to so many rows the driver itself reads the column that names messages, which takes some 40 bytes each.
 MOST_BY_DRIVER = 8_000_000

@@ -13,13 +13,13 @@ import pyarrow as pa
 from ledger.access import Access
 from ledger.delta_log.protocol import Conflict, reason
 from ledger.errors import OutputNotWritten
-from ledger.output_writers import writer_of
+from ledger.outputs.targets import place_of
+from ledger.outputs.writers import writer_of
 from ledger.rules import message_id as ids
 from ledger.rules.location import is_name
 from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.storage import for_spark
 from ledger.store import Grant, QueueRecord, StoredMessage
-from ledger.store.delta.dataframes.output_target import place_of
 
 log = logging.getLogger("ledger.work")
 NO_RESULT = "the function returned neither a result nor a reason"

@@ -1,0 +1,63 @@
+"""Output tables through Spark: whether a write is in one, and a fence for one that is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.delta_log.protocol import Conflict
+from ledger.errors import OutputUnreadable
+from ledger.outputs.protocol import OutputLog, unreadable
+from ledger.rules.storage import for_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ledger.delta_log.spark import SparkEngine
+
+
+class SparkOutputTables:
+    """ForeignTables through the session of an engine."""
+
+    name = "spark"
+
+    def __init__(self, engine: SparkEngine) -> None:
+        self._engine = engine
+
+    @property
+    def session(self) -> SparkSession:
+        """The user's session."""
+        return self._engine.session
+
+    def output_log(self, location: str, application: str) -> OutputLog:
+        with unreadable(location):
+            state = self._engine.state_at(for_spark(location))
+            _require_there(location, state)
+            found = state.transactions().get(application)
+            committed = int(found.get()) if found.isDefined() else None
+            return OutputLog(str(state.metadata().id()), int(state.version()), committed)
+
+    def fence_output(self, location: str, application: str, version: int) -> None:
+        # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
+        # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
+        # and conflicts with any that is committed after that.
+        from ledger.delta_log.spark_committing import commit_nothing
+
+        with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
+            transaction = self._engine.begin(session, for_spark(location))
+            _require_there(location, transaction.snapshot())
+            if transaction.txnVersion(application) >= 0:
+                raise Conflict(f"{application} was committed before")
+            commit_nothing(session, transaction, (application, version))
+            self._engine.made_durable_at(for_spark(location))
+
+    def arrow_outputs(self) -> None:
+        return None
+
+    def output_publishing(self, location: str) -> None:
+        return None
+
+
+def _require_there(location: str, state: Any) -> None:
+    """Raise OutputUnreadable where a snapshot is of no table."""
+    if state.version() < 0:
+        raise OutputUnreadable(location, "there is no Delta table, or this process cannot see it", gone=True)
