@@ -20,7 +20,7 @@ from tests.simulation.records import ACTIONS, judge_messages, judge_records
 from tests.simulation.retention import RetentionJudge
 from tests.simulation.run import Run
 from tests.simulation.shared import differences, parts
-from tests.simulation.true_time import judge_lanes, judge_time
+from tests.simulation.true_time import TimeJudge
 
 #: Verbs that decide by the clock.
 TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
@@ -37,9 +37,12 @@ def violations(run: Run) -> list[str]:
         RetentionJudge(facts, max(skews(run))),
         TaskJudge(run.before),
         LeaseJudge(run, facts),
+        TimeJudge(),
     )
     changed: dict[int, list[Any]] = {}
     for table, change in later(run.before, run.storage):
+        for problem in judges.time.commit(table, change):
+            problems.append(f"{table} at version {change.version} ({_who(change)}): {problem}")
         shared = parts(change) if table == "visibility" else [change]
         for part in shared:
             for problem in _judge(facts, judges, table, part, changed):
@@ -62,6 +65,7 @@ class Judges(NamedTuple):
     retention: RetentionJudge
     tasks: TaskJudge
     leases: LeaseJudge
+    time: TimeJudge
 
 
 def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:
@@ -71,9 +75,7 @@ def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: di
     if table == "visibility" and change.metadata.get("verb") == "receive":
         before_order = judge_order(facts, change)
     old, new, problems = apply(facts, table, change.removed, change.added)
-    problems = before_order + problems + judge_time(change)
-    if table == "visibility":
-        problems += judge_lanes(change)
+    problems = before_order + problems
     if table == "queues":
         problems += judges.queues.commit(old, new, change)
         problems += judges.retention.queues(new, change)

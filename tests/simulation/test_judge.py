@@ -432,6 +432,51 @@ def test_a_write_that_a_stale_receipt_ends_is_caught():
     assert any("is fenced off 9000 ms before its lease ends" in problem for problem in bad.violations())
 
 
+#: Five days, in milliseconds.
+AHEAD = 432_000_000
+
+
+def committed_ahead(owners):
+    """What the judge says of commits by clocks that are five days ahead, one of each owner; the first one's is an
+    upkeep that has just started."""
+    bad = Bad("clocks")
+    calls = [
+        bad.call("upkeep", ahead=AHEAD),
+        *(bad.call("delete", error="LeaseLost", receipt="c" * 32) for _ in owners),
+    ]
+    for owner, call in zip(owners, calls):
+
+        def change(rows, owner=owner):
+            return [*rows, head(bad, len(owner), bad.now + AHEAD)] if owner != "first" else rows
+
+        bad.commit("visibility", change, {"verb": "delete", "at": bad.now + AHEAD, "owner": owner}, call)
+    return [problem for problem in bad.violations() if "delete" in problem]
+
+
+def head(bad, lane, at):
+    """The first head row of a lane."""
+    row = dict.fromkeys(bad.run.storage.tables["visibility"].schema.names)
+    return (
+        row
+        | {"queue": bad.queue("long"), "lane": lane, "segment": HEAD, "first_seq": -1, "last_seq": -1}
+        | {
+            "revision": 1,
+            "received_at": instant(at),
+        }
+    )
+
+
+def test_a_step_of_a_clock_that_another_owner_confirms_is_allowed():
+    assert committed_ahead(["first", "other"]) == []
+
+
+def test_a_step_of_a_clock_that_nobody_else_confirms_is_caught():
+    wrong = committed_ahead(["first", "first"])
+    assert len(wrong) == 1 and f"is done by a clock that is {AHEAD} ms off" in wrong[0]
+    wrong = committed_ahead(["other", "other"])
+    assert any("moves the time of lanes [5] into the future" in problem for problem in wrong)
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_where_nothing_happened_nothing_is_wrong(world):
     assert Bad(world).violations() == []

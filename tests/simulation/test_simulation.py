@@ -85,6 +85,12 @@ def test_a_receive_may_acknowledge_what_is_written_and_give_what_comes_after_it(
     assert play(generate("find/84@power")).problems == []
 
 
+@pytest.mark.parametrize("seed", ["final/187@clocks", "final/320@clocks", "final/452@clocks", "final/688@clocks"])
+def test_a_step_of_a_clock_that_an_upkeep_with_the_same_clock_confirms_is_believed(seed):
+    """The judge did not know what the README says: a step that another owner's commit confirms is not refused."""
+    assert play(generate(seed)).problems == []
+
+
 @pytest.mark.parametrize(
     "seed", ["t/55@waiting", "a/267@handles", "a/516@retention", "a/2286@handles", "a/2429@handles"]
 )
