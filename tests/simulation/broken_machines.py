@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from ledger.store.delta.commit import turns
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.verbs.ages import Ages, Judged
+from ledger.store.delta.verbs.open_segments import OpenSegments
 from ledger.store.delta.verbs.output_tables import OutputTables
 from ledger.store.delta.verbs.tidying import Tidying
+from tests.simulation import engine
 from tests.simulation.engine import SimulatedEngine
+from tests.simulation.forking import Forking
 
 
 def steps_are_believed(stack: contextlib.ExitStack) -> None:
@@ -61,6 +65,24 @@ def relied_on_rows_that_may_be_lost(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(OutputTables, "_make_durable", lambda self, table, version: None))
 
 
+def two_writers_of_one_segment(stack: contextlib.ExitStack) -> None:
+    """A send extended a segment wherever the log says that it ends."""
+    stack.enter_context(mock.patch.object(engine, "require_ends", lambda files, ends: None))
+
+
+def children_go_on_with_segments(stack: contextlib.ExitStack) -> None:
+    """A child appended to its parent's segments, and nobody looked where they end. (No machine has a twin then: a twin
+    is told of nothing.)"""
+    two_writers_of_one_segment(stack)
+    stack.enter_context(mock.patch.object(Forking, "_twin", Forking._fork))
+    stack.enter_context(mock.patch.object(OpenSegments, "_renew", lambda self: None))
+
+
+def children_wait_for_threads(stack: contextlib.ExitStack) -> None:
+    """A child waited for a turn to end that a thread of its parent's had."""
+    stack.enter_context(mock.patch.object(turns, "renew_in_child", lambda owner, renew: None))
+
+
 #: As in `broken`: how each is taken out, what the judge then says, and the world that is about it.
 REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None]] = {
     "a step of the clock is refused": (steps_are_believed, "is done by a clock", "clocks"),
@@ -68,5 +90,8 @@ REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None
     "what is answered is on the disk": (answered_before_synced, "which is not in the table", "power"),
     "what a verb relied on is on the disk": (relied_on_what_may_be_lost, "there is no such message", "power"),
     "rows are on the disk before messages are done": (relied_on_rows_that_may_be_lost, "output is not in", "power"),
+    "a segment has one writer": (two_writers_of_one_segment, "is stored twice", "forks"),
+    "a child begins segments of its own": (children_go_on_with_segments, "is stored twice", "forks"),
+    "a child waits for no thread of its parent's": (children_wait_for_threads, "wait for each other", "forks"),
     "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.simulation.forking import Forking
 from tests.simulation.holding import Holding
 from tests.simulation.jumping import Jumping
 from tests.simulation.naming import Naming
 from tests.simulation.tasking import Tasking
 
 
-class AnyPlayer(Holding, Jumping, Naming, Tasking):
+class AnyPlayer(Forking, Holding, Jumping, Naming, Tasking):
     """Plays the programs of all worlds."""

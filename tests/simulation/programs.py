@@ -81,6 +81,8 @@ def generate(seed: str) -> Schedule:
         schedule = schedule._replace(rates=replace(schedule.rates, skew=0.0), skews=(0,) * len(processes))
     if WORLDS[world].cuts:
         schedule = schedule._replace(rates=replace(schedule.rates, cut=0.01))
+    if WORLDS[world].forks:
+        schedule = schedule._replace(processes=(tuple(range(clients)),), skews=schedule.skews[:1])
     return _of_threads(schedule) if WORLDS[world].of_threads else schedule
 
 

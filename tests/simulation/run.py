@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledger.errors import LedgerError
@@ -133,6 +133,22 @@ class Run:
             None if self.schedule.turns else NoTurns(),
             steady=WORLDS[self.schedule.world].jumps,
         )
+
+    def fork(self, parent: Slot, *, is_told: bool) -> Slot:
+        """A new slot with a process that begins with a copy of another one's memory, see `forking`."""
+        from tests.simulation.forking import forked
+
+        slot = Slot(len(self.slots), parent.process.skew)
+        slot.lives, slot.process = 1, Process(f"process {slot.number}.1", parent.process.skew)
+        mine = [held for held in self.claims if held.ledger is parent.ledger]
+        shared = [self, self.scheduler, self.storage, *self.scheduler.clients, *(self.locks or {}).values()]
+        slot.ledger, claims = forked(
+            parent.ledger, [held.claim for held in mine], parent.process, slot.process, shared, is_told=is_told
+        )
+        for held, claim in zip(mine, claims):
+            self.claims.append(replace(held, slot=slot.number, claim=claim, ledger=slot.ledger))
+        self.slots.append(slot)
+        return slot
 
     def open_ahead(self, process: Process) -> Ledger:
         """The ledger object of a process that has just started, by whatever clock."""

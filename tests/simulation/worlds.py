@@ -81,6 +81,8 @@ class World:
     jumps: bool = False
     #: Whether the power is cut: every process ends at once, and what is not on the disk may be gone.
     cuts: bool = False
+    #: Whether processes fork: all clients are threads of one at first.
+    forks: bool = False
 
 
 def _policy(target: str, count: int) -> dict[str, object]:
@@ -212,6 +214,13 @@ def _handles(ledger: Ledger, advance: Callable[[float], None]) -> None:
     queue.send(_grouped(range(6)))
 
 
+def _alike(ledger: Ledger, advance: Callable[[float], None]) -> None:
+    """Queues of one lane, to which whoever sends within half a minute appends to the segment of before."""
+    ledger.create_queue("dead", {"Lanes": 1})
+    ledger.create_queue("work", {"Lanes": 1, "RedrivePolicy": _policy("dead", 2)}).send(["work"])
+    ledger.create_queue("line.fifo", {"FifoQueue": True, "Lanes": 1})
+
+
 RECEIVING = {"receive": 12, "delete": 4, "release": 4, "extend": 3, "settle": 3, "again": 2, "wait": 2}
 WORLDS = {
     world.name: world
@@ -278,6 +287,12 @@ WORLDS = {
             _handles,
             {**RECEIVING, "send": 8, "work": 8, "write": 3, "redrive": 2, "restore": 1, "upkeep": 2},
             cuts=True,
+        ),
+        World(
+            "forks",
+            _alike,
+            {**RECEIVING, "send": 10, "small": 26, "fork": 6, "twin": 6, "redrive": 1, "upkeep": 2, "restore": 1},
+            forks=True,
         ),
         # Few sends: each makes up for what threads forgot before it.
         World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),
