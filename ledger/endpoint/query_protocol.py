@@ -88,6 +88,9 @@ def read(request: Request) -> Command:
     shape = service_model.input_shape(action)
     assert action is not None, "it is the name of a shape"
     found = _structure(shape, _tree(given), action, "")
+    # Recorded: a batch that names no entry is an empty one here (issue 630 of aws-sdk-php).
+    if "Entries" in shape.members:
+        found.setdefault("Entries", [])
     # Recorded: beside AttributeName the other one means nothing here.
     if found.get("AttributeNames"):
         found.pop("MessageSystemAttributeNames", None)

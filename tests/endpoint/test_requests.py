@@ -128,6 +128,10 @@ def test_what_is_wrong_in_json_has_a_type_and_a_query_code(open_endpoint, action
         (f"Action=SendMessage&QueueUrl={URL}&MessageBody.1=x", "MalformedQueryString"),
         (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.one.Id=x", "MalformedQueryString"),
         (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.1=x", "MalformedQueryString"),
+        # Recorded: issue 630 of aws-sdk-php, whose request had no entry by that name.
+        (f"Action=SendMessageBatch&QueueUrl={URL}", "AWS.SimpleQueueService.EmptyBatchRequest"),
+        (f"Action=DeleteMessageBatch&QueueUrl={URL}&Other=x", "AWS.SimpleQueueService.EmptyBatchRequest"),
+        (f"Action=ChangeMessageVisibilityBatch&QueueUrl={URL}", "AWS.SimpleQueueService.EmptyBatchRequest"),
         (f"Action=SendMessageBatch&QueueUrl={URL}&SendMessageBatchRequestEntry.1.Id=x", "MissingParameter"),
         (f"Action=SendMessage&QueueUrl={URL}&MessageBody=x&" + "&".join(f"a{n}=1" for n in range(3_000)),
          "MalformedQueryString"),
