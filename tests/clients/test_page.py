@@ -18,6 +18,7 @@ SHOWN = {
     "java": ["java/Program.java"],
     "js": ["javascript/program.mjs", "sqs_consumer/program.mjs"],
     "python": ["aiobotocore/program.py"],
+    "rust": ["rust/program.rs"],
 }
 _MARKED = re.compile(r"^[ \t]*(?:#|//) docs/clients\.md\n(.*?)^[ \t]*(?:#|//) end\n", re.MULTILINE | re.DOTALL)
 

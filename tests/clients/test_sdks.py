@@ -41,7 +41,7 @@ def play(name, build, folder):
         return json.loads(done.stdout), environment["LEDGER_URL"]
 
 
-def judge(saw, url, prefix, type_of, names_modelled_codes=False):
+def judge(saw, url, prefix, type_of):
     """Judge what a program saw of the scenario.
 
     Args:
@@ -49,7 +49,6 @@ def judge(saw, url, prefix, type_of, names_modelled_codes=False):
         url: Where its endpoint was.
         prefix: What the names of its queues begin with.
         type_of: How its SDK calls the exception of a shape of the service's model, or of None.
-        names_modelled_codes: Whether its SDK tells the shape's name as the code.
     """
     standard = f"{url}/123456789012/{prefix}standard"
     assert saw["queue_url"] == saw["of_environment"] == standard
@@ -79,10 +78,7 @@ def judge(saw, url, prefix, type_of, names_modelled_codes=False):
     assert [name for page in saw["pages"] for name in page] == [prefix + name for name in names]
     assert len(saw["pages"][0]) == 2
     assert saw["tags"] == {"cost": "ä"}
-    expected = {
-        label: {"type": type_of(shape), "code": shape if shape and names_modelled_codes else code}
-        for label, (shape, code) in REFUSALS.items()
-    }
+    expected = {label: {"type": type_of(shape), "code": code} for label, (shape, code) in REFUSALS.items()}
     assert saw["errors"] == expected
 
 
@@ -124,6 +120,11 @@ def test_the_sdk_for_java_and_its_batch_manager(tmp_path):
     saw, url = play("java", toolchains.build_java, tmp_path)
     judge(saw, url, "java-", lambda shape: f"{shape}Exception" if shape else "SqsException")
     assert saw["managed"] == {"ids": 25, "bodies": [f"m{number}" for number in range(25)], "left": "0"}
+
+
+def test_the_sdk_for_rust(tmp_path):
+    saw, url = play("rust", toolchains.build_rust, tmp_path)
+    judge(saw, url, "rust-", lambda shape: shape or "Unhandled")
 
 
 def test_aiobotocore(tmp_path):
