@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.message import Message
     from ledger.queue import Queue
-    from ledger.results import Counts, HandleOutcome, SendOutcome, Settled
+    from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Settled
     from ledger.rules.message_attributes import Attribute
     from ledger.rules.move_task import MoveTask
     from ledger.rules.state import Status
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.dataframes.bulk_send import Sent
     from ledger.store.delta.verbs.health import Health, TableHealth
     from ledger.store.delta.verbs.upkeep import UpkeepReport
+    from ledger.verdicts import Reject, RetryLater
 
 __version__ = "0.1.0"
 #: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
@@ -60,6 +61,9 @@ _HOMES = {
     "Heartbeat": "ledger.heartbeat",
     "Settled": "ledger.results",
     "Worked": "ledger.results",
+    "Consumed": "ledger.results",
+    "Reject": "ledger.verdicts",
+    "RetryLater": "ledger.verdicts",
     "Message": "ledger.message",
     "HandleOutcome": "ledger.results",
     "SendOutcome": "ledger.results",
@@ -111,6 +115,7 @@ __all__ = [
     "Attribute",
     "Claim",
     "ClocksDisagree",
+    "Consumed",
     "ContentionOutlastedRetries",
     "Counts",
     "ForkedProcess",
@@ -142,7 +147,9 @@ __all__ = [
     "QueueDoesNotExist",
     "QueueNameExists",
     "ReceiptHandleIsInvalid",
+    "Reject",
     "ResourceNotFound",
+    "RetryLater",
     "SendOutcome",
     "Sent",
     "SentTable",

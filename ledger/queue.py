@@ -7,13 +7,26 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ledger import applying, dead_letters, picture, progress, queue_settings, receiving, sending, shown_html, working
+from ledger import (
+    applying,
+    consumption,
+    dead_letters,
+    picture,
+    progress,
+    queue_settings,
+    receiving,
+    sending,
+    shown_html,
+    working,
+)
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
+from ledger.consumer import Consumer
+from ledger.consumption import Consumption, Handler
 from ledger.errors import LedgerError
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
-from ledger.results import Counts, HandleOutcome, SendOutcome, Worked
+from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Worked
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import move_task, policy
@@ -226,6 +239,75 @@ class Queue(Settling):
             park, stamped, schema, progress.report(report, working.log.info),
         )  # fmt: skip
         return Worker(self.access, work).run()
+
+    def consume(
+        self,
+        handler: Handler,
+        output: str | os.PathLike[str] | None = None,
+        *,
+        concurrency: int = 32,
+        batch: int | None = None,
+        max_messages: int | None = None,
+        visibility_timeout: int | None = None,
+        attempt_id: str | None = None,
+        until: str = "empty",
+        flush_rows: int = 10_000,
+        flush_seconds: float = 5.0,
+        maximum_receives: int | None = None,
+        retry_after: int = 0,
+        park: int = 3_600,
+        schema: str | pa.Schema | None = None,
+        cost: str | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> Consumed:
+        """Call `handler` for each message, write its rows to the table `output`, and acknowledge; without Spark.
+
+        Each row is written once, and no row is lost, wherever the process is killed: rows and acknowledgements are one
+        `Claim.write`. The claims in hand are under heartbeats.
+
+        Args:
+            handler: gets a Message, or with `batch` a list of at most so many. A plain function is called by
+                `concurrency` threads, an `async def` by as many tasks of one event loop. It returns the message's row
+                (a dict, a dataclass or a named tuple), a list of rows, or None for no row; with `batch` None, or a list
+                with such an answer for each message, in their order. An exception in that list is its message's own.
+                Rows get the column message_id.
+            output: a Delta table, as in `Claim.write`. Without one the handler must return None, and messages are
+                deleted.
+            max_messages: of one claim. Without it a claim holds about what is handled in `flush_seconds`. At most two
+                claims' worth of messages are in memory.
+            visibility_timeout, attempt_id, until: as in `work`.
+            flush_rows, flush_seconds: messages are settled in one commit when so many are handled, or the first of
+                them so long ago, or all of their claim.
+            maximum_receives: a message that failed so often is parked: hidden for `park` seconds. Without it the
+                queue's RedrivePolicy says what becomes of it, or 3 where there is none.
+            retry_after: for so many seconds a message that failed is hidden before it is received again.
+            schema: as in `Claim.write`.
+            cost: a column of the rows, numbers, of which the sum is told.
+            report: as in `work`.
+
+        A handler that raises fails its message alone: it is given back with the exception as the reason. A batch that
+        raises is called again in halves until the messages that raise stand alone. `ledger.RetryLater` and
+        `ledger.Reject` say otherwise. Where everything raises alike, the claims are given back uncounted, and the error
+        is raised; `ledger.handler_evidence` has the rules. On a FIFO queue each group is handled in order, one message
+        or batch at a time; what stands behind a message that was given back is given back uncounted, too.
+
+        SIGTERM, and the first Ctrl-C, in the main thread drain: no call begins, those that run are waited for, what is
+        done is written, the rest is given back uncounted. The second one gives all back at once. Then SystemExit or
+        KeyboardInterrupt is raised.
+
+        Returns:
+            What was done.
+
+        Raises:
+            InvalidParameterValue, SparkIsNeeded: for what cannot be done, before a message is claimed.
+            Exception: what the handler raises for everything alike, and what `Claim.write` raises, but LeaseLost.
+        """
+        told = Consumption(
+            handler, output, concurrency, batch, 1, max_messages, visibility_timeout, attempt_id, until, flush_rows,
+            flush_seconds, maximum_receives, retry_after, park, schema, cost,
+            progress.report(report, consumption.log.info),
+        )  # fmt: skip
+        return Consumer(self.access, told).run()
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.

@@ -160,6 +160,32 @@ class Worked:
 
 
 @dataclass(frozen=True)
+class Consumed:
+    """What `Queue.consume` did, in messages unless it says otherwise.
+
+    `claims`: how many claims were received. `messages`: handled and acknowledged. `failed`: receives in which the
+    handler raised. `retried`: given back for later by RetryLater. `rejected`: by Reject. `lost`: others have them by
+    now. `rows`: rows written. `cost`: the sum of the rows' column that `cost` names.
+    """
+
+    claims: int = 0
+    messages: int = 0
+    failed: int = 0
+    retried: int = 0
+    rejected: int = 0
+    lost: int = 0
+    rows: int = 0
+    cost: float = 0
+
+    def and_then(self, more: Consumed) -> Consumed:
+        """Return both together."""
+        return Consumed(*(mine + other for mine, other in zip(astuple(self), astuple(more))))
+
+    def _repr_html_(self) -> str:
+        return of_fields(self, [field.name for field in fields(self)])
+
+
+@dataclass(frozen=True)
 class Settled:
     """What a verb on a whole claim did: to how many messages, and how many of the claim others have by now.
 

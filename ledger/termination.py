@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from traceback import walk_tb
+from typing import Any
 
 from ledger.delta_log.protocol import reason
 
@@ -58,3 +59,41 @@ def jvm_has_ended(error: BaseException) -> bool:
     # A JVM that answers tells of errors of its own as Py4JJavaError; Python's names of classes it no longer finds.
     lost = isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError"
     return lost or "does not exist in the JVM" in str(error)
+
+
+class Drain:
+    """Whether this process was told to end, and by which signal: `asked` is None as long as it was not."""
+
+    def __init__(self) -> None:
+        self.asked: int | None = None
+
+    def end(self) -> None:
+        """Raise the signal's own exception, if there was one: SystemExit, or KeyboardInterrupt for Ctrl-C."""
+        if self.asked is not None:
+            raise self._ending(self.asked)
+
+    def on_signal(self, number: int, frame: object) -> None:
+        """Note the first signal; raise the exception of the second one at once."""
+        if self.asked is not None:
+            raise self._ending(number)
+        self.asked = number
+
+    @staticmethod
+    def _ending(number: int) -> BaseException:
+        return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def draining() -> Iterator[Drain]:
+    """Have SIGTERM and Ctrl-C noted in the Drain, where this is the main thread and nobody else looks at them."""
+    drain = Drain()
+    usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    mine = threading.current_thread() is threading.main_thread()
+    taken = [number for number, known in usual.items() if mine and signal.getsignal(number) is known]
+    for number in taken:
+        signal.signal(number, drain.on_signal)
+    try:
+        yield drain
+    finally:
+        for number in taken:
+            signal.signal(number, usual[number])

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.claim import Claim
+from ledger.claim_source import ClaimSource
 from ledger.errors import InvalidParameterValue, LeaseLost
 from ledger.queue import Queue
 from ledger.results import Settled, Worked
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
-from ledger.working import Work, Worker
 
 UNTIL = ("once", "empty")
 #: Whether a claim, of which an error ended the work, is kept, and not given back.
@@ -62,10 +62,9 @@ class MessageWork:
         if until == "empty" and not self.hide_failed:
             bound = "What failed would be received again at once, without end"
             raise InvalidParameterValue("hide_failed", self.hide_failed, bound, "Give seconds, or until='once'.")
-        asked = Work(self.function, None, None, None, max_messages, visibility_timeout, attempt_id, "once")
-        worker, worked = Worker(queue.access, asked), Worked(0, 0, 0)
-        for attempt, most in worker.attempts():
-            claim = worker.receive(attempt, most)
+        source, worked = ClaimSource(queue.access, visibility_timeout, attempt_id, self.say), Worked(0, 0, 0)
+        for attempt, held in source.attempts():
+            claim = source.receive(attempt, None if max_messages is None else max(max_messages, held), 0)
             if claim.count:
                 try:
                     worked = worked.and_then(Worked(1, *self.on(claim)))

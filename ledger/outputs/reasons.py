@@ -23,6 +23,8 @@ def give_back_each(
     without: str | None = None,
     postponed: Postponed = Postponed.RETRY,
     mark: int = 0,
+    *,
+    counted: bool = True,
 ) -> list[Action]:
     """Return the actions that release messages, or hide them for `timeout` seconds.
 
@@ -32,10 +34,17 @@ def give_back_each(
         reasons: a column that names messages and a column of their reasons; the first reason of a message counts.
         without: what is said of messages that have no reason there.
         mark: the mark of the first action (see `visibility.change`); each further action has the next one.
+        counted: False takes the receive back from each message's count.
     """
     hidden = postponed if timeout else None
     return [
-        Action(Verb.CHANGE, grant.receipt_id, some, timeout, True, reason=why, postponed=hidden, mark=mark + number)
+        Action(
+            *(Verb.CHANGE, grant.receipt_id, some, timeout, True),
+            reason=why,
+            counted=counted,
+            postponed=hidden,
+            mark=mark + number,
+        )
         for number, (why, some) in enumerate(_by_reason(queue, runs.select(RUNS.names), reasons, without))
     ]
 

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from jobs.work import require_lasting
 from ledger import Ledger
+from ledger.claim_source import ClaimSource
 from ledger.errors import InvalidParameterValue
 from ledger.runtime.session import submit_command, submit_environment
-from ledger.working import Work, Worker
 
 WORK = Path(__file__).resolve().parents[2] / "jobs" / "work.py"
 FUNCTION = """
@@ -32,8 +32,8 @@ def work(messages):
 """
 
 
-def worker_of(queue, **given):
-    return Worker(queue.access, Work(print, "out", **{"visibility_timeout": 600, "max_messages": 5, **given}))
+def source_of(queue, attempt_id=None):
+    return ClaimSource(queue.access, 600, attempt_id, print)
 
 
 def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_numbers_of_its_own(tmp_path):
@@ -51,14 +51,13 @@ def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_
     ):
         queue.receive(most, timeout, attempt_id=attempt)
     other.receive(1, 600, attempt_id="task/30")
-    worker = worker_of(queue, attempt_id="task")
-    asked = list(islice(worker.attempts(), 4))
-    assert asked == [("task/2", 5), ("task/4", 7), ("task/5", 5), ("task/6", 5)]
-    assert [worker.receive(*one).count for one in asked] == [2, 7, 5, 5]
-    unlimited = worker_of(queue, attempt_id="x" * 500, max_messages=None)
-    (first, most), (second, _) = islice(unlimited.attempts(), 2)
-    assert most is None and first.endswith("/0") and second.endswith("/1") and len(first) < 128
-    assert list(islice(worker_of(queue).attempts(), 2)) == [(None, 5)] * 2
+    source = source_of(queue, "task")
+    asked = list(islice(source.attempts(), 4))
+    assert asked == [("task/2", 2), ("task/4", 7), ("task/5", 0), ("task/6", 0)]
+    assert [source.receive(attempt, max(5, held), 0).count for attempt, held in asked] == [2, 7, 5, 5]
+    (first, held), (second, _) = islice(source_of(queue, "x" * 500).attempts(), 2)
+    assert held == 0 and first.endswith("/0") and second.endswith("/1") and len(first) < 128
+    assert list(islice(source_of(queue).attempts(), 2)) == [(None, 0)] * 2
 
 
 @pytest.mark.soak

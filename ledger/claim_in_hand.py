@@ -1,0 +1,296 @@
+"""One claim of a consumer: its messages as they are read, what came of them, and the commits that settle them.
+
+A settlement is one commit. It writes the rows of all messages that are done, acknowledges these, and gives back the
+others, each for its own reason. Rows that the output table refuses are looked for in halves, so that all others are
+written; their messages have failed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ledger.access import Access
+from ledger.claim import Claim
+from ledger.consumption import Consumption
+from ledger.errors import LedgerError
+from ledger.handler_calls import BEHIND, Handled, Verdict
+from ledger.handler_rows import table_of
+from ledger.isolation import Culprit, Isolation
+from ledger.message import Message
+from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
+from ledger.outputs.reasons import give_back_each
+from ledger.outputs.write import Decision, write_output
+from ledger.outputs.writers import Writer
+from ledger.row_errors import is_of_function
+from ledger.rules import message_id as ids
+from ledger.rules import redrive
+from ledger.rules.attributes import limits_of, receipts_of
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.reasons import kept
+from ledger.rules.visibility import Outcome, Verb
+from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
+from ledger.verdicts import RetryLater
+
+log = logging.getLogger("ledger.consume")
+#: How often a message is received before it is parked, where neither the caller nor a RedrivePolicy says so.
+MAXIMUM_RECEIVES = 3
+#: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
+CEILING_MARGIN_SECONDS = 60
+
+
+class SettledCounts(NamedTuple):
+    """What one settlement did, in messages; `rows` in rows, and `cost` in whatever the column of costs counts."""
+
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    rejected: int = 0
+    lost: int = 0
+    rows: int = 0
+    cost: float = 0
+
+
+class ClaimInHand:
+    """A claim under a heartbeat. Its consumer's thread alone uses it."""
+
+    def __init__(self, access: Access, told: Consumption, claim: Claim) -> None:
+        assert claim.grant is not None
+        self._access, self._told, self.claim, self._grant = access, told, claim, claim.grant
+        self._unread = iter(claim)
+        self.unread = claim.count
+        #: What is handled and not settled yet.
+        self.pending: list[Handled] = []
+        self.pending_since: float | None = None
+        self.handled = 0
+        self.settled = 0
+        self.received_at = time.monotonic()
+        self.heartbeat = claim.heartbeat()
+        self.heartbeat.__enter__()
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether every message was with a handler."""
+        return self.handled == self.claim.count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every message is settled."""
+        return self.settled == self.claim.count
+
+    def read(self, most: int) -> list[Message]:
+        """Return the next messages, `most` at most."""
+        found = list(itertools.islice(self._unread, most))
+        self.unread -= len(found)
+        return found
+
+    def note(self, handled: Sequence[Handled]) -> None:
+        """Take what came of some messages."""
+        if handled and not self.pending:
+            self.pending_since = time.monotonic()
+        self.pending += handled
+        self.handled += len(handled)
+
+    def is_due(self, withheld: int) -> bool:
+        """Return whether it is time to settle what is pending; of that `withheld` messages cannot be judged yet."""
+        ripe = len(self.pending) - withheld
+        if self.pending_since is None or not self.pending:
+            return False
+        waits = time.monotonic() - self.pending_since >= self._told.flush_seconds
+        return ripe > 0 and (self.is_handled or ripe >= self._told.flush_rows or waits)
+
+    def settle(self, withheld: Iterable[Handled] = ()) -> SettledCounts:
+        """Settle what is pending but the `withheld`, in one commit.
+
+        Returns:
+            What was done.
+
+        Raises:
+            EverythingFails: where the output table refuses all rows alike.
+            LeaseLost: where others have messages of it; then nothing of this commit was done.
+        """
+        kept_back = {id(one) for one in withheld}
+        ripe = [one for one in self.pending if id(one) not in kept_back]
+        if not ripe:
+            return SettledCounts()
+        counts = self._settle(ripe)
+        self.pending = [one for one in self.pending if id(one) in kept_back]
+        self.pending_since = time.monotonic() if self.pending else None
+        self.settled += len(ripe)
+        return counts
+
+    def give_back(self, reason: str) -> int:
+        """Give back all that is not settled, uncounted, and end the heartbeat; return how many messages."""
+        try:
+            if self.is_over:
+                return 0
+            return self.claim.release(reason, counted=False).messages
+        except LedgerError as error:
+            log.warning(
+                "the claim %s could not be given back, it runs out by %s: %s",
+                *(self.claim.receipt_id, self.claim.deadline, error),
+            )
+            return 0
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End the heartbeat."""
+        self.heartbeat.__exit__(None, None, None)
+
+    def _settle(self, handled: list[Handled]) -> SettledCounts:
+        done = [one for one in handled if one.verdict is Verdict.DONE]
+        others = [one for one in handled if one.verdict is not Verdict.DONE]
+        try:
+            return self._commit(done, others)
+        except Exception as error:
+            if not any(one.rows for one in done) or not is_of_function(error):
+                raise
+            return self._settle_apart(done, others, error)
+
+    def _settle_apart(self, done: list[Handled], others: list[Handled], error: Exception) -> SettledCounts:
+        """Settle in parts what the output table refused as a whole."""
+        self._told.say(f"the rows could not be written, they are tried again in halves: {error}")
+        by_id = {one.message.message_id: one for one in done}
+        parts = [SettledCounts()]
+
+        def attempt(part: Grant) -> None:
+            parts.append(self._commit([by_id[name] for name in _ids_of(part.runs)], []))
+
+        mine = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
+        culprits = Isolation(replace(self._grant, runs=mine), attempt).search(error)
+        failed = [self._refused(by_id, culprit) for culprit in culprits]
+        if others or failed:
+            parts.append(self._commit([], [*others, *failed]))
+        return SettledCounts(*map(sum, zip(*parts)))
+
+    @staticmethod
+    def _refused(by_id: dict[str, Handled], culprit: Culprit) -> Handled:
+        (name,) = _ids_of(culprit.run)
+        return Handled(by_id[name].message, Verdict.FAILED, error=culprit.error)
+
+    def _commit(self, done: list[Handled], others: list[Handled]) -> SettledCounts:
+        """One commit: rows, acknowledgements, and what is given back."""
+        record = self._access.record()
+        rows = [row for one in done for row in one.rows]
+        runs, actions = self._runs_of(done), self._give_back_actions(record, others)
+        if rows:
+
+            def decide(_: QueueRecord, __: Writer) -> Decision:
+                return Decision(runs, actions)
+
+            told, ending = self._told, self.claim.endings.ending
+            table = table_of(rows)
+            written, changed = write_output(
+                self._access, self._grant, table, told.output, decide, ending, schema=told.schema
+            )
+        else:
+            written, changed = self._apply(record, runs, actions)
+        return self._counted(done, others, written, changed, rows)
+
+    def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
+        """Acknowledge and give back; return of how many messages each was true."""
+        if done.num_rows:
+            actions = [*actions, Action(Verb.DELETE, self._grant.receipt_id, done, 0, True)]
+            self._access.store.require_messages(record, self._grant, done)
+        limits, receipts = limits_of(record.attributes), receipts_of(record.attributes)
+        with self.claim.endings.ending(pa.concat_tables([action.runs for action in actions])) as ending:
+            answers = self._access.store.apply(record, actions, limits, receipts, self._access.clock)
+            ending.answered(pa.concat_tables(answers))
+        outcomes = count_by_outcome(pa.concat_tables(answers))
+        return outcomes[Outcome.DELETED], outcomes[Outcome.CHANGED]
+
+    def _counted(
+        self, done: list[Handled], others: list[Handled], written: int, changed: int, rows: list[dict[str, object]]
+    ) -> SettledCounts:
+        verdicts = [one.verdict for one in others]
+        lost = max(0, len(done) - written) + max(0, len(others) - changed)
+        costs = [row.get(self._told.cost) for row in rows] if self._told.cost else ()
+        return SettledCounts(
+            written,
+            verdicts.count(Verdict.FAILED),
+            verdicts.count(Verdict.RETRIED),
+            verdicts.count(Verdict.REJECTED),
+            lost,
+            len(rows),
+            sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool)),
+        )
+
+    def _give_back_actions(self, record: QueueRecord, others: list[Handled]) -> list[Action]:
+        """An action for each way in which messages are given back, and for each reason."""
+        actions: list[Action] = []
+        for how, some in _grouped(others, lambda one: self._way_back(record, one)):
+            seconds, postponed, counted = how
+            reasons = [[one.message.message_id for one in some], [_reason_of(one) for one in some]]
+            table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
+            runs = self._runs_of(some)
+            actions += give_back_each(
+                record.id, self._grant, runs, seconds, table, None, postponed, len(actions), counted=counted
+            )
+        return actions
+
+    def _way_back(self, record: QueueRecord, one: Handled) -> tuple[int, Postponed, bool]:
+        """For how many seconds a message is hidden, as what, and whether its receive counts."""
+        told = self._told
+        if one.verdict is Verdict.FAILED:
+            most = told.maximum_receives
+            if most is None and redrive.policy_of(record.attributes) is None:
+                most = MAXIMUM_RECEIVES
+            if most is None or one.message.receive_count < most:
+                return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
+            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+        if one.verdict is Verdict.REJECTED:
+            return self._within_ceiling(record, told.park), Postponed.PARKED, True
+        if one.verdict is Verdict.RETRIED:
+            assert isinstance(one.raised, RetryLater)
+            seconds = math.ceil(one.raised.seconds_from(self._access.clock() / MILLISECONDS))
+            return self._within_ceiling(record, seconds), Postponed.RETRY, one.raised.counted
+        return 0, Postponed.RETRY, False
+
+    def _within_ceiling(self, record: QueueRecord, seconds: int) -> int:
+        """V7: a message is hidden for no longer than its receipt may hold it."""
+        ceiling = limits_of(record.attributes).maximum_visibility_timeout
+        if ceiling is None:
+            return seconds
+        passed = math.ceil((self._access.clock() - self._grant.received_at) / MILLISECONDS)
+        return max(0, min(seconds, ceiling - passed - CEILING_MARGIN_SECONDS))
+
+    def _runs_of(self, handled: Sequence[Handled]) -> pa.Table:
+        """The messages as RUNS."""
+        if not handled:
+            return RUNS.empty_table()
+        named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
+        assert named is not None, "message ids are the store's own"
+        return of_claim(self._grant.runs, named.messages)[0]
+
+
+def _reason_of(one: Handled) -> str | None:
+    if one.verdict is Verdict.BEHIND:
+        return BEHIND
+    if one.verdict is Verdict.FAILED and one.error is not None:
+        return kept(one.error.text)
+    return kept(getattr(one.raised, "reason", None))
+
+
+def _grouped(
+    handled: Iterable[Handled], key: Callable[[Handled], tuple[int, Postponed, bool]]
+) -> Iterable[tuple[tuple[int, Postponed, bool], list[Handled]]]:
+    groups: dict[tuple[int, Postponed, bool], list[Handled]] = {}
+    for one in handled:
+        groups.setdefault(key(one), []).append(one)
+    return groups.items()
+
+
+def _ids_of(runs: pa.Table) -> list[str]:
+    return [
+        ids.message_id(run["segment"], seq)
+        for run in runs.to_pylist()
+        for seq in range(run["first_seq"], run["last_seq"] + 1)
+    ]

@@ -1,0 +1,84 @@
+"""Where a worker gets its claims: the receives of an attempt, numbered so that a retry finds what a dead run holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+from ledger import receiving
+from ledger.access import Access
+from ledger.claim import Claim
+from ledger.errors import InvalidParameterValue
+from ledger.rules.attempts import LONGEST, claim_number, shortened
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.state import Status
+
+#: An attempt's claims have numbers behind it.
+LONGEST_ATTEMPT = LONGEST - len("/1000000000")
+#: The states of messages that somebody may receive, now or soon.
+STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
+
+
+class ClaimSource:
+    """The claims of one worker on one queue. `timeout` is how long each is held, in seconds.
+
+    Raises InvalidParameterValue for a visibility timeout of 0: such a claim cannot be worked on.
+    """
+
+    def __init__(
+        self, access: Access, visibility_timeout: int | None, attempt_id: str | None, say: Callable[[str], None]
+    ) -> None:
+        timeout = visibility_timeout
+        if timeout is None:
+            timeout = int(access.record().attributes["VisibilityTimeout"])
+        if not timeout:
+            raise InvalidParameterValue(
+                "visibility_timeout", timeout, "A claim that is held for no time cannot be worked on"
+            )
+        self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
+
+    def attempts(self) -> Iterator[tuple[str | None, int]]:
+        """Yield an attempt id for each receive, and how many messages a failed run of this attempt holds under it.
+
+        First comes what such a run holds, then new work under numbers that no earlier claim has (0 messages).
+        """
+        if not self._attempt_id:
+            yield from itertools.repeat((None, 0))
+        attempt = shortened(str(self._attempt_id), LONGEST_ATTEMPT)
+        held = self._held(attempt)
+        soon = self._soon()
+        for number, (messages, visible_at) in sorted(held.items()):
+            # A run beats within its timeout. An earlier release kept what it had parked under its claim, for longer.
+            if visible_at <= soon:
+                self._say(f"carries on with {messages:,} messages that a failed run of {attempt} holds")
+                yield f"{attempt}/{number}", messages
+        for number in itertools.count(max(held, default=-1) + 1):
+            yield f"{attempt}/{number}", 0
+
+    def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
+        """Return the next claim; an empty one after `wait` seconds without messages."""
+        return receiving.receive(self._access, most, self.timeout, wait, attempt_id)
+
+    def may_get_more(self) -> bool:
+        """Return whether there are messages, or some come within the visibility timeout: because their lease ends (its
+        holder beats in time, or is dead and leaves work), or because they were postponed until then."""
+        record, clock = self._access.record(), self._access.clock
+        counted = self._access.store.counts(record, clock).by_status
+        if any(counted.get(status, 0) for status in STORED):
+            return True
+        store = self._access.store
+        ending = itertools.chain(store.leases(record, clock), store.postponed(record, clock))
+        return any(lease.visible_at <= self._soon() for lease in ending)
+
+    def _held(self, attempt: str) -> Mapping[int, tuple[int, int]]:
+        """By the number of their claims: how many messages are in flight under an attempt, and their first deadline."""
+        held: dict[int, tuple[int, int]] = {}
+        for lease in self._access.store.leases(self._access.record(), self._access.clock):
+            number = claim_number(attempt, lease.attempt_id)
+            if number is not None:
+                messages, visible_at = held.get(number, (0, lease.visible_at))
+                held[number] = messages + lease.messages, min(visible_at, lease.visible_at)
+        return held
+
+    def _soon(self) -> int:
+        return self._access.clock() + self.timeout * MILLISECONDS

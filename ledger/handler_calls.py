@@ -1,0 +1,392 @@
+"""The calls of a handler: messages that wait for one, threads or an event loop that make them, and what came of each.
+
+A Backlog hands messages out. On a FIFO queue it hands out a message only when no other message of its group is with
+a handler, so each group is handled in order, one message (or one batch) at a time. A batch that raises is tried again
+in halves until the messages that raise stand alone. Whatever is tried twice was not finished the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ledger.closed_groups import ClosedGroups
+from ledger.consumption import Consumption
+from ledger.handler_rows import rows_of
+from ledger.message import Message
+from ledger.row_errors import RowError, row_error
+from ledger.verdicts import Reject, RetryLater
+
+#: What is said of a message that stands behind one of its group that was given back.
+BEHIND = "a message before it in its group was given back"
+
+
+class Verdict(Enum):
+    """What becomes of a message that was with a handler."""
+
+    DONE = "done"
+    FAILED = "failed"
+    RETRIED = "retried later"
+    REJECTED = "rejected"
+    BEHIND = "behind another one of its group"
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What came of one message: its rows, or what the handler raised, and what that says of the message."""
+
+    message: Message
+    verdict: Verdict
+    rows: Sequence[dict[str, Any]] = ()
+    error: RowError | None = None
+    raised: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """Messages of one claim that a handler is called with. `claim` is whatever the consumer knows the claim by."""
+
+    claim: Any
+    messages: list[Message]
+
+
+class Backlog:
+    """Messages that wait for a handler. Threads share it. `wake` is called whenever there may be more to take."""
+
+    def __init__(self, batch: int | None, *, in_order: bool) -> None:
+        self._batch, self._in_order = batch or 1, in_order
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting: deque[tuple[Any, Message]] = deque()
+        #: Of a FIFO queue: the groups that nobody works on, and the messages of all groups.
+        self._ready: deque[str] = deque()
+        self._groups: dict[str, deque[tuple[Any, Message]]] = {}
+        self._busy: set[str] = set()
+        self._is_closed = False
+        self.calls = 0
+        self.wake: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._waiting) + sum(map(len, self._groups.values()))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing will ever be handed out again."""
+        return self._is_closed
+
+    def add(self, claim: Any, messages: Iterable[Message]) -> None:
+        """Add messages of a claim, in their order."""
+        with self._changed:
+            for message in messages:
+                if not self._in_order:
+                    self._waiting.append((claim, message))
+                    continue
+                group = message.message_group_id or ""
+                if group not in self._groups:
+                    self._groups[group] = deque()
+                    if group not in self._busy:
+                        self._ready.append(group)
+                self._groups[group].append((claim, message))
+            self._changed.notify_all()
+        self.wake()
+
+    def take(self) -> Call | None:
+        """Return messages for the next call, which `finish` is to be told of; None where there are none now."""
+        with self._lock:
+            return self._take()
+
+    def wait_and_take(self) -> Call | None:
+        """Wait for messages; return None once the backlog is closed."""
+        with self._changed:
+            while True:
+                call = self._take()
+                if call is not None or self._is_closed:
+                    return call
+                self._changed.wait()
+
+    def finish(self, call: Call, given_back: Iterable[str] = ()) -> list[tuple[Any, Message]]:
+        """Note that a call has ended. Of the groups that were `given_back` return, and forget, all that waits."""
+        with self._changed:
+            self.calls -= 1
+            if not self._in_order:
+                return []
+            dropped: list[tuple[Any, Message]] = []
+            for group in given_back:
+                dropped += self._groups.pop(group, ())
+            for group in {message.message_group_id or "" for message in call.messages}:
+                self._busy.discard(group)
+                if self._groups.get(group):
+                    self._ready.append(group)
+                else:
+                    self._groups.pop(group, None)
+            self._changed.notify_all()
+        self.wake()
+        return dropped
+
+    def shuffle(self) -> None:
+        """Put what waits into an order of chance; the messages of a FIFO group keep theirs."""
+        with self._lock:
+            random.shuffle(self._waiting)
+            random.shuffle(self._ready)
+
+    def remove(self, claim: Any = None) -> int:
+        """Forget what waits of a claim, or without one all that waits; return how many messages that are."""
+        with self._lock:
+            kept = deque(one for one in self._waiting if claim is not None and one[0] is not claim)
+            removed, self._waiting = len(self._waiting) - len(kept), kept
+            for group, messages in list(self._groups.items()):
+                left = deque(one for one in messages if claim is not None and one[0] is not claim)
+                removed += len(messages) - len(left)
+                self._groups[group] = left
+                if not left:
+                    del self._groups[group]
+                    if group not in self._busy:
+                        self._ready.remove(group)
+            return removed
+
+    def close(self) -> None:
+        """Hand out nothing any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self.wake()
+
+    def _take(self) -> Call | None:
+        if self._is_closed:
+            return None
+        call = self._take_in_order() if self._in_order else self._take_first()
+        self.calls += call is not None
+        return call
+
+    def _take_first(self) -> Call | None:
+        if not self._waiting:
+            return None
+        claim, message = self._waiting.popleft()
+        call = Call(claim, [message])
+        while len(call.messages) < self._batch and self._waiting and self._waiting[0][0] is claim:
+            call.messages.append(self._waiting.popleft()[1])
+        return call
+
+    def _take_in_order(self) -> Call | None:
+        if not self._ready:
+            return None
+        claim, call = self._groups[self._ready[0]][0][0], None
+        for _ in range(len(self._ready)):
+            group = self._ready.popleft()
+            waiting = self._groups[group]
+            if waiting[0][0] is not claim:
+                self._ready.append(group)
+                continue
+            call = call or Call(claim, [])
+            self._busy.add(group)
+            while waiting and waiting[0][0] is claim and len(call.messages) < self._batch:
+                call.messages.append(waiting.popleft()[1])
+            if not waiting:
+                del self._groups[group]
+            if len(call.messages) == self._batch:
+                break
+        return call
+
+
+class CallSteps:
+    """One call, step by step: what the handler is called with next, and what came of each message in the end."""
+
+    def __init__(self, call: Call, told: Consumption, closed: ClosedGroups, *, in_order: bool) -> None:
+        self._todo, self._told, self._closed, self._in_order = [call.messages], told, closed, in_order
+        self._given_back: set[str] = set()
+        self.handled: list[Handled] = []
+
+    def next(self) -> Any:
+        """Return the handler's argument; None when there is nothing left to call it with."""
+        while self._todo:
+            part = []
+            for message in self._todo.pop():
+                later = self._closed.retry_of(message)
+                if self._is_behind(message):
+                    self._note(Handled(message, Verdict.BEHIND))
+                elif later is not None:
+                    self._note(Handled(message, Verdict.RETRIED, raised=later))
+                else:
+                    part.append(message)
+            if part:
+                self._part = part
+                return part if self._told.batch else part[0]
+        return None
+
+    @property
+    def given_back(self) -> set[str]:
+        """The groups of which a message was given back; empty on standard queues."""
+        return self._given_back
+
+    def answered(self, answer: Any) -> None:
+        """Note what the handler returned for the argument."""
+        part, told = self._part, self._told
+        answers = [answer]
+        if told.batch:
+            answers = [None] * len(part) if answer is None else answer
+            if not isinstance(answers, (list, tuple)) or len(answers) != len(part):
+                kind = type(answer).__name__
+                many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
+                said = f"the handler returned a {kind}{many} for a batch of {len(part)} messages: it must return None, "
+                self.raised(TypeError(f"{said}or a list with an answer for each message, in their order"))
+                return
+        for message, one in zip(part, answers):
+            if self._is_behind(message):
+                self._note(Handled(message, Verdict.BEHIND))
+            elif isinstance(one, BaseException):
+                self._note_raised(message, one)
+            else:
+                self._note_answer(message, one)
+
+    def raised(self, error: BaseException) -> None:
+        """Note what the handler raised for the argument."""
+        part = self._part
+        if len(part) == 1 or isinstance(error, (RetryLater, Reject)):
+            for message in part:
+                self._note_raised(message, error)
+            return
+        middle = (len(part) + 1) // 2
+        self._todo += [part[middle:], part[:middle]]
+
+    def _note_answer(self, message: Message, answer: Any) -> None:
+        try:
+            rows = rows_of(answer, message.message_id)
+            if rows and self._told.output is None:
+                raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
+        except TypeError as error:
+            self._note_raised(message, error)
+        else:
+            self._note(Handled(message, Verdict.DONE, rows))
+
+    def _note_raised(self, message: Message, error: BaseException) -> None:
+        if isinstance(error, RetryLater):
+            self._closed.close_for(message, error)
+            self._note(Handled(message, Verdict.RETRIED, raised=error))
+        elif isinstance(error, Reject):
+            self._note(Handled(message, Verdict.REJECTED, raised=error))
+        else:
+            self._note(Handled(message, Verdict.FAILED, error=row_error(error), raised=error))
+
+    def _note(self, handled: Handled) -> None:
+        self.handled.append(handled)
+        if self._in_order and handled.verdict is not Verdict.DONE:
+            self._given_back.add(handled.message.message_group_id or "")
+
+    def _is_behind(self, message: Message) -> bool:
+        return self._in_order and (message.message_group_id or "") in self._given_back
+
+
+class Handlers:
+    """Threads, or an event loop, that call the handler for what a backlog hands out. `tell` gets each call that ended.
+
+    An exception that is none of the handler's own (SystemExit, KeyboardInterrupt) is kept in `fatal`.
+    """
+
+    def __init__(
+        self,
+        told: Consumption,
+        backlog: Backlog,
+        closed: ClosedGroups,
+        tell: Callable[[Call, CallSteps], None],
+        *,
+        in_order: bool,
+    ) -> None:
+        self._told, self._backlog, self._closed, self._tell, self._in_order = told, backlog, closed, tell, in_order
+        self.fatal: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the threads."""
+        if self._told.is_async:
+            threads = [threading.Thread(target=self._run_loop, name="ledger-consume-loop", daemon=True)]
+        else:
+            names = (f"ledger-consume-{number}" for number in range(self._told.concurrency))
+            threads = [threading.Thread(target=self._run_thread, name=name, daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
+
+    def abandon(self) -> None:
+        """Close the backlog, and cancel what an event loop runs. A thread ends with its call; nobody waits for it."""
+        self._backlog.close()
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            # It may have ended by itself.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_cancel_all, loop)
+
+    def _run_thread(self) -> None:
+        handler = self._told.handler
+        while (call := self._backlog.wait_and_take()) is not None:
+            steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
+            try:
+                while (argument := steps.next()) is not None:
+                    try:
+                        answer = handler(argument)
+                    except Exception as error:
+                        steps.raised(error)
+                    else:
+                        steps.answered(answer)
+            except BaseException as error:
+                self._end(error)
+            self._tell(call, steps)
+
+    def _run_loop(self) -> None:
+        try:
+            asyncio.run(self._run_tasks())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            self.fatal = error
+
+    async def _run_tasks(self) -> None:
+        loop, more = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # Once the loop has ended there is nobody to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(more.set)
+
+        self._loop, self._backlog.wake = loop, wake
+        await asyncio.gather(*(self._run_task(more) for _ in range(self._told.concurrency)))
+
+    async def _run_task(self, more: asyncio.Event) -> None:
+        handler = self._told.handler
+        while True:
+            more.clear()
+            call = self._backlog.take()
+            if call is None:
+                if self._backlog.is_closed:
+                    return
+                await more.wait()
+                continue
+            steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
+            try:
+                while (argument := steps.next()) is not None:
+                    try:
+                        answer = await handler(argument)
+                    except Exception as error:
+                        steps.raised(error)
+                    else:
+                        steps.answered(answer)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                self._end(error)
+            self._tell(call, steps)
+
+    def _end(self, error: BaseException) -> None:
+        self.fatal = error
+        self._backlog.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
