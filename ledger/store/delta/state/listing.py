@@ -77,6 +77,8 @@ class Listing:
         self._engine, self.version, self._files, self.generation = engine, version, files, generation
         self._files_of: dict[str, _QueueFiles] = {}
         self._runs: dict[tuple[str, tuple[str, ...]], FileRuns] = {}
+        #: By segment, the ordinals that the log tells, as far as somebody has asked.
+        self._told: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, queue: str, now: int, expired: int) -> FileRuns:
         """The messages that were ever sent to a queue, by its id, and are not dropped; what came until the instant
@@ -157,6 +159,26 @@ class Listing:
             rows = self._engine.messages(Where(queue, None, tuple_of(some)), ["segment", "seq"])
             runs.append(pa.table([rows["segment"], rows["seq"], rows["seq"]], names=ORDINALS))
         return pa.concat_tables([one.cast(runs[0].schema) for one in runs])
+
+    def has_all(self, segment: str, first_seq: int, last_seq: int) -> bool:
+        """Whether the log says that there is every message of a run; False also where it does not tell."""
+        told = self._told.get(segment)
+        if told is None:
+            told = self._told[segment] = self._told_of(segment)
+        return any(first <= first_seq and last_seq <= last for first, last in told)
+
+    def _told_of(self, segment: str) -> list[tuple[int, int]]:
+        """The ordinals of a segment in files without gaps, as runs that do not touch each other."""
+        columns = self._files.select(["first_seq", "last_seq", "messages"])
+        mine = columns.filter(pc.equal(self._files["segment"], segment))
+        files = zip(*(mine[name].to_pylist() for name in mine.column_names))
+        runs: list[tuple[int, int]] = []
+        for first, last in sorted((f, t) for f, t, count in files if count and t is not None and count == t - f + 1):
+            if runs and first == runs[-1][1] + 1:
+                runs[-1] = runs[-1][0], last
+            else:
+                runs.append((first, last))
+        return runs
 
     def segments(self) -> set[str]:
         """All segments of all queues."""

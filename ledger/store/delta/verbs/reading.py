@@ -23,17 +23,20 @@ from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
 from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
 from ledger.store.delta.state.listing import Listings
+from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 
 #: One read names at most so many segments, and reads at most so many messages unless it is of one segment alone.
 MOST_SEGMENTS, MOST_MESSAGES = 200, 100_000
 COLUMNS = [name for name in MESSAGES.names if name not in ("queue", "lane")]
+#: What a grant says that was recorded about each of its runs before.
+_RECORDED = GRANTED_RUNS.names[len(RUNS.names) :]
 
 
 class Reader:
     """Reads messages where they lie, which for dead letters is in another queue."""
 
-    def __init__(self, files: MessageFiles, listings: Listings) -> None:
-        self._files, self._listings = files, listings
+    def __init__(self, files: MessageFiles, listings: Listings, recent: RecentMessages) -> None:
+        self._files, self._listings, self._recent = files, listings, recent
 
     def message(self, queue: QueueRecord, lane: int, message_id: str, record: Record) -> StoredMessage:
         """One message by its id, which counts in `queue` in that lane."""
@@ -42,6 +45,15 @@ class Reader:
         if not rows.num_rows:
             raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
         return _stored(rows.to_pylist()[0], lane, record)
+
+    def recent_messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage] | None:
+        """See `messages_of`, of one grant, without reading a file; None where this process did not send all of the
+        messages a moment ago."""
+        runs = [GrantedRun(*place, record) for place, record in zip(_places(grant.runs), _records(grant))]
+        found = self._recent.find(self._listings.newest(), runs)
+        return (
+            None if found is None else _in_order(queue, found, None if grant.order is None else grant.order.to_pylist())
+        )
 
     def messages(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
         """See `messages_of`, of one grant."""
@@ -79,17 +91,14 @@ class _Picked:
     """The messages of one grant, out of rows that may hold others, too."""
 
     def __init__(self, queue: QueueRecord, grant: Grant) -> None:
-        self._fifo, self._names = is_fifo(queue.attributes), grant.runs["segment"].unique()
+        self._queue, self._names = queue, grant.runs["segment"].unique()
         # The code of a run is its row's number in the grant.
         runs = Runs.from_arrow(grant.runs, _segment(grant.runs, self._names), np.arange(grant.runs.num_rows))
         self._begins = np.cumsum(runs.lengths) - runs.lengths
         self._runs = runs.where(np.argsort(runs.first, kind="stable"))
         self._order = None if grant.order is None else grant.order.to_numpy()
         self._lanes = grant.runs["lane"].to_pylist()
-        self._recorded = [
-            Record(**row, receipt_id=grant.receipt_id, received_at=grant.received_at, visible_at=grant.visible_at)
-            for row in grant.runs.select(GRANTED_RUNS.names[len(RUNS.names) :]).to_pylist()
-        ]
+        self._recorded = _records(grant)
         self._found: list[StoredMessage] = []
         self._numbers: list[int] = []
 
@@ -107,11 +116,34 @@ class _Picked:
 
     def in_order(self) -> list[StoredMessage]:
         """What was taken."""
-        found = self._found
-        if self._order is not None:
-            return [found[at] for at in np.argsort(self._numbers)]
-        found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
-        return fifo.drained(found, lambda m: m.message_group_id) if self._fifo else found
+        return _in_order(self._queue, self._found, None if self._order is None else self._numbers)
+
+
+def _in_order(queue: QueueRecord, found: list[StoredMessage], numbers: Sequence[int] | None) -> list[StoredMessage]:
+    """Messages in the order of their `numbers`; without them oldest first, on a FIFO queue as `fifo.drained` says."""
+    if numbers is not None:
+        return [found[at] for at in np.argsort(numbers)]
+    found.sort(key=lambda m: (arrived_at(m.record, m.sent_at), m.sent_at, m.sequence_number or 0, m.segment, m.seq))
+    return fifo.drained(found, lambda m: m.message_group_id) if is_fifo(queue.attributes) else found
+
+
+def _places(runs: pa.Table) -> Iterator[tuple[int, str, int, int]]:
+    """The lane, the segment, and the first and the last ordinal of each run."""
+    return zip(*(runs[name].to_pylist() for name in RUNS.names))
+
+
+def _records(grant: Grant) -> list[Record]:
+    """What is recorded about the messages of each run."""
+    columns = [grant.runs[name].to_pylist() for name in _RECORDED]
+    return [
+        Record(
+            receipt_id=grant.receipt_id,
+            received_at=grant.received_at,
+            visible_at=grant.visible_at,
+            **dict(zip(_RECORDED, row)),
+        )
+        for row in zip(*columns)
+    ]
 
 
 def _spans(runs: pa.Table) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.state.send_attempts import sent_before
 from ledger.store.delta.verbs.open_segments import OpenSegment, OpenSegments
@@ -44,11 +45,18 @@ log = logging.getLogger("ledger.verbs")
 @dataclass
 class _Append:
     """What an append of messages has beside them: the open segments that it extends, as they are after it, by how they
-    were before; and the transaction that it carries. `is_taken`: another writer extended one of them."""
+    were before; and the transaction that it carries. `is_taken`: another writer extended one of them. `entries`: what
+    it appends to each open segment, with the sequence numbers of a FIFO queue."""
 
     segments: dict[OpenSegment, OpenSegment]
     transaction: tuple[str, int] | None = None
     is_taken: bool = False
+    entries: dict[OpenSegment, tuple[Sequence[Entry], Sequence[int] | None]] = field(default_factory=dict)
+
+    def extend(self, segment: OpenSegment, entries: Sequence[Entry], numbers: Sequence[int] | None = None) -> None:
+        """Append entries to an open segment, too."""
+        self.segments[segment] = segment.extended(len(entries))
+        self.entries[segment] = entries, numbers
 
 
 class Sender:
@@ -57,9 +65,10 @@ class Sender:
     Where the object is there twice (after a fork, say), one of the two goes on: see `delta_log.segment_ends`.
     """
 
-    def __init__(self, opened: OpenTables, sender: str | None) -> None:
+    def __init__(self, opened: OpenTables, sender: str | None, recent: RecentMessages) -> None:
+        """`recent`: is given what is appended to open segments."""
         self._opened, self._transactions, self._settings = opened, opened.transactions, opened.settings
-        self._sender = sender
+        self._sender, self._recent = sender, recent
         self._segments = OpenSegments(opened.settings.open_segment_seconds)
         self._turn = secrets.randbelow(1 << 16)
 
@@ -90,7 +99,7 @@ class Sender:
                 append = _Append({}, attempt and attempt.transaction)
                 if attempt is None:
                     mine = self._segments.take(queue.id, lane, now)
-                    append.segments[mine] = mine.extended(len(entries))
+                    append.extend(mine, entries)
                     segment, first = mine.name, mine.following
                 rows = message_rows(queue, lane, segment, first, entries, now, sender=self._sender)
                 if self._append(queue, rows, now, append, attempts):
@@ -120,10 +129,10 @@ class Sender:
                 append = _Append({}, (application, count + 1))
                 for lane, mine in fresh.items():
                     taken = self._segments.take(queue.id, lane, at)
-                    append.segments[taken] = taken.extended(len(mine))
                     segment, first = taken.name, taken.following
                     numbers = [fifo.sequence_number(count + 1, ordinal) for ordinal, *_ in mine]
                     sent = [entry for _, entry, _ in mine]
+                    append.extend(taken, sent, numbers)
                     tables.append(message_rows(queue, lane, segment, first, sent, at, numbers, self._sender))
                     places = (ids.message_id(segment, first + n) for n in range(len(mine)))
                     known.update({key: Sent(*one) for (_, _, key), one in zip(mine, zip(places, numbers))})
@@ -157,7 +166,7 @@ class Sender:
         """Commits one append, and gives back the open segments that it extends; returns False when another writer was
         first. After any other error nobody knows what became of them, and they are not used again."""
         tables = self._opened.tables
-        since = tables.version("messages")
+        generation, since = tables.generation(), tables.version("messages")
         metadata = self._transactions.metadata(secrets.token_hex(8), "send", queue.id, now, [])
         self._transactions.step("chosen")
 
@@ -175,11 +184,18 @@ class Sender:
                 self._segments.give_back(before, now)
             return False
         self._transactions.step("committed")
+        self._remember(append, generation, now, rows)
         for after in append.segments.values() if tables.extends_segments() else ():
             self._segments.give_back(after if after.appends < WORTH_JOINING else after._replace(appends=0), now)
             if after.appends >= WORTH_JOINING:
                 self._join(after)
         return True
+
+    def _remember(self, append: _Append, generation: int, sent_at: int, rows: pa.Table) -> None:
+        """Keep in memory what was appended."""
+        for segment, (entries, numbers) in append.entries.items():
+            size = rows.nbytes * len(entries) // rows.num_rows
+            self._recent.add(Append(generation, segment.name, segment.following, entries, sent_at, numbers, size))
 
     def _join(self, segment: OpenSegment) -> None:
         """Joins the files of an open segment, which have become many. What was sent is sent, whatever comes of it;

@@ -183,9 +183,12 @@ class SharedReads:
 
     @releasing
     def read(self, queue: QueueRecord, grant: Grant) -> list[StoredMessage]:
-        """See Store.read."""
+        """See Store.read. What this process sent a moment ago is not read."""
         if count_messages(grant.runs) > MOST_MESSAGES:
             return self._reader.messages(queue, grant)
+        recent = self._reader.recent_messages(queue, grant)
+        if recent is not None:
+            return recent
         read = _Read(queue, grant)
         while not read.done:
             with self._transactions.together("reading", queue.id, read) as reads:

@@ -46,6 +46,7 @@ from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import ORDINALS, Listings
 from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
+from ledger.store.delta.state.recent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Decision, Loaded, load_all
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
 from ledger.store.delta.verbs.granting import grant_of
@@ -107,7 +108,8 @@ class DeltaStore:
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         self.require_queue = queues.require
-        self.send = SharedSends(opened, queues, Sender(opened, sender_id)).send
+        recent = RecentMessages(sender_id)
+        self.send = SharedSends(opened, queues, Sender(opened, sender_id, recent)).send
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
@@ -115,7 +117,7 @@ class DeltaStore:
         self._shared = SharedVerbs(opened, queues)
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
-        self._reader = Reader(engine, self.listings)
+        self._reader = Reader(engine, self.listings, recent)
         self._reads = SharedReads(opened, self._reader)
 
     def apply(

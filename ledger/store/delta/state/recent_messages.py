@@ -1,0 +1,131 @@
+"""Messages that this process sent a moment ago, kept in memory: a small claim of them reads no file.
+
+Most receives of a broker take what the same broker has just appended. Rows of a segment never change once they are
+committed, so what was appended is what a read of the file finds. Rows can only go: upkeep drops them, or somebody takes
+them out of the table, or another ledger takes this one's place. So `find` answers for messages alone which the newest
+listing has, in the generation of the ledger that they were appended in. All others are for a read of the table.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ledger.forks import renew_in_child
+from ledger.rules import message_id as ids
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.message import Entry
+from ledger.rules.message_fields import STORED
+from ledger.rules.state import Record
+from ledger.store import StoredMessage
+from ledger.store.delta.state.listing import Listing
+
+#: The rows of so many bytes are kept, those of the newest appends.
+MOST_BYTES = 32 << 20
+#: An append of more is not kept: a claim of its messages is large, or each of them is.
+MOST_BYTES_OF_AN_APPEND = 4 << 20
+_GIVEN = tuple(field.name for field in STORED if field.is_given)
+
+
+class GrantedRun(NamedTuple):
+    """A run of a grant, and what is recorded about its messages."""
+
+    lane: int
+    segment: str
+    first_seq: int
+    last_seq: int
+    record: Record
+
+
+class Append(NamedTuple):
+    """A committed append to a segment, in a `generation` of the ledger; `size` is that of its rows, in bytes."""
+
+    generation: int
+    segment: str
+    first_seq: int
+    entries: Sequence[Entry]
+    sent_at: int
+    sequence_numbers: Sequence[int] | None
+    size: int
+
+    def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
+        """Return one of its messages, as a read of the table would."""
+        entry = self.entries[seq - self.first_seq]
+        given = {name: getattr(entry, name) for name in _GIVEN}
+        given["message_attributes"] = dict(entry.message_attributes)
+        numbers = self.sequence_numbers
+        return StoredMessage(
+            message_id=ids.message_id(self.segment, seq),
+            sent_at=self.sent_at,
+            available_at=self.sent_at + entry.delay_seconds * MILLISECONDS,
+            lane=lane,
+            segment=self.segment,
+            seq=seq,
+            record=record,
+            sequence_number=None if numbers is None else numbers[seq - self.first_seq],
+            sender_id=sender,
+            **given,
+        )
+
+
+class RecentMessages:
+    """The newest appends of one sender. Threads may share it."""
+
+    def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
+        """`sender`: who the messages say sent them, see `Ledger.open`."""
+        self._sender, self._most_bytes = sender, most_bytes
+        self._begin()
+        renew_in_child(self, RecentMessages._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._oldest_first = deque[Append]()
+        #: By segment its appends, in the order of their ordinals.
+        self._by_segment: dict[str, list[Append]] = {}
+        self._bytes = 0
+
+    def add(self, append: Append) -> None:
+        """Keep what an append has committed; the oldest appends make room."""
+        if append.size > MOST_BYTES_OF_AN_APPEND:
+            return
+        with self._lock:
+            self._oldest_first.append(append)
+            self._by_segment.setdefault(append.segment, []).append(append)
+            self._bytes += append.size
+            while self._bytes > self._most_bytes:
+                self._forget_oldest()
+
+    def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
+        """Return the messages of some runs, in the order of the runs; None where not all of them are known here, or
+        the listing does not say that it has them."""
+        found: list[StoredMessage] = []
+        for run in runs:
+            if not listing.has_all(run.segment, run.first_seq, run.last_seq):
+                return None
+            seq = run.first_seq
+            while seq <= run.last_seq:
+                append = self._append_with(run.segment, seq)
+                if append is None or append.generation != listing.generation:
+                    return None
+                end = min(run.last_seq + 1, append.first_seq + len(append.entries))
+                found += [append.message(at, run.lane, run.record, self._sender) for at in range(seq, end)]
+                seq = end
+        return found
+
+    def _append_with(self, segment: str, seq: int) -> Append | None:
+        with self._lock:
+            appends = self._by_segment.get(segment, ())
+            at = bisect_right(appends, seq, key=lambda one: one.first_seq) - 1
+            append = appends[at] if at >= 0 else None
+        return append if append is not None and seq < append.first_seq + len(append.entries) else None
+
+    def _forget_oldest(self) -> None:
+        oldest = self._oldest_first.popleft()
+        self._bytes -= oldest.size
+        appends = self._by_segment[oldest.segment]
+        appends.remove(oldest)
+        if not appends:
+            del self._by_segment[oldest.segment]
