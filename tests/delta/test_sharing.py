@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OverLimit, StorageFailed
+from ledger.store.delta.state.choosing import Deal
+from ledger.store.delta.state.snapshot import Loaded
 
 #: Long enough for a thread to stand in a line, on a busy machine.
 SOON = 20.0
@@ -188,7 +190,13 @@ def reads(ledger, monkeypatch):
     return found
 
 
+def sent_by_others(ledger):
+    """Let a ledger forget what it sent: as if another process had sent it."""
+    ledger.store._reader._recent._begin()
+
+
 def test_claims_that_are_read_at_the_same_time_are_one_read_and_each_has_its_messages(ledger, queue, reads):
+    sent_by_others(ledger)
     claims = queue.receive_many([(3, None, None)] * 5)
     # What is read is no table's commit: the line of readers has a name of its own.
     line = Line(ledger, queue)
@@ -206,6 +214,7 @@ def test_fifo_claims_that_are_read_together_keep_their_orders(ledger, reads):
     queue = ledger.create_queue("events.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 2})
     for number in range(12):
         queue.send([{"MessageBody": f"{number}", "MessageGroupId": f"g{number % 4}"}])
+    sent_by_others(ledger)
     claims = queue.receive_many([(3, None, None)] * 3)
     line = Line(ledger, queue)
     line._key = "reading", queue.id
@@ -290,3 +299,49 @@ def test_a_stale_handle_in_a_group_changes_nothing(line, queue, clock):
     claim, error = line.run(lambda: queue.receive(None), held.extend)
     assert claim.count == 20
     assert isinstance(error, LeaseLost)
+
+
+@pytest.fixture
+def decisions(ledger, monkeypatch):
+    """Count the decisions that the commits of a test are made of."""
+    found, commit_of = [], Loaded.commit_of
+
+    def counted(loaded, decisions, answer):
+        found.append(len(decisions))
+        return commit_of(loaded, decisions, answer)
+
+    monkeypatch.setattr(Loaded, "commit_of", counted)
+    return found
+
+
+def test_receives_and_deletes_of_one_commit_are_decided_at_once(line, queue, decisions):
+    handles = [[message.receipt_handle for message in queue.receive(3)] for _ in range(3)]
+    decisions.clear()
+    calls = [call for some in handles for call in (lambda some=some: queue.delete(some), lambda: queue.receive(2))]
+    found = line.run(*calls)
+    assert (line.commits, decisions) == (1, [2])
+    assert [one.outcome for some in found[::2] for one in some] == ["deleted"] * 9
+    assert [claim.count for claim in found[1::2]] == [2] * 3
+    assert len({message.message_id for claim in found[1::2] for message in claim}) == 6
+    assert sum(m.messages for m in receipts(line, "deleted")) == 9
+
+
+def test_calls_that_name_one_message_are_decided_one_after_the_other(line, queue, decisions):
+    handles = [message.receipt_handle for message in queue.receive(3)]
+    decisions.clear()
+    found = line.run(lambda: queue.delete(handles[:2]), lambda: queue.delete(handles[1:]))
+    assert (line.commits, decisions) == (1, [2])
+    assert [[one.outcome for one in some] for some in found] == [["deleted"] * 2, ["already deleted", "deleted"]]
+
+
+def test_an_error_of_a_joint_decision_is_met_by_the_verb_that_causes_it_alone(line, queue, monkeypatch):
+    def take(deal, maximum):
+        if maximum == 7:
+            raise MemoryError("of one verb")
+        return taken(deal, maximum)
+
+    taken = Deal.take
+    monkeypatch.setattr(Deal, "take", take)
+    first, error, last = line.run(*[lambda most=most: queue.receive(most) for most in (3, 7, 4)])
+    assert isinstance(error, MemoryError)
+    assert (line.commits, first.count, last.count, queue.counts().in_flight) == (1, 3, 4, 7)

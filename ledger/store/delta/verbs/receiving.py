@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -32,7 +35,21 @@ from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused, 
 from ledger.store.delta.verbs.moving import Move, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
-from ledger.store.delta.verbs.sharing import SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The requests of one call, and a new receipt for each."""
+
+    requests: Sequence[Request]
+    receipts: Sequence[str]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether such calls may be decided at once. An attempt may hold messages, which are granted again. And what is
+        received for no time stays visible: two calls may be granted it, one commit after the other."""
+        return all(request.attempt_id is None and request.timeout for request in self.requests)
 
 
 class Receiver:
@@ -47,33 +64,48 @@ class Receiver:
     def receive(self, queue: QueueRecord, requests: Sequence[Request], clock: Clock) -> list[Received]:
         """One MERGE over the chosen lanes, or part of one. None for a request for which there was nothing, or others
         took it meanwhile."""
-        receipts = [new_receipt_id() for _ in requests]
-        attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
-        meeting = _meeting(queue, attempts)
+        asked = _Asked(requests, [new_receipt_id() for _ in requests])
 
         def decide(loaded: Loaded, losses: int) -> Decision[list[Received]]:
-            events = Events()
-            # One that is refused for asking for fewer does nothing, to a write of the earlier run neither; another of
-            # the same attempt may be served beside it.
-            served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
-            undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
-            again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
-            known = {n: part for n, part in again.items() if part is not None}
-            fresh = {n: (requests[n], receipts[n]) for n in again if again[n] is None}
-            found, buried = self._fresh(loaded, fresh, undecided, losses, events)
-            parts = [(known | found)[n] for n in range(len(requests))]
-            mine = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
-            replacement = Runs.concatenated([mine, buried.leaving]).in_order()
-            arriving = {target.id: buried.arriving for target in loaded.targets}
+            decision, parts = self._decide(asked, loaded, losses)
+            return replace(decision, answer=_answer_of(parts))
 
-            def answer(version: int) -> list[Received]:
-                return [part.answer(version) for part in parts]
+        targets = partial(self._targets, queue)
+        joint = self._decide_together if asked.is_plain else None
+        return self._shared.run(Verb("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
 
-            # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
-            always = any(len(part.runs) for part in known.values())
-            return Decision(replacement, events, answer, meeting, arriving, always, mine)
+    def _decide_together(self, verbs: Sequence[Verb[Any]], loaded: Loaded, losses: int) -> Joint | None:
+        """Decide several receives at once. None where a receive that has lost takes messages of some lanes only: what
+        is in the other lanes is for the receives that follow it."""
+        if losses >= LOSSES_TO_HALVE:
+            return None
+        every = [verb.asked for verb in verbs]
+        requests = [request for one in every for request in one.requests]
+        receipts = [receipt for one in every for receipt in one.receipts]
+        decision, parts = self._decide(_Asked(requests, receipts), loaded, losses)
+        ends = accumulate((len(one.requests) for one in every), initial=0)
+        return Joint(decision, [_answer_of(parts[first:end]) for first, end in pairwise(ends)])
 
-        return self._shared.run(Verb("receive", queue, clock, decide, targets=partial(self._targets, queue)))
+    def _decide(self, asked: _Asked, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[Part]]:
+        """What some requests come to, and the part of each."""
+        requests, events = asked.requests, Events()
+        attempts = {request.attempt_id for request in requests if request.attempt_id is not None}
+        # A request that asks for fewer messages than the attempt holds is refused, and must not fence the earlier
+        # run's write. Another request of the same attempt may be served beside it.
+        served = [request.attempt_id for request in requests if not _asks_for_fewer(loaded, request)]
+        undecided = self._outputs.fence_doubts(loaded, events, attempts.intersection(served))
+        again = {n: _again(loaded, request, undecided, events) for n, request in enumerate(requests)}
+        known = {n: part for n, part in again.items() if part is not None}
+        fresh = {n: (requests[n], asked.receipts[n]) for n in again if again[n] is None}
+        found, buried = self._fresh(loaded, fresh, undecided, losses, events)
+        parts = [(known | found)[n] for n in range(len(requests))]
+        mine = Runs.concatenated([Runs.empty(), *(part.runs for part in parts)]).in_order()
+        replacement = Runs.concatenated([mine, buried.leaving]).in_order()
+        arriving = {target.id: buried.arriving for target in loaded.targets}
+        # Even when a deadline stays what it was: the fencing token is a commit of this grant's own.
+        always = any(len(part.runs) for part in known.values())
+        meeting = _meeting(loaded.queue, attempts)
+        return Decision(replacement, events, lambda version: None, meeting, arriving, always, mine), parts
 
     def _fresh(
         self,
@@ -137,6 +169,10 @@ class Receiver:
             return redrive.dead_letter(record, source.id, loaded.now, fifo=fifo, target=target.id)
 
         return move(loaded, listing, target, dead, arrives, events)
+
+
+def _answer_of(parts: Sequence[Part]) -> Callable[[int], list[Received]]:
+    return lambda version: [part.answer(version) for part in parts]
 
 
 def _asks_for_fewer(loaded: Loaded, request: Request) -> bool:

@@ -1,8 +1,10 @@
 """Shared commits: what threads of a process want of a queue while one of them commits, the next commit does for all.
 
 Verbs on messages are decided one after the other, each on what the one before it has made of the lanes, and all become
-one MERGE: as if they had been committed one by one, and nobody had looked in between. Small sends become one append.
-Each has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it. What was
+one MERGE: as if they had been committed one by one, and nobody had looked in between. Verbs of one kind are decided at
+once where that comes to the same, as most of what a decision costs does not depend on how many verbs it is for. All
+verbs of a commit wait at the same time, so any order of them is a right one. Small sends become one append. Each verb
+has its own answer, or its own error; a commit that is lost or fails is so for all that were part of it. What was
 granted is read back so, too: one read of the table for all who wait for one.
 """
 
@@ -12,7 +14,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ledger.clock import Clock
 from ledger.delta_log.where import tuple_of
@@ -35,12 +37,23 @@ Result = TypeVar("Result")
 MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
+class Joint(NamedTuple):
+    """What several verbs of one kind come to together: one decision, and the answer of each at a version."""
+
+    decision: Decision[Any]
+    answers: Sequence[Callable[[int], Any]]
+
+
 class Verb(Wish[Result], Generic[Result]):
     """A verb on a queue's messages, as a decision that may be one of several in a commit.
 
     It is about `lanes` (None: all of the queue's); `targets` looks up the queues that messages may move to. `decide` is
     given the lanes, and how often the commit has lost; an error that it raises is this verb's alone. Verbs go together
     that know the queue as the same.
+
+    Verbs with the same `joint` are of one kind. It is given verbs, the lanes, and how often the commit has lost. It
+    decides all of these verbs at once, or returns None where that could differ from deciding them one after the other.
+    `asked` is what it needs to know of each.
     """
 
     def __init__(
@@ -51,8 +64,11 @@ class Verb(Wish[Result], Generic[Result]):
         decide: Callable[[Loaded, int], Decision[Result]],
         lanes: tuple[int, ...] | None = None,
         targets: Callable[[], Sequence[QueueRecord]] | None = None,
+        joint: Callable[[Sequence[Verb[Any]], Loaded, int], Joint | None] | None = None,
+        asked: Any = None,
     ) -> None:
         super().__init__(queue)
+        self.joint, self.asked = joint, asked
         self.name, self.queue, self.clock, self.decide, self.lanes = name, queue, clock, decide, lanes
         self.targets = targets
         #: It was left out of a commit that landed, and belongs into the next one. That is no loss.
@@ -92,23 +108,21 @@ class SharedVerbs:
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
-            granted: list[Runs] = []
-            outcomes = [(verb, _decided(verb, loaded, losses, granted)) for verb in verbs]
-            taken = [(verb, one) for verb, one in outcomes if isinstance(one, Decision)]
-            names = {verb.name for verb, _ in taken}
-            name = names.pop() if len(names) == 1 else "several"
-            plan = loaded.commit_of([one for _, one in taken], lambda version: None)
+            decided = _Decided(loaded, losses)
+            for some in _by_kind(verbs):
+                decided.add(some)
+            name = decided.names.pop() if len(decided.names) == 1 else "several"
+            plan = loaded.commit_of(decided.decisions, lambda version: None)
             version = self._transactions.merge(name, "visibility", first.queue.id, plan, attempts)
             if version is None:
                 return
-            # Not before: who was refused was so for what others do in this very commit, perhaps.
-            for verb, one in outcomes:
-                if one is None:
-                    verb.put_off = True
-                elif isinstance(one, Decision):
-                    verb.granted(one.answer(version))
-                else:
-                    verb.refused(one)
+            # Report refusals only after the commit: they can depend on other verbs in the same commit.
+            for verb, answer in decided.answers:
+                verb.granted(answer(version))
+            for verb, error in decided.refused:
+                verb.refused(error)
+            for verb in decided.put_off:
+                verb.put_off = True
 
     def _load(self, verbs: Sequence[Verb[Any]]) -> Loaded:
         """The lanes that the verbs are about."""
@@ -207,24 +221,85 @@ def _is_small(entries: Sequence[Entry]) -> bool:
     return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
 
 
-def _decided(
-    verb: Verb[Result], loaded: Loaded, losses: int, granted: list[Runs]
-) -> Decision[Result] | Exception | None:
-    """The decision, which `loaded` has taken, and `granted` what it grants; the error of a verb that was refused, of
-    which nothing is left; None, and nothing is left, where it would grant what somebody else is `granted`."""
-    before = loaded.taken()
-    try:
-        decision = verb.decide(loaded, losses)
-    except Exception as error:
-        loaded.take_back(before)
-        return error
-    if len(decision.granted):
-        if any(_holders_differ(loaded, one, decision.granted) for one in granted):
-            loaded.take_back(before)
-            return None
-        granted.append(decision.granted)
-    loaded.take(decision)
-    return decision
+class _Decided:
+    """The decisions of one commit, which `loaded` has taken, and what becomes of each verb.
+
+    `names`: of the verbs that are part of the commit. `put_off`: verbs that would grant a message that another verb is
+    granted in this commit, as its version tells holders apart.
+    """
+
+    def __init__(self, loaded: Loaded, losses: int) -> None:
+        self._loaded, self._losses = loaded, losses
+        self._granted: list[Runs] = []
+        self.names = set[str]()
+        self.decisions: list[Decision[Any]] = []
+        self.answers: list[tuple[Verb[Any], Callable[[int], Any]]] = []
+        self.refused: list[tuple[Verb[Any], Exception]] = []
+        self.put_off: list[Verb[Any]] = []
+
+    def add(self, verbs: Sequence[Verb[Any]]) -> None:
+        """Decide verbs of one kind: at once where that is right, else one after the other."""
+        if len(verbs) > 1 and self._add_jointly(verbs):
+            return
+        for verb in verbs:
+            self._add_one(verb)
+
+    def _add_jointly(self, verbs: Sequence[Verb[Any]]) -> bool:
+        """Decide verbs at once. False, and nothing is left of it, where they have to be decided one by one."""
+        decide, before = verbs[0].joint, self._loaded.taken()
+        if decide is None:
+            return False
+        try:
+            joint = decide(verbs, self._loaded, self._losses)
+        except Exception:
+            # It may be an error of one of them alone.
+            joint = None
+        if joint is None or not self._can_grant(joint.decision):
+            self._loaded.take_back(before)
+            return False
+        for verb, answer in zip(verbs, joint.answers):
+            self._take(verb, answer)
+        self._commit(joint.decision)
+        return True
+
+    def _add_one(self, verb: Verb[Any]) -> None:
+        before = self._loaded.taken()
+        try:
+            decision = verb.decide(self._loaded, self._losses)
+        except Exception as error:
+            self._loaded.take_back(before)
+            self.refused.append((verb, error))
+            return
+        if not self._can_grant(decision):
+            self._loaded.take_back(before)
+            self.put_off.append(verb)
+            return
+        self._take(verb, decision.answer)
+        self._commit(decision)
+
+    def _can_grant(self, decision: Decision[Any]) -> bool:
+        """Whether no message of a grant is somebody else's in this commit."""
+        mine = decision.granted
+        return not len(mine) or not any(_holders_differ(self._loaded, one, mine) for one in self._granted)
+
+    def _take(self, verb: Verb[Any], answer: Callable[[int], Any]) -> None:
+        self.names.add(verb.name)
+        self.answers.append((verb, answer))
+
+    def _commit(self, decision: Decision[Any]) -> None:
+        """Make a decision part of the commit."""
+        if len(decision.granted):
+            self._granted.append(decision.granted)
+        self._loaded.take(decision)
+        self.decisions.append(decision)
+
+
+def _by_kind(verbs: Sequence[Verb[Any]]) -> list[list[Verb[Any]]]:
+    """Verbs that may be decided at once beside each other, in the order of the first one of each kind."""
+    kinds: dict[object, list[Verb[Any]]] = {}
+    for verb in verbs:
+        kinds.setdefault(verb if verb.joint is None else verb.joint, []).append(verb)
+    return list(kinds.values())
 
 
 def _holders_differ(loaded: Loaded, one: Runs, other: Runs) -> bool:

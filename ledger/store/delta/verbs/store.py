@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.failures import gone_folder
 from ledger.delta_log.protocol import Engine
-from ledger.delta_log.where import tuple_of
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.outputs.protocol import ForeignTables
 from ledger.rules import message_id as ids
 from ledger.rules import visibility
-from ledger.rules.attributes import limits_of
-from ledger.rules.limits import Limits
 from ledger.rules.state import UNTOUCHED, Record
-from ledger.rules.visibility import Outcome, Receipts
+from ledger.rules.visibility import Outcome
 from ledger.settings import Settings
 from ledger.store import (
-    OUTCOME_RUNS,
     RUNS,
-    Action,
     Counts,
     Grant,
     Lease,
     QueueRecord,
     StoredMessage,
-    apply_action,
     count_messages,
     leases_of,
 )
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
+from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events
-from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.lane_times import LaneTimes
 from ledger.store.delta.state.listing import ORDINALS, Listings
 from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import RecentMessages
-from ledger.store.delta.state.snapshot import Classified, Decision, Loaded, load_all
+from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
 from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
+from ledger.store.delta.verbs.actions import Applier
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
 from ledger.store.delta.verbs.moving import Redriver
@@ -58,7 +51,7 @@ from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.sending import Sender
-from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs, Verb
+from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 
 if TYPE_CHECKING:
     from ledger.outputs.tables_of_spark import SparkOutputTables
@@ -115,45 +108,11 @@ class DeltaStore:
         self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(opened, outputs, by_spark)
         self._shared = SharedVerbs(opened, queues)
+        self.apply = Applier(self.listings, self._shared).apply
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings, recent)
         self._reads = SharedReads(opened, self._reader)
-
-    def apply(
-        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
-    ) -> list[pa.Table]:
-        """One MERGE over the lanes that the actions name, or part of one."""
-        named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
-        if not named:
-            return [OUTCOME_RUNS.empty_table() for _ in actions]
-        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
-        # free: under a quota the two have to meet.
-        keeps = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
-        meeting = (0,) if keeps and limits_of(queue.attributes).maximum_in_flight is not None else ()
-
-        def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
-            lanes, events = loaded.lanes, Events()
-            wishes = []
-            for action in actions:
-                pieces, outcome_of, new_code = lanes.cut(action.runs), {}, {}
-                for code in pc.unique(pa.array(pieces.code)).to_pylist():
-                    record = lanes.record(code)
-                    outcome_of[code], record = apply_action(queue, action, record, limits, receipts, loaded.now)
-                    new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
-                change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
-                wishes.append((action, pieces, outcome_of, change.in_order()))
-            replacement, contradicted = laid_together([change for *_, change in wishes])
-            answers = []
-            for action, pieces, outcome_of, change in wishes:
-                refused, done = change.parted(contradicted)
-                answers.append(self._outcomes(lanes, action, pieces, outcome_of, refused))
-                events.applied(action, lanes, done)
-            return Decision(replacement, events, lambda version: answers, meeting)
-
-        names = {action.name for action in actions}
-        verb = names.pop() if len(names) == 1 else "settle"
-        return self._shared.run(Verb(verb, queue, clock, decide, tuple_of((*named, *meeting))))
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""
@@ -298,26 +257,6 @@ class DeltaStore:
                 return found, code
         raise MessageDoesNotExist(f"There is no message {message_id} in queue {queue.name}")
 
-    def _outcomes(
-        self, lanes: Lanes, action: Action, pieces: Pieces, outcome_of: Mapping[int, Outcome], refused: Runs
-    ) -> pa.Table:
-        """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
-        parts = refused.cut(pieces.first, pieces.last)
-        runs = parts.coded(pieces.code[parts.query])
-        # A number for each, and a look-up: there may be as many runs as messages.
-        number = _looked_up(runs.code, {code: OUTCOMES.index(one) for code, one in outcome_of.items()})
-        unknown = runs.code == ABSENT
-        if unknown.any():
-            # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
-            exists = self.listings.newest().segments()
-            dropped = np.array([name not in exists for name in lanes.segments])[runs.segment]
-            gone = Outcome.SETTLED if action.whole_claim else Outcome.ALREADY_DELETED
-            number[unknown & dropped] = OUTCOMES.index(gone)
-        number[parts.code != ABSENT] = OUTCOMES.index(Outcome.CONTRADICTED)
-        outcome = pa.array([one.value for one in OUTCOMES]).take(pa.array(number))
-        columns = [*lanes.to_arrow(runs), outcome]
-        return pa.table(columns, schema=OUTCOME_RUNS)
-
 
 def missing_rows(receipt_id: str, count: int, lost: int, place: str) -> LedgerDamaged:
     """Return the error that tells of messages which a claim holds and which have no row."""
@@ -334,19 +273,3 @@ def _counts(classified: Classified) -> Counts:
     counted = np.bincount(state, pieces.lengths, len(STATES)).astype(np.int64)
     sent_at = files.sent_at[pieces.query[~np.isin(state, GONE_STATES)]]
     return Counts(dict(zip(STATES, counted.tolist())), int(sent_at.min()) if len(sent_at) else None)
-
-
-def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
-    """The pieces whose code changes, with their new codes."""
-    changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
-    return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
-
-
-def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
-    """What is known of each code; 0 where nothing is."""
-    table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
-    for code, value in known.items():
-        if code - ABSENT < len(table):
-            table[code - ABSENT] = value
-    found: np.ndarray = table[codes - ABSENT]
-    return found

@@ -1,0 +1,176 @@
+"""Actions on messages that were handed out: delete, extend and release, one MERGE over the lanes that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.clock import Clock
+from ledger.delta_log.where import tuple_of
+from ledger.rules import visibility
+from ledger.rules.attributes import limits_of
+from ledger.rules.limits import Limits
+from ledger.rules.visibility import Outcome, Receipts
+from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
+from ledger.store.delta.state.journal import Events
+from ledger.store.delta.state.lane_records import Lanes
+from ledger.store.delta.state.listing import Listings
+from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
+
+OUTCOMES = list(Outcome)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The actions of one call, and the queue's rules for them."""
+
+    actions: Sequence[Action]
+    limits: Limits
+    receipts: Receipts
+    meeting: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What an action would do: to which pieces of what is recorded, with which outcomes by code, and the change."""
+
+    action: Action
+    pieces: Pieces
+    outcome_of: Mapping[int, Outcome]
+    change: Runs
+
+
+class Applier:
+    """The apply of a store."""
+
+    def __init__(self, listings: Listings, shared: SharedVerbs) -> None:
+        self._listings, self._shared = listings, shared
+
+    def apply(
+        self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
+    ) -> list[pa.Table]:
+        """One MERGE over the lanes that the actions name, or part of one."""
+        named = tuple_of(lane for action in actions for lane in action.runs["lane"].unique().to_pylist())
+        if not named:
+            return [OUTCOME_RUNS.empty_table() for _ in actions]
+        # A change keeps messages in flight, or a late one puts them there again, that a receive may have counted as
+        # free: under a quota the two have to meet.
+        keeps = any(action.verb is visibility.Verb.CHANGE and action.timeout for action in actions)
+        meeting = (0,) if keeps and limits_of(queue.attributes).maximum_in_flight is not None else ()
+        asked = _Asked(actions, limits, receipts, meeting)
+
+        def decide(loaded: Loaded, losses: int) -> Decision[list[pa.Table]]:
+            decided = self._decide([asked], loaded)
+            return Decision(decided.replacement, decided.events, decided.answers[0], meeting)
+
+        names = {action.name for action in actions}
+        name = names.pop() if len(names) == 1 else "settle"
+        lanes = tuple_of((*named, *meeting))
+        return self._shared.run(Verb(name, queue, clock, decide, lanes, joint=self._decide_together, asked=asked))
+
+    def _decide_together(self, verbs: Sequence[Verb[Any]], loaded: Loaded, losses: int) -> Joint | None:
+        """Decide several calls at once. None where two of them name one message: the second one's outcome would depend
+        on what the first does."""
+        asked = [verb.asked for verb in verbs]
+        decided = self._decide(asked, loaded)
+        if decided.meets:
+            return None
+        meeting = tuple_of(lane for one in asked for lane in one.meeting)
+        return Joint(Decision(decided.replacement, decided.events, lambda version: None, meeting), decided.answers)
+
+    def _decide(self, asked: Sequence[_Asked], loaded: Loaded) -> _Decided:
+        lanes, events = loaded.lanes, Events()
+        wishes = [[_wish(loaded, one, action) for action in one.actions] for one in asked]
+        every = [wish for some in wishes for wish in some]
+        replacement, contradicted = laid_together([wish.change for wish in every])
+        answers: list[Callable[[int], list[pa.Table]]] = []
+        for some in wishes:
+            tables = []
+            for wish in some:
+                refused, done = wish.change.parted(contradicted) if len(contradicted) else (contradicted, wish.change)
+                tables.append(self._outcomes(lanes, wish, refused))
+                events.applied(wish.action, lanes, done)
+            answers.append(_always(tables))
+        meets = len(asked) > 1 and _have_a_message_in_common([_united(some) for some in wishes])
+        return _Decided(replacement, events, answers, meets)
+
+    def _outcomes(self, lanes: Lanes, wish: _Wish, refused: Runs) -> pa.Table:
+        """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
+        pieces = wish.pieces
+        parts = refused.cut(pieces.first, pieces.last)
+        runs = parts.coded(pieces.code[parts.query])
+        # A number for each, and a look-up: there may be as many runs as messages.
+        number = _looked_up(runs.code, {code: OUTCOMES.index(one) for code, one in wish.outcome_of.items()})
+        unknown = runs.code == ABSENT
+        if unknown.any():
+            # Nothing is recorded: either never received, or deleted so long ago that upkeep dropped it.
+            exists = self._listings.newest().segments()
+            dropped = np.array([name not in exists for name in lanes.segments])[runs.segment]
+            gone = Outcome.SETTLED if wish.action.whole_claim else Outcome.ALREADY_DELETED
+            number[unknown & dropped] = OUTCOMES.index(gone)
+        number[parts.code != ABSENT] = OUTCOMES.index(Outcome.CONTRADICTED)
+        outcome = pa.array([one.value for one in OUTCOMES]).take(pa.array(number))
+        columns = [*lanes.to_arrow(runs), outcome]
+        return pa.table(columns, schema=OUTCOME_RUNS)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What some calls come to together, and each one's answer. `meets`: two of them name one message."""
+
+    replacement: Runs
+    events: Events
+    answers: Sequence[Callable[[int], list[pa.Table]]]
+    meets: bool
+
+
+def _wish(loaded: Loaded, asked: _Asked, action: Action) -> _Wish:
+    lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
+    pieces = lanes.cut(action.runs)
+    for code in pc.unique(pa.array(pieces.code)).to_pylist():
+        record = lanes.record(code)
+        outcome_of[code], record = apply_action(loaded.queue, action, record, asked.limits, asked.receipts, loaded.now)
+        new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
+    change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
+    return _Wish(action, pieces, outcome_of, change.in_order())
+
+
+def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
+    return lambda version: tables
+
+
+def _united(wishes: Sequence[_Wish]) -> Runs:
+    """The messages that the actions of one call name, each once."""
+    united = Runs.empty()
+    for wish in wishes:
+        united = united.paint(wish.pieces.coded(0).in_order())
+    return united
+
+
+def _have_a_message_in_common(parts: Sequence[Runs]) -> bool:
+    together = Runs.concatenated(parts)
+    together = together.where(np.argsort(together.first, kind="stable"))
+    return bool((together.first[1:] <= together.last[:-1]).any())
+
+
+def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:
+    """The pieces whose code changes, with their new codes."""
+    changes = _looked_up(pieces.code, dict.fromkeys(new_code, 1)) == 1
+    return pieces.coded(_looked_up(pieces.code, new_code)).where(changes)
+
+
+def _looked_up(codes: np.ndarray, known: Mapping[int, int]) -> np.ndarray:
+    """What is known of each code; 0 where nothing is."""
+    table = np.zeros(int(codes.max(initial=ABSENT)) - ABSENT + 1, dtype=np.int64)
+    for code, value in known.items():
+        if code - ABSENT < len(table):
+            table[code - ABSENT] = value
+    found: np.ndarray = table[codes - ABSENT]
+    return found
