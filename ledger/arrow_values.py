@@ -5,6 +5,7 @@ The left column is what libraries hand over, the right one what it becomes here:
     dictionary, run-end encoded                   their values
     string_view, binary_view, fixed-size binary   large_string, large_binary, binary
     halffloat                                     float
+    decimal32, decimal64                          decimal128
     list_view, large_list_view, fixed-size list   list, large_list, list
     extension: uuid, json, bool8, 1-d tensors     string, string, bool, list
     all other extensions                          refused: their storage alone does not say what they mean
@@ -56,7 +57,13 @@ def is_plain(kind: pa.DataType) -> bool:
         or types.is_binary_view(kind)
         or types.is_fixed_size_binary(kind)
         or types.is_float16(kind)
+        or _is_short_decimal(kind)
     )
+
+
+def _is_short_decimal(kind: pa.DataType) -> bool:
+    """Whether it is a decimal of 32 or 64 bits, with which Arrow itself does little."""
+    return bool(types.is_decimal(kind)) and kind.bit_width < 128
 
 
 def require_single_names(kind: pa.DataType) -> None:
@@ -102,6 +109,8 @@ def plain(array: pa.Array) -> pa.Array:
         return array.cast(pa.binary())
     if types.is_float16(kind):
         return array.cast(pa.float32())
+    if _is_short_decimal(kind):
+        return array.cast(pa.decimal128(kind.precision, kind.scale))
     if types.is_union(kind):
         raise NotPlain(f"It is {kind}, which is a value of several types", "Make a column of each type.")
     return rebuilt(array, _plain_child)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, overload
 
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, QueueDoesNotExist
 from ledger.forks import renew_in_child
 from ledger.threads import start_thread
 
@@ -126,7 +126,8 @@ class Heartbeat:
             following += self._every
             try:
                 self._beat()
-            except LeaseLost:
+            except (LeaseLost, QueueDoesNotExist):
+                # With its queue a claim is gone.
                 self.lost = True
                 log.warning("the claim %s is lost: others ended it or have its messages", self._receipt_id)
             except Exception as error:

@@ -92,6 +92,9 @@ def reading_by_library() -> Iterator[None]:
     except (LedgerError, UnreadableByLibrary):
         raise
     except Exception as error:
+        if "Python exception" in str(error) and "KeyboardInterrupt" in str(error):
+            # It came within a generator of the caller's, and Arrow made an error of its own of it.
+            raise KeyboardInterrupt from error
         raise UnreadableByLibrary(f"{error}" or type(error).__name__) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":

@@ -31,6 +31,8 @@ log = logging.getLogger("ledger.opening")
 MOST_NAMED = 3
 #: The data files of a larger table are not read only because a verb failed: `doctor --deep` and `repair` read them.
 DECODED_BYTES = 64 << 20
+#: So many entries are looked at without a question whether a checkpoint sums them up.
+FEW = 20
 #: What to do about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
@@ -136,7 +138,10 @@ class LogTail:
         """Raise LedgerDamaged where an entry up to a version is empty or torn."""
         if self._files is None:
             return
-        since = _summed_up(self._files, version) if self._whole is None else self._whole
+        since = -1 if self._whole is None else self._whole
+        if self._whole is None or version - since > FEW:
+            # What a checkpoint sums up is not looked at. A restored log goes on a million versions later.
+            since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
             content = self._files.read(log_file(flawed))
             if content is not None:

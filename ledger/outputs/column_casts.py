@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.where import literal
-from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of
-from ledger.rules.output_columns import differing
+from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of, plain
+from ledger.rules.output_columns import differing, stored_as_null
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
@@ -33,14 +33,19 @@ def schema_of(frame: DataFrame) -> dict[str, Any]:
     return found
 
 
-def fitted(frame: DataFrame, schema: Mapping[str, Any]) -> DataFrame:
+def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str] = ()) -> DataFrame:
     """Return the frame with the types of a table's columns. Columns that the table does not have are left out: nothing
-    tells them (`rules.output_columns`). What the frame lacks is Spark's to add."""
+    tells them (`rules.output_columns`). What the frame lacks is Spark's to add. An empty text in one of the
+    `partitions` fails its task."""
+    lower = {name.lower() for name in partitions}
     there = {one["name"].lower(): one for one in schema["fields"]}
     columns, changed = [], False
     for one in schema_of(frame)["fields"]:
         to, value = there.get(one["name"].lower()), quoted(one["name"])
         cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
+        if cast is not None and to is not None and plain(to["type"]) == "string" and one["name"].lower() in lower:
+            told = literal(f"{MARK}{stored_as_null(one['name'])}||")
+            cast = f"CASE WHEN {cast} = '' THEN CAST(raise_error({told}) AS STRING) ELSE {cast} END"
         changed |= cast != value
         if cast is not None and to is not None:
             columns.append(f"{cast} AS {quoted(one['name'])}")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
 
 from ledger.delta_log import local_commits
 from ledger.delta_log.committing import conflicts, properties
@@ -23,6 +23,7 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.publishing import demands_of
 from ledger.delta_log.table_files import LocalFiles, TableFiles
 from ledger.errors import OutputNotWritten
+from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.output_columns import Columns, ColumnsAsked, ColumnsDiffer, columns_of, properties_of
 from ledger.store.delta.model.exact_casts import fitted
 
@@ -79,12 +80,20 @@ def add(loaded: DeltaTable, columns: Columns) -> None:
             return
         try:
             with conflicts():
+                if any(has_local_time_in_map(one["type"]) for one in fields) and not _has_local_times(loaded):
+                    loaded.alter.add_feature(
+                        TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+                    )
                 loaded.alter.add_columns(Schema.from_json(json.dumps({"type": "struct", "fields": fields})).fields)
             return
         except Conflict:
             if tried + 1 == TRIES:
                 raise
             loaded.update_incremental()
+
+
+def _has_local_times(loaded: DeltaTable) -> bool:
+    return "timestampNtz" in (loaded.protocol().writer_features or ())
 
 
 def widen(loaded: DeltaTable, columns: Columns) -> None:

@@ -21,6 +21,7 @@ from ledger.outputs.targets import (
     is_about_columns,
     make_with_spark,
     not_written,
+    partitions_of,
     require_transactions_kept,
 )
 from ledger.rules import output_doubts
@@ -138,7 +139,7 @@ class StagedWriter(_OfSpark):
 
     def _stage(self, location: str) -> None:
         try:
-            rows = fitted(self._rows, self._after.schema)
+            rows = fitted(self._rows, self._after.schema, self._demands.partitions)
             self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
             said = refused_value(error) or reason(error) + self.mismatch(location, error)
@@ -226,7 +227,7 @@ class SparkWriter(_OfSpark):
 
     @releasing
     def write(self, location: str, application: str, metadata: Mapping[str, Any]) -> bool:
-        rows = fitted(self._rows, self._after.schema)
+        rows = fitted(self._rows, self._after.schema, partitions_of(self._spark, location))
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(metadata))
         if self._after.added:
             writer.option("mergeSchema", True)

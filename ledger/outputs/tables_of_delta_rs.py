@@ -21,12 +21,20 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
 from ledger.errors import OutputUnreadable
+from ledger.outputs.decimal_bounds import exact_bounds, with_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
 from ledger.rules import staging
 from ledger.rules.location import recorded
-from ledger.rules.output_columns import Columns, ColumnsAsked, columns_of_new
+from ledger.rules.output_columns import (
+    Columns,
+    ColumnsAsked,
+    ColumnsDiffer,
+    columns_of_new,
+    stored_as_null,
+    without_later,
+)
 from ledger.rules.publishable import FOLDER
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
@@ -95,7 +103,7 @@ class DeltaRsOutputTables:
                 columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
                 rows = fitted(rows, columns.schema)
                 with alone():
-                    create(location, columns, self._options_of(location), stored)
+                    create(location, without_later(columns), self._options_of(location), stored)
             else:
                 columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
                 rows = fitted(rows, columns.schema)
@@ -120,16 +128,17 @@ class DeltaRsOutputTables:
             with columns_differ(location):
                 columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
                 ready = fitted(rows, columns.schema)
+                _require_no_empty_partition(loaded, ready)
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
-            known, applied = schema_of(loaded), _with_lengths_applied(loaded, ready)
+            known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
             how = _without_wrong_statistics(ready.schema)
             try:
+                if columns.added and _asks_for_feature(loaded, columns):
+                    add(loaded, columns)
+                    stored.make_durable(loaded.version())
+                    known = schema_of(loaded)
                 if commits_here(loaded, stored):
-                    if columns.added and _asks_for_feature(loaded, columns):
-                        add(loaded, columns)
-                        stored.make_durable(loaded.version())
-                        known = schema_of(loaded)
                     schema = json.dumps(columns.schema) if columns.schema != known else None
                     self._publish_rows(location, loaded, schema, applied, (application, version), metadata, how)
                     return
@@ -159,7 +168,11 @@ class DeltaRsOutputTables:
         see `staged_output`."""
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
-        now, publishing = system_clock(), self.output_publishing(location)
+        now, publishing, bounds = (
+            system_clock(),
+            self.output_publishing(location),
+            exact_bounds(rows.drop_columns(_partitions_in(loaded, rows))),
+        )
         name = staging.new_folder(now)
         place = f"{location.rstrip('/')}/{FOLDER}/{name}"
         publishing.stage(place, demands, now)
@@ -169,7 +182,8 @@ class DeltaRsOutputTables:
             write_deltalake(DeltaTable(place), rows, mode="append", **how)
             entry = table_files(place, None).read(log_file(1)) or b""
             added = [json.loads(line).get("add") for line in entry.splitlines()]
-            files, unneeded = [staged_file(name, add) for add in added if add is not None], None
+            files = [staged_file(name, add) for add in added if add is not None]
+            files, unneeded = [replace(one, statistics=with_bounds(one.statistics, bounds)) for one in files], None
             publishing.publish(location, target, files, transaction, metadata, schema)
             unneeded = f"{place}/{LOG}"
         except Conflict:
@@ -195,6 +209,18 @@ class DeltaRsOutputTables:
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
 
 
+def _require_no_empty_partition(loaded: DeltaTable, rows: pa.Table) -> None:
+    """Raise ColumnsDiffer for an empty text in a column of the table's partitions."""
+    for name in _partitions_in(loaded, rows):
+        texts = rows[name]
+        if pa.types.is_string(texts.type) and pa.compute.any(pa.compute.equal(texts, "")).as_py():
+            raise ColumnsDiffer(stored_as_null(name))
+
+
+def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:
+    return [name for name in loaded.metadata().partition_columns if name in rows.column_names]
+
+
 def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
     """Whether a table lacks a feature of the protocol that its new columns ask for: then they take a commit of
     delta-rs's."""
@@ -211,6 +237,16 @@ def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:
         return {}
     none = ColumnProperties(statistics_enabled="NONE")
     return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
+
+
+def _without_offsets(rows: pa.Table) -> pa.Table:
+    """Return the rows in arrays that begin at their first value. delta-rs ends the whole process (SIGABRT) for a struct
+    inside a struct that is a slice of a longer array."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            chunks = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in rows.column(place).chunks]
+            rows = rows.set_column(place, field, pa.chunked_array(chunks, field.type))
+    return rows
 
 
 def _with_lengths_applied(loaded: DeltaTable, rows: pa.Table) -> pa.Table:

@@ -114,6 +114,12 @@ def table_of_spark(spark: SparkSession, location: str) -> tuple[dict[str, Any], 
     return json.loads(spark.table(known).schema.json()), dict(found.properties)
 
 
+def partitions_of(spark: SparkSession, location: str) -> tuple[str, ...]:
+    """Return the columns by which a Delta table is partitioned, read by Spark."""
+    (found,) = spark.sql(f"DESCRIBE DETAIL delta.`{for_spark(location)}`").select("partitionColumns").collect()
+    return tuple(found.partitionColumns)
+
+
 def require_transactions_kept(table: object, place: Location, spark: SparkSession) -> None:
     """Raises OutputNotWritten for a table that forgets transactions which Spark committed to it: whoever asked it later
     whether a write is in would be told that it is not, and would write its rows once more."""

@@ -27,6 +27,7 @@ from ledger.outputs.targets import (
     place_of_new,
     table_of_spark,
 )
+from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.location import Location
 from ledger.rules.output_columns import (
     NOTHING_ASKED,
@@ -159,6 +160,7 @@ def _to_publish(
     if found is None:
         columns = columns_of_new(rows, asked)
         is_plain = not any(one.get("metadata") for one in rows["fields"]) and not _sets_defaults(spark)
+        is_plain &= not any(has_local_time_in_map(one["type"]) for one in columns.schema["fields"])
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
         why = "Spark has to make it, with the defaults of its session, or for columns that delta-rs does not make"
         return (None, none, why) if demands is None else (Target("", demands), columns, "")

@@ -136,6 +136,18 @@ def told(kind: Any) -> Any:
     return {"type": "struct", "fields": fields} if fields else None
 
 
+def has_local_time_in_map(kind: Any) -> bool:
+    """Return whether there is a timestamp_ntz within a map. delta-rs makes no table with such a column: it does not see
+    that the table needs the feature timestampNtz."""
+    if isinstance(kind, str):
+        return False
+    if kind["type"] == "map":
+        return "timestamp_ntz" in str(kind)
+    if kind["type"] == "array":
+        return has_local_time_in_map(kind["elementType"])
+    return any(has_local_time_in_map(one["type"]) for one in kind.get("fields", ()))
+
+
 def field_of(name: str, kind: Any) -> dict[str, Any]:
     """Return a field that may be null, as Delta's log writes it."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}

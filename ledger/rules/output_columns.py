@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.rules.column_types import Fit, field_of, fit, name_of, plain, told, wider
+from ledger.rules.column_types import Fit, field_of, fit, has_local_time_in_map, name_of, plain, told, wider
 
 #: What writers say who want the table's columns to follow the rows.
 WIDEN = "widen"
@@ -196,6 +196,27 @@ def _untold(name: str, kind: Any) -> list[str]:
         return [path for one in kind["fields"] for path in _untold(f"{name}.{one['name']}", one["type"])]
     inner = None if isinstance(kind, str) else kind.get("elementType", kind.get("valueType"))
     return [] if inner is None else _untold(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
+
+
+def without_later(columns: Columns) -> Columns:
+    """Return the columns with which delta-rs makes a new table: the others are left out until rows bring them, which
+    the first rows do at once (`has_local_time_in_map`)."""
+    fields = columns.schema["fields"]
+    later = [one["name"] for one in fields if has_local_time_in_map(one["type"])]
+    if len(later) == len(fields):
+        raise ColumnsDiffer(
+            f"no table is made of the columns {', '.join(later)} alone: give timestamps in maps a time zone"
+        )
+    kept = [one for one in fields if one["name"] not in later]
+    return replace(columns, schema={**columns.schema, "fields": kept}, left_out=(*columns.left_out, *later))
+
+
+def stored_as_null(name: str) -> str:
+    """Return the sentence for an empty text in a column by which a table is partitioned: Delta stores null for it."""
+    return (
+        f"column {name} has an empty text, and the table is partitioned by it: Delta would store NULL. Give NULL, or "
+        "another text"
+    )
 
 
 def properties_of(columns: Columns) -> dict[str, str]:

@@ -217,3 +217,12 @@ def test_a_heartbeat_must_beat_within_the_timeout(queue, every):
     queue.send("a")
     with pytest.raises(InvalidParameterValue, match=r"every.*30 seconds.*three times"):
         queue.receive().heartbeat(every=every)
+
+
+def test_a_heartbeat_finds_a_claim_lost_whose_queue_is_deleted(ledger, queue):
+    queue.send("a")
+    with queue.receive(None).heartbeat(every=EVERY) as heart:
+        ledger.delete_queue(queue.name)
+        eventually(lambda: heart.lost)
+        with pytest.raises(LeaseLost):
+            heart.check()

@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.cli.app import run
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError, LedgerTooNew
+from ledger.delta_log import table_damage
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
 
@@ -96,6 +97,20 @@ def test_processes_that_have_the_replaced_ledger_open_go_on_with_the_restored_on
     with pytest.raises(LedgerError):
         claim.extend(60)
     assert queue.counts().in_flight == 1 and queue.counts().visible == 2
+
+
+def test_a_process_that_has_the_replaced_ledger_open_reads_a_few_entries(open_ledger, root, dest, monkeypatch):
+    """The versions of the restored log are a million later, and nothing lies between."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("work")
+    queue.send("a")
+    ledger.backup(dest)
+    Ledger.restore_backup(dest, root, replace=True)
+    looked, look = [], table_damage.flaws_in
+    monkeypatch.setattr(
+        table_damage, "flaws_in", lambda stored, versions: looked.append(len(versions)) or look(stored, versions)
+    )
+    assert queue.counts().visible == 1 and max(looked) <= table_damage.FEW
 
 
 def test_versions_grow_across_each_of_several_restores(open_ledger, root, dest):
@@ -277,7 +292,7 @@ def test_a_backup_that_fails_leaves_nothing(open_ledger, root, dest, is_there):
     for path in Path(root, "messages").rglob("*.parquet"):
         if "_delta_log" not in path.parts:
             path.unlink()
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerDamaged, match=r"messages.*missing"):
         ledger.backup(dest)
     assert list(dest.iterdir()) == [] if is_there else not dest.exists()
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from ledger import Ledger
 from ledger.cli import main
 from ledger.delta_log.table_files import log_file
-from ledger.errors import LedgerDamaged, OutputNotWritten, OutputUnreadable
+from ledger.errors import InvalidParameterValue, LedgerDamaged, OutputNotWritten, OutputUnreadable
 
 #: What may become of the newest entry.
 HARMS = {"empty": lambda whole: b"", "torn": lambda whole: whole[: len(whole) // 2], "zeros": lambda whole: bytes(4096)}
@@ -237,6 +237,10 @@ def test_bytes_that_are_damaged_inside_a_file_are_named_and_what_was_received_is
         inside.write(b"\xff" * 40)
     assert damaged_files(root) == []
     assert any(file.name in said and "cannot be read" in said for said in damaged_files(root, deep=True))
+    with pytest.raises(LedgerDamaged, match=file.name):
+        Ledger.open(root).sql("SELECT max(body) FROM messages")
+    with pytest.raises(InvalidParameterValue, match="query"):
+        Ledger.open(root).sql("SELECT arrow FROM messages")
     before = Ledger.open(root).queue(queue.name).counts()
     assert main(["receive", queue.name, "--all", "--root", root]) == 1
     said = capsys.readouterr().err

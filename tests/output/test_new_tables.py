@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 
@@ -195,3 +195,73 @@ def test_a_lease_that_is_lost_makes_no_table_and_leaves_the_columns_of_one_as_th
     with pytest.raises(LeaseLost):
         lost.write(pa.table(rows), place.table, messages="message_id", schema="widen")
     assert types_of(place)["price"] == "long"
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (pa.map_(pa.string(), pa.uint16()), [("k", 1)]),
+        (pa.map_(pa.large_string(), pa.large_string()), [("k", "v")]),
+        (pa.map_(pa.string(), pa.timestamp("ns", "UTC")), [("k", datetime.datetime(2024, 1, 1, tzinfo=UTC))]),
+        (pa.map_(pa.string(), pa.timestamp("us")), [("k", datetime.datetime(2024, 1, 1))]),
+        (pa.list_(pa.map_(pa.string(), pa.timestamp("us"))), [[("k", datetime.datetime(2024, 1, 1))]]),
+        (pa.map_(pa.int32(), pa.decimal128(9, 2)), [(1, D("1.50"))]),
+        (pa.map_(pa.string(), pa.list_(pa.large_string())), [("k", ["v"])]),
+        (pa.map_(pa.string(), pa.struct([("a", pa.uint8())])), [("k", {"a": 1})]),
+        (pa.map_(pa.string(), pa.string()), []),
+    ],
+)
+def test_maps_are_written_as_what_is_in_them(write, kind, value):
+    """The second write finds the table."""
+    for number in (1, 2):
+        assert write({"x": pa.array([value], kind)}) == [{"x": value}] * number
+
+
+def test_what_is_in_a_map_is_compared_with_its_cast_back(place, write):
+    write({"x": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))})
+    write({"x": pa.array([[("k", 2)]], pa.map_(pa.string(), pa.int64()))})
+    with pytest.raises(OutputNotWritten, match="column x is map<string,bigint>, and map<string,int> in the table"):
+        write({"x": pa.array([[("k", 2**40)]], pa.map_(pa.string(), pa.int64()))})
+
+
+def test_an_empty_struct_inside_another_is_left_out(write):
+    assert write({"x": pa.array([{"a": {}, "b": 1}])}) == [{"x": {"b": 1}}]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32(5, 2), pa.decimal64(12, 2)])
+def test_short_decimals_are_decimals(write, kind):
+    assert write({"x": pa.array([D("1.50")], kind), "y": pa.array([[D("1.50")]], pa.list_(kind))}) == [
+        {"x": D("1.50"), "y": [D("1.50")]}
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([-800_000], pa.int32()).cast(pa.date32()),
+        pa.array([2_932_897], pa.int32()).cast(pa.date32()),
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+        pa.array([-(2**63)], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.array([[2_932_897]], pa.list_(pa.int32())).cast(pa.list_(pa.date32())),
+    ],
+)
+def test_days_and_instants_that_readers_fail_on_are_refused(place, write, values):
+    """Python has the years 1 to 9999: one such value, and to_pyarrow_table fails for the whole table."""
+    with pytest.raises(OutputNotWritten, match=r"column x has the value -?[0-9]+ .* since 1970, .* years 1 to 9999"):
+        write({"x": values})
+    assert not Path(place.table).exists()
+    edges = pa.array([-719_162], pa.int32()).cast(pa.date32())
+    assert write({"x": edges, "y": pa.array([2_932_896], pa.int32()).cast(pa.date32())}) == [
+        {"x": datetime.date(1, 1, 1), "y": datetime.date(9999, 12, 31)}
+    ]
+
+
+def test_an_empty_text_in_a_column_of_partitions_is_refused(place, write):
+    """Delta stores null for it."""
+    rows = pa.table({"message_id": ["m"], "part": ["a"], "x": [1]})
+    write_deltalake(place.table, rows, partition_by=["part"])
+    with pytest.raises(OutputNotWritten, match="column part has an empty text, and the table is partitioned by it"):
+        write({"part": [""], "x": [2]})
+    write({"part": pa.array([None], pa.string()), "x": [3]})
+    assert [row["part"] for row in write({"part": ["b"], "x": [4]})] == ["a", "b", None]

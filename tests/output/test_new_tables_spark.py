@@ -83,3 +83,18 @@ def test_a_lease_that_is_lost_makes_no_table(write):
     with pytest.raises(LeaseLost):
         lost.write(rows, place.table, messages="message_id")
     assert not DeltaTable.is_deltatable(place.table)
+
+
+def test_an_empty_text_in_a_column_of_partitions_is_refused(write, spark):
+    place = write.place
+    spark.sql(
+        f"CREATE TABLE delta.`{place.table}` (message_id STRING, part STRING, n INT) USING delta PARTITIONED BY (part)"
+    )
+    with pytest.raises(OutputNotWritten, match="column part has an empty text, and the table is partitioned by it"):
+        write("'' AS part", "1 AS n")
+    assert write("'a' AS part", "1 AS n") == [{"part": "a", "n": 1}]
+
+
+def test_timestamps_without_a_zone_may_be_in_maps(write):
+    assert len(write("map('k', timestamp_ntz'2024-01-01 00:00:00') AS x")) == 1
+    assert len(write("map('k', timestamp_ntz'2024-01-02 00:00:00') AS x")) == 2

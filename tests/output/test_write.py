@@ -1,9 +1,13 @@
 """claim.write: a claim's rows are in the output exactly as often as its messages are acknowledged, once."""
 
-from decimal import Decimal
+import subprocess
+import sys
+from decimal import Context, Decimal
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field, QueryBuilder, Schema
 
@@ -162,6 +166,63 @@ def test_a_decimal_of_many_digits_is_found_by_its_value(place):
     )
     (bounds,) = pa.table(DeltaTable(place.table).get_add_actions(flatten=True))["min.n"].to_pylist()
     assert bounds == Decimal("1.5")
+
+
+@pytest.mark.parametrize("value", ["0.1234567890123456789", "999999999999.999", "99999999999999999999.5", "-1e-18"])
+def test_every_reader_that_filters_finds_a_decimal(place, value):
+    kind = pa.decimal128(38, 18)
+    value = Decimal(value).quantize(Decimal(1).scaleb(-18), context=Context(prec=38))
+    for others in ([], ["1.5"], [None]):
+        place.queue.send(["a"] * (1 + len(others)))
+        claim = place.queue.receive(10)
+        values = [value, *(one and Decimal(one) for one in others)]
+        rows = {"d": pa.array(values, kind), "s": pa.array([{"d": one} for one in values], pa.struct([("d", kind)]))}
+        claim.write(pa.table({**rows, "message_id": [message.message_id for message in claim]}), place.table)
+    wanted, table = pa.scalar(value, kind), DeltaTable(place.table)
+    assert table.to_pyarrow_dataset().to_table(filter=pc.field("d") == wanted).num_rows == 3
+    assert table.to_pyarrow_dataset().to_table(filter=pc.field("s", "d") == wanted).num_rows == 3
+    assert pl.scan_delta(place.table).filter(pl.col("d") == value).collect().height == 3
+    found = QueryBuilder().register("output", table)
+    wanted = f"arrow_cast('{value:f}', 'Decimal128(38, 18)')"
+    for column in ("d", "s['d']"):
+        assert found.execute(f"SELECT * FROM output WHERE {column} = {wanted}").read_all().num_rows == 3
+
+
+#: Rows that are a slice of longer ones, with a struct inside a struct: delta-rs ends the process for them.
+SLICED = """
+import sys
+import pyarrow as pa
+from ledger import Ledger
+queue = Ledger.open(sys.argv[1]).create_queue("work")
+queue.send([str(n) for n in range(8)])
+claim = queue.receive(8)
+ids = [message.message_id for message in claim]
+table = pa.table({"message_id": ids, "x": [{"f": {"a": str(n)}, "l": [{"b": n}]} for n in range(8)]})
+claim.write(table.slice(2, 3), sys.argv[2], messages="message_id")
+claim.write(table.to_batches(max_chunksize=3)[2], sys.argv[2], messages="message_id")
+"""
+
+
+def test_slices_of_nested_rows_are_written(tmp_path):
+    output = str(tmp_path / "output")
+    done = subprocess.run([sys.executable, "-c", SLICED, str(tmp_path / "ledger"), output], capture_output=True)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    rows = DeltaTable(output).to_pyarrow_table()["x"].to_pylist()
+    assert sorted(row["f"]["a"] for row in rows) == ["2", "3", "4", "6", "7"]
+    assert all(str(row["l"][0]["b"]) == row["f"]["a"] for row in rows)
+
+
+def test_an_interrupt_within_a_generator_of_rows_is_an_interrupt(place):
+    place.queue.send("a")
+    claim = place.queue.receive()
+    schema = pa.schema([("message_id", pa.string())])
+
+    def batches():
+        yield pa.record_batch([["m"]], schema=schema)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        claim.write(pa.RecordBatchReader.from_batches(schema, batches()), place.table)
 
 
 @pytest.mark.parametrize(

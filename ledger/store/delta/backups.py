@@ -77,7 +77,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     """Copy one consistent version of an open ledger into a folder that is empty or not there.
 
     A backup that fails, or that is interrupted, leaves nothing there. Raises InvalidParameterValue for another folder
-    and another storage than a local path, and StorageFailed.
+    and another storage than a local path, LedgerDamaged where the ledger is, and StorageFailed.
     """
     places = {name: recorded(engine.place(name)) for name in ORDER}
     if not all(place.is_local for place in places.values()):
@@ -102,10 +102,14 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     try:
         with naming(str(folder), DeltaError):
             return _written(folder, locations, tables, taken_at, report)
-    except BaseException:
+    except BaseException as error:
         # What was there before was empty.
         for path in made[-1:] or list(folder.iterdir()):
             _remove(path)
+        if isinstance(error, StorageFailed):
+            damage = next((found for name in ORDER if (found := engine.damage(name)) is not None), None)
+            if damage is not None:
+                raise damage from error
         raise
 
 

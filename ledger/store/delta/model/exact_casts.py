@@ -19,6 +19,9 @@ from ledger.store.delta.model.arrow_types import arrow_type, delta_type
 
 types = pa.types
 MICROSECONDS_OF_DAY = 86_400_000_000
+#: From the first of January of year 1 to the end of year 9999, from 1970 on.
+YEARS_IN_DAYS = -719_162, 2_932_896
+YEARS_IN_MICROSECONDS = -719_162 * MICROSECONDS_OF_DAY, 2_932_897 * MICROSECONDS_OF_DAY - 1
 #: The first float behind the whole numbers of 64 bits. A cast may give the last of them for it.
 BEHIND_INT64 = 2.0**63
 
@@ -48,6 +51,36 @@ def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
 
 
 def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
+    fitting = _cast(name, values, column, to)
+    for chunk in fitting.chunks:
+        outside = _outside_years(chunk)
+        if outside is not None:
+            raise ColumnsDiffer(
+                f"column {name} has the value {outside}, which lies outside the years 1 to 9999: Python and other "
+                f"readers of the table would fail on it. Leave it out, or write {name} as a text"
+            )
+    return fitting
+
+
+def _outside_years(array: pa.Array) -> str | None:
+    """Return the first day or instant of an array, at any depth, that lies outside the years of Delta's readers."""
+    kind = array.type
+    if types.is_nested(kind):
+        inner = [array.keys, array.items] if types.is_map(kind) else array.flatten()
+        children = inner if isinstance(inner, list) else [inner]
+        return next((found for one in children if (found := _outside_years(one)) is not None), None)
+    if not types.is_date32(kind) and not types.is_timestamp(kind):
+        return None
+    first, last = YEARS_IN_DAYS if types.is_date32(kind) else YEARS_IN_MICROSECONDS
+    numbers = array.cast(pa.int32()).cast(pa.int64()) if types.is_date32(kind) else array.cast(pa.int64())
+    is_outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+    if not pc.any(is_outside).as_py():
+        return None
+    unit = "days" if types.is_date32(kind) else "microseconds"
+    return f"{numbers.filter(is_outside)[0].as_py()} {unit} since 1970"
+
+
+def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
     if values.type == to:
         return values
     if not len(values):
@@ -92,11 +125,13 @@ def _nested(array: pa.Array, to: pa.DataType) -> pa.Array:
         if any(parts[name].null_count < len(array) and _tells(parts[name].type) for name in lost):
             raise Changed("a field would be lost")
         return pa.StructArray.from_arrays(made, fields=list(to), mask=array.is_null())
-    return rebuilt(array, lambda inner, field, number: exact(inner, to.field(number).type)).cast(to)
+    parts_of = [to.key_type, to.item_type] if types.is_map(to) else [to.field(n).type for n in range(to.num_fields)]
+    return rebuilt(array, lambda inner, field, number: exact(inner, parts_of[number])).cast(to)
 
 
 def _tells(kind: pa.DataType) -> bool:
-    return not types.is_null(kind) and all(_tells(kind.field(n).type) for n in range(kind.num_fields))
+    is_empty = types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields)
+    return not is_empty and all(_tells(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:

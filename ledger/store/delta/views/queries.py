@@ -68,9 +68,19 @@ class Queries:
             if damage is None:
                 raise
             raise damage from failed
+        except InvalidParameterValue as refused:
+            # Bytes that are damaged inside a file look to DataFusion like values that do not fit.
+            if "Arrow" not in str(refused) and "Parquet" not in str(refused):
+                raise
+            needed = {table for view in _views_in(query) for table in tables_of(view)}
+            damages = (self._engine.damage(table) for table in sorted(needed))
+            damage = next((found for found in damages if found is not None), None)
+            if damage is None:
+                raise
+            raise damage from refused
 
     def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
-        named = set(re.findall(r"\w+", query.lower()))
+        named = _words(query)
         depth = None
         if version is None and timestamp is None:
             depth = self._store.all_counts(self._clock) if "queue_depth" in named else None
@@ -81,7 +91,7 @@ class Queries:
             temporary = tempfile.TemporaryDirectory(prefix="ledger-sql-")
         with temporary as folder:
             session = _Session(Path(folder))
-            for view in sorted(named.intersection(VIEWS)):
+            for view in _views_in(query):
                 if view == "queue_depth" and depth is not None:
                     session.show(view, queue_depth(depth))
                 else:
@@ -174,6 +184,15 @@ class _Session:
         except DeltaError as error:
             if not str(error).startswith(_ONLY_A_VIEWS):
                 raise
+
+
+def _words(query: str) -> set[str]:
+    return set(re.findall(r"\w+", query.lower()))
+
+
+def _views_in(query: str) -> list[str]:
+    """The views that a query names."""
+    return sorted(_words(query).intersection(VIEWS))
 
 
 def _require_reading(query: object) -> None:
