@@ -183,6 +183,7 @@ INSIDES = {
     "tests.simulation.background": {"_beat"},
     "tests.simulation.broken": {"_finished", "_members", "_members_of"},
     "tests.simulation.broken_rows": {"_newest"},
+    "tests.simulation.forking": {"_renewals"},
     "tests.simulation.patching": {"_engine", "_make_durable"},
     "tests.simulation.shared": {"_commit", "_decided"},
 }

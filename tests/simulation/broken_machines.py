@@ -74,7 +74,7 @@ def children_go_on_with_segments(stack: contextlib.ExitStack) -> None:
     """A child appended to its parent's segments, and nobody looked where they end. (No machine has a twin then: a twin
     is told of nothing.)"""
     two_writers_of_one_segment(stack)
-    stack.enter_context(mock.patch.object(Forking, "_twin", Forking._fork))
+    stack.enter_context(mock.patch.object(Forking, "twins_are_told", True))
     stack.enter_context(mock.patch.object(OpenSegments, "_renew", lambda self: None))
 
 

@@ -68,13 +68,16 @@ def forked(
 class Forking(Player):
     """The verbs of a world in which processes fork."""
 
+    #: Whether the product is told of twins, too: then they are forks.
+    twins_are_told = False
+
     def _fork(self, step: Step) -> None:
         """This client goes on in a child; the other ones of its process stay where they are."""
         self._go_on_in(self._run.fork(self._slot, is_told=True))
 
     def _twin(self, step: Step) -> None:
         """As a fork of which nobody tells the process."""
-        self._go_on_in(self._run.fork(self._slot, is_told=False))
+        self._go_on_in(self._run.fork(self._slot, is_told=self.twins_are_told))
 
     def _small(self, step: Step) -> None:
         """A send without an attempt id, which is appended to an open segment."""

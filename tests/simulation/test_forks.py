@@ -48,5 +48,5 @@ def test_a_twin_begins_another_segment_once_its_own_was_extended():
 
 
 def test_what_a_child_renews_protects_it_where_nobody_looks_at_the_ends_of_segments():
-    with without("a segment has one writer"), mock.patch.object(Forking, "_twin", Forking._fork):
+    with without("a segment has one writer"), mock.patch.object(Forking, "twins_are_told", True):
         assert [found.problems for found in search("suite", 60, "forks") if found.problems] == []
