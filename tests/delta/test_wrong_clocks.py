@@ -170,6 +170,29 @@ def test_a_process_that_has_been_open_for_long_needs_no_mark(process, machine):
     assert segments(process) == 1 and MARK not in ledger.store.engine.layout("tasks").properties
 
 
+@pytest.mark.parametrize("confirmed_by_another", [False, True])
+def test_a_process_that_stands_still_behind_its_only_look_at_the_clock_has_looked_once(
+    process, machine, monkeypatch, confirmed_by_another
+):
+    """It has just started with a wrong clock, or made a step that another owner with the same wrong clock confirms."""
+    process().create_queue("jobs", {"Lanes": 1, "MessageRetentionPeriod": DAY}).send(["a", "b"])
+    ledger = process("old") if confirmed_by_another else None
+    machine.set(5 * DAY)
+    if confirmed_by_another:
+        process("two").create_queue("more").send("c")
+    ledger = ledger or process()
+    right = ledger.store.engine.layout
+
+    def layout(table):
+        machine.advance(ROUND)
+        return right(table)
+
+    monkeypatch.setattr(ledger.store.engine, "layout", layout)
+    ledger.upkeep()
+    machine.set(-5 * DAY)
+    assert process().queue("jobs").receive(None).count == 2
+
+
 @pytest.mark.parametrize("reboots", [False, True])
 def test_one_round_by_a_clock_that_is_days_ahead_destroys_nothing(process, machine, reboots):
     """Whenever it comes: before the first right round, between two, or after them."""

@@ -85,6 +85,11 @@ def test_a_receive_may_acknowledge_what_is_written_and_give_what_comes_after_it(
     assert play(generate("find/84@power")).problems == []
 
 
+def test_an_upkeep_that_stood_still_behind_its_look_at_the_clock_drops_nothing_for_its_age():
+    """The time for which it stood still counted as time for which its clock had been seen to be steady."""
+    assert play(generate("final/1082@clocks")).problems == []
+
+
 @pytest.mark.parametrize("seed", ["final/187@clocks", "final/320@clocks", "final/452@clocks", "final/688@clocks"])
 def test_a_step_of_a_clock_that_an_upkeep_with_the_same_clock_confirms_is_believed(seed):
     """The judge did not know what the README says: a step that another owner's commit confirms is not refused."""

@@ -27,6 +27,13 @@ class _Reading(NamedTuple):
     passed: float
 
 
+class Look(NamedTuple):
+    """A look at the clock: the instant, and for how many seconds the clock has made no step by then."""
+
+    at: int
+    steady_for: float
+
+
 class SteadyClock:
     """A Clock. Threads share it.
 
@@ -46,28 +53,31 @@ class SteadyClock:
 
     def __call__(self) -> int:
         """Return the instant. Raise ClocksDisagree for a step that nothing explains."""
+        return self.look().at
+
+    def look(self) -> Look:
+        """Return the instant, and for how long the clock has been steady. Raise ClocksDisagree as a call does.
+
+        Only what passed before this look counts. A process that stands still after it has not looked again.
+        """
         last, passed = self._last, self.passing()
         now = self._clock()
         earliest = self._expected(last, passed)
         if abs(now - earliest) <= self._bound:
             if passed - last.passed > RENEWED and self.passing() - passed < AT_ONCE:
                 self._last = _Reading(now, passed)
-            return now
+            return Look(now, passed - self._steady_since)
         # The process may have stood still between the two.
         again = self.passing()
         latest = max(earliest, self._expected(last, again))
         if earliest - self._bound <= now <= latest + self._bound:
-            return now
+            return Look(now, passed - self._steady_since)
         expected = earliest if now < earliest else latest
         if not self.explained_by(now, expected):
             require_steady(now, expected, self._maximum_skew)
         log.warning("the clock was set by %.1f s; others confirm it", (now - expected) / MILLISECONDS)
         self._last, self._steady_since = _Reading(now, again), again
-        return now
-
-    def steady_for(self) -> float:
-        """Return for how many seconds this process has read the clock without a step."""
-        return self.passing() - self._steady_since
+        return Look(now, 0.0)
 
     @staticmethod
     def _expected(last: _Reading, passed: float) -> int:

@@ -79,12 +79,12 @@ class Ages:
 
         Raises ClocksDisagree where the clock made a step, or is not the storage's; StorageFailed.
         """
-        now = self._clock()
+        now, steady_for = self._clock.look()
         if self._storage is not None:
             instants.require_alike(now, self._storage(), self._skew, "the storage's clock says")
             return Judged(now, is_confirmed=True)
         mark, skew = self._marked(), round(self._skew * MILLISECONDS)
-        if self._clock.steady_for() * MILLISECONDS >= self._wait:
+        if steady_for * MILLISECONDS >= self._wait:
             if mark is not None and mark.at > now + skew:
                 # By a clock that was ahead: it is not to be confirmed by that clock, should it come back.
                 self._mark(now)
