@@ -24,7 +24,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 METHODS = (
     *("create", "layout", "configure"),
     *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
-    "history",
+    *("history", "newest_versions"),
     *("transaction_version", "compact", "vacuum", "make_durable"),
 )
 

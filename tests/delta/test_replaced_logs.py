@@ -9,6 +9,7 @@ import pytest
 from ledger import Ledger
 from ledger.delta_log.table_files import LocalFiles
 from ledger.errors import LedgerError, QueueDoesNotExist, StorageFailed
+from ledger.settings import Settings
 from ledger.store.delta.model.tables import TABLES
 
 
@@ -177,6 +178,51 @@ def test_a_removed_ledger_is_an_error_also_for_who_only_reads(open_ledger, root)
     for verb in ("counts", "send", "receive"):
         with pytest.raises((StorageFailed, LedgerError)):
             VERBS[verb](queue, None)
+
+
+@pytest.mark.parametrize("verb", ["send", "receive", "extend", "delete"])
+def test_a_ledger_that_is_removed_between_a_decision_and_its_commit_is_a_failure_of_the_storage(
+    open_ledger, root, verb
+):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work")
+    queue.send(["a", "b"])
+    claim = queue.receive(1)
+    known = queue.counts()
+
+    def then(step):
+        if step == "chosen":
+            Path(root).rename(f"{root}-away")
+
+    ledger.store.transactions.on_step = then
+    with pytest.raises(StorageFailed):
+        VERBS[verb](queue, claim)
+    # The verb had written its data file below the root, which nothing names.
+    shutil.rmtree(root, ignore_errors=True)
+    Path(f"{root}-away").rename(root)
+    assert queue.counts() == known
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_first_send_of_a_process_notices_a_ledger_that_was_made_anew_since_its_queue_was_looked_up(
+    open_ledger, made_anew, root, sync, clock
+):
+    """A process that has read no entry of a log has nothing to compare it with."""
+    open_ledger().create_queue("work")
+    armed = []
+
+    def interrupted():
+        if armed:
+            armed.pop()
+            made_anew()
+            open_ledger().create_queue("work")
+        return clock()
+
+    queue = Ledger.open(root, clock=interrupted, settings=Settings(sync=sync)).queue("work")
+    armed.append(True)
+    with pytest.raises(QueueDoesNotExist):
+        queue.send("lost?")
+    assert not armed
 
 
 def test_a_log_that_was_copied_is_the_same_one(open_ledger, root, tmp_path):

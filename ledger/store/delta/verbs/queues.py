@@ -83,6 +83,12 @@ class Queues:
             raise QueueDoesNotExist(queue.name, known, made_anew=queue.name in known)
         return version, all(map(is_there, others))
 
+    def has_read(self, queue: QueueRecord, generation: int) -> bool:
+        """Whether this very queue was there when the table was read last, and that was in this generation."""
+        kept = self._kept
+        known = kept[1].get(queue.name) if kept is not None and kept[2] == generation else None
+        return known is not None and known.id == queue.id
+
     def all(self) -> list[QueueRecord]:
         """All queues, by name."""
         known = self._all()

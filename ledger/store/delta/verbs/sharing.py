@@ -80,12 +80,13 @@ class SharedVerbs:
 
     def __init__(self, opened: OpenTables, queues: Queues) -> None:
         self._opened, self._transactions, self._queues = opened, opened.transactions, queues
+        self._ledger = _OneLedger(opened, queues)
 
     @releasing
     def run(self, verb: Verb[Result]) -> Result:
         """One MERGE, or part of one. Raises what the decision does, ContentionOutlastedRetries and StorageFailed; where
         the ledger was replaced meanwhile and has no such queue any more, QueueDoesNotExist."""
-        with _of_one_ledger(self._opened, self._queues, verb.queue):
+        with self._ledger.of(verb.queue):
             return self._run(verb)
 
     def _run(self, verb: Verb[Result]) -> Result:
@@ -135,14 +136,29 @@ class SharedVerbs:
         return self._opened.load(queue, clock, lanes)
 
 
-@contextmanager
-def _of_one_ledger(opened: OpenTables, queues: Queues, queue: QueueRecord) -> Iterator[None]:
-    """A context for a verb on a queue that was looked up. Where the ledger is replaced meanwhile, the verb may have
-    been decided on the new one, which need not have this queue: then QueueDoesNotExist is the answer."""
-    before = opened.tables.generation()
-    yield
-    if opened.tables.generation() != before:
-        queues.require(queue)
+class _OneLedger:
+    """Whether the ledger that took a verb's commit is the one in which the verb's queue was looked up.
+
+    A replaced log is noticed by comparing it with what this process has read of it, in the current generation. What it
+    reads of a table for the first time in a generation it can compare with nothing. So the queue is looked up again
+    behind the first verb of each generation. Behind those that follow it is enough that the queues which were read last
+    in this generation have it: that asks the storage nothing.
+    """
+
+    def __init__(self, opened: OpenTables, queues: Queues) -> None:
+        self._tables, self._queues = opened.tables, queues
+        #: The generation in which a verb has read its tables.
+        self._known = -1
+
+    @contextmanager
+    def of(self, queue: QueueRecord) -> Iterator[None]:
+        """A context for a verb on a queue. Raises QueueDoesNotExist behind a verb where the ledger was replaced since
+        the queue was looked up, and the new one does not have it."""
+        yield
+        generation = self._tables.generation()
+        if generation != self._known or not self._queues.has_read(queue, generation):
+            self._queues.require(queue)
+            self._known = generation
 
 
 class _Send(Wish[list[Sent]]):
@@ -155,13 +171,14 @@ class SharedSends:
     """Sends, the small ones of threads that wait for each other in one append."""
 
     def __init__(self, opened: OpenTables, queues: Queues, sender: Sender) -> None:
-        self._opened, self._transactions, self._queues, self._sender = opened, opened.transactions, queues, sender
+        self._opened, self._transactions, self._sender = opened, opened.transactions, sender
+        self._ledger = _OneLedger(opened, queues)
 
     @releasing
     def send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
         """See Sender.send. An attempt is one append, which has its id. Raises QueueDoesNotExist where the ledger was
         replaced meanwhile and has no such queue any more."""
-        with _of_one_ledger(self._opened, self._queues, queue):
+        with self._ledger.of(queue):
             return self._send(queue, entries, clock, attempt_id)
 
     def _send(self, queue: QueueRecord, entries: Sequence[Entry], clock: Clock, attempt_id: str | None) -> list[Sent]:
