@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.endpoint.test_command import Process
 from tests.sources import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "clients.md").read_text()
@@ -41,6 +47,32 @@ def test_each_block_of_the_page_is_a_part_of_a_program_that_the_tests_run(langua
 
 def test_no_block_of_the_page_is_in_another_language():
     assert set(re.findall(r"^```(\w+)$", PAGE, re.MULTILINE)) == {"sh", *SHOWN}
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page's last commands need curl")
+def test_the_commands_of_the_page_run_one_after_the_other(tmp_path):
+    first, *others = blocks("sh")
+    exports = dict(re.findall(r"(LEDGER_\w+)=(\S+)", first))
+    program, *arguments = shlex.split(first.splitlines()[1])
+    assert program == "ledger" and len(exports) == 2
+    arguments[1] = str(tmp_path / arguments[1])
+    served = Process("-m", "ledger.cli", *arguments, environment=exports)
+    try:
+        commands = "\n".join(others).replace("http://127.0.0.1:9324", served.url)
+        assert served.url in commands
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-e", "-c", commands], env={**os.environ, "PATH": path, "HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        assert served.end() == 0
+    created, sent, received = re.split(r"(?<=\})\n(?=<)|(?<=>)(?=\{)", done.stdout.strip())
+    assert json.loads(created)["QueueUrl"] == f"{served.url}/123456789012/orders"
+    assert "<SendMessageResult>" in sent
+    assert [message["Body"] for message in json.loads(received)["Messages"]] == ["one & two"]
 
 
 def test_no_lock_file_names_the_host_of_a_registry():
