@@ -125,7 +125,7 @@ class QueueDoesNotExist(LedgerError, LookupError):
 
 
 class QueueNameExists(LedgerError):
-    """A queue of this name exists with another value of an attribute."""
+    """A queue of this name exists with another value of an attribute, or with other tags (the attribute `tags`)."""
 
     code = "QueueAlreadyExists"
 
@@ -133,7 +133,7 @@ class QueueNameExists(LedgerError):
         self.name, self.attribute, self.there, self.asked = name, attribute, there, asked
         super().__init__(
             f"A queue already exists with the same name and a different value for attribute {attribute}",
-            f"{name} has {there}, asked was {asked}; use set_attributes.",
+            f"{name} has {there}, asked was {asked}; use {'set_tags' if attribute == 'tags' else 'set_attributes'}.",
         )
 
 

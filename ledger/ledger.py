@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -139,18 +140,28 @@ class Ledger:
     def create_queue(
         self, name: str, attributes: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> Queue:
-        """The queue of this name, made if there is none (idempotent). Raises QueueNameExists when it exists with a
-        different value of a given attribute, InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue; with
-        Limits=SQS QueueDeletedRecently, within the setting deletion_interval (60 s) of the deletion of one of that
-        name."""
+        """Return the queue of this name. It is made if there is none, so the call may be repeated.
+
+        Raises:
+            QueueNameExists: It exists with a different value of a given attribute, or with other tags than those given.
+            InvalidAttributeName: An attribute is unknown.
+            InvalidAttributeValue: An attribute's value is out of its range.
+            InvalidParameterValue: The name, a tag or a redrive policy is refused.
+            QueueDeletedRecently: With Limits=SQS, a queue of that name was deleted within the setting deletion_interval
+                (60 s).
+        """
         attribute_rules.queue_name(name, attributes)
         # What is empty and no mapping is refused as well.
         complete = attribute_rules.complete({} if attributes is None else attributes, account=self.settings.account)
-        record = self.store.create_queue(name, complete, attribute_rules.tags({} if tags is None else tags), self.clock)
+        own_tags = attribute_rules.tags({} if tags is None else tags)
+        record = self.store.create_queue(name, complete, own_tags, self.clock)
         there, asked = attribute_rules.answered(record.attributes), attribute_rules.answered(complete)
         for attribute in attributes or {}:
             if there.get(attribute) != asked.get(attribute):
                 raise QueueNameExists(name, attribute, there.get(attribute), asked.get(attribute))
+        # Source: pull request 70 of awslabs/amazon-sqs-java-temporary-queues-client, and 13 of Bogdanp/dramatiq_sqs.
+        if own_tags and own_tags != dict(record.tags):
+            raise QueueNameExists(name, "tags", json.dumps(dict(record.tags)), json.dumps(own_tags))
         return self._queue(record)
 
     def queue(self, name: str) -> Queue:

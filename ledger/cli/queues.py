@@ -121,9 +121,10 @@ def create(
     try:
         made = ledger.create_queue(queue, attributes, tags)
     except QueueNameExists as error:
+        option = "-t KEY=VALUE" if error.attribute == "tags" else f"-a {error.attribute}={error.asked}"
         raise click.ClickException(
             f"{error.message}: {error.name} has {error.there}, asked was {error.asked}. "
-            f"`ledger queues set {queue} -a {error.attribute}={error.asked}` changes it."
+            f"`ledger queues set {queue} {option}` changes it."
         ) from None
     show_queue(made, json)
 

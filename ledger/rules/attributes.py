@@ -123,7 +123,10 @@ def answered(known: Mapping[str, str]) -> dict[str, str]:
     """The attributes that a queue which stores these returns. Recorded: the reuse period only beside a key."""
     kinds = {**ATTRIBUTES, **(FIFO_ATTRIBUTES if is_fifo(known) else {})}
     defaults = {name: str(kind.default) for name, kind in kinds.items() if kind.default is not None}
-    return {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
+    found = {name: value for name, value in {**defaults, **known}.items() if name != KEY_PERIOD or known.get(KEY)}
+    if "RedrivePolicy" in found:
+        found["RedrivePolicy"] = redrive.answered(found["RedrivePolicy"])
+    return found
 
 
 #: The documentation of tags: "Don't use the reserved prefix aws: in tag names", in no case.

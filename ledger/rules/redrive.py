@@ -71,6 +71,19 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
     return RedrivePolicy(target, int(count))
 
 
+def answered(text: str) -> str:
+    """Return a redrive policy as a queue answers it: without spaces, the count a number. What is no policy stays.
+
+    Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
+    an integer"; the service answered a policy of several lines so.
+    """
+    given = _map(text) or {}
+    if set(given) != set(_FIELDS) or not re.fullmatch(r"[0-9]{1,4}", str(given["maxReceiveCount"])):
+        return text
+    policy = {"deadLetterTargetArn": given["deadLetterTargetArn"], "maxReceiveCount": int(given["maxReceiveCount"])}
+    return json.dumps(policy, separators=(",", ":"))
+
+
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
     """Which queues may use this one for dead letters; by default all. Raises InvalidParameterValue."""
     text = attributes.get("RedriveAllowPolicy")

@@ -16,6 +16,8 @@ def test_a_queue_is_made_with_the_ledger_around_it_and_shown(root):
 def test_a_queue_that_exists_with_another_value_says_which_command_changes_it(cli):
     ran = cli("queues", "create", "work", "-a", "VisibilityTimeout=1")
     assert ran.code == 1 and "`ledger queues set work -a VisibilityTimeout=1`" in ran.err
+    ran = cli("queues", "create", "work", "-t", "a=b")
+    assert ran.code == 1 and "attribute tags" in ran.err and "`ledger queues set work -t KEY=VALUE`" in ran.err
     assert cli("queues", "set", "work", "-a", "VisibilityTimeout=1", "-t", "a=b", "-t", "c=d", "--untag", "a").code == 0
     (known,) = cli("queues", "show", "work", "--json").documents
     assert (known["attributes"]["VisibilityTimeout"], known["tags"]) == ("1", {"c": "d"})

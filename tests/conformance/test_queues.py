@@ -81,6 +81,18 @@ def test_tags_are_set_replaced_and_read(ledger, world):
     assert queue.attributes()["VisibilityTimeout"] == "30"
 
 
+def test_a_queue_made_again_with_other_tags_is_refused_and_keeps_its_own(ledger):
+    """Source: pull request 70 of amazon-sqs-java-temporary-queues-client, and 13 of dramatiq_sqs."""
+    ledger.create_queue("tagged", tags={"team": "blue"})
+    ledger.create_queue("bare")
+    assert ledger.create_queue("tagged").tags() == ledger.create_queue("tagged", tags={"team": "blue"}).tags()
+    for name, tags in (("tagged", {"team": "red"}), ("tagged", {"team": "blue", "cost": "7"}), ("bare", {"a": "b"})):
+        with pytest.raises(QueueNameExists, match=r"different value for attribute tags.*set_tags") as raised:
+            ledger.create_queue(name, tags=tags)
+        assert raised.value.attribute == "tags"
+    assert ledger.queue("tagged").tags() == {"team": "blue"} and ledger.queue("bare").tags() == {}
+
+
 def test_a_deleted_queue_is_gone_with_its_messages(ledger, queue):
     ids = queue.send(["x"])
     claim = queue.receive()

@@ -126,6 +126,21 @@ def test_a_queue_made_elsewhere_keeps_what_it_is_when_a_client_makes_it_again(en
     assert refused(client.create_queue, QueueName=name, Attributes={"Lanes": "1"}) == "QueueAlreadyExists"
 
 
+def test_a_queue_made_again_is_compared_by_what_it_is_set_to_and_by_its_tags(endpoint, client):
+    arn = client.get_queue_attributes(
+        QueueUrl=client.create_queue(QueueName=f"dead-{next(_numbers)}")["QueueUrl"], AttributeNames=["QueueArn"]
+    )["Attributes"]["QueueArn"]
+    name, spaced = f"again-{next(_numbers)}", json.dumps({"maxReceiveCount": "5", "deadLetterTargetArn": arn}, indent=2)
+    compact = f'{{"deadLetterTargetArn":"{arn}","maxReceiveCount":5}}'
+    url = client.create_queue(QueueName=name, Attributes={"RedrivePolicy": spaced}, tags={"a": "b"})["QueueUrl"]
+    known = client.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]
+    assert known == {"RedrivePolicy": compact}
+    again = client.create_queue(QueueName=name, Attributes={"RedrivePolicy": compact}, tags={"a": "b"})
+    assert again["QueueUrl"] == client.create_queue(QueueName=name)["QueueUrl"] == url
+    with pytest.raises(client.exceptions.QueueNameExists, match="a different value for attribute tags"):
+        client.create_queue(QueueName=name, tags={"a": "c"})
+
+
 def test_two_protocols_share_one_queue_and_its_receipt_handles(endpoint):
     json_client, query = endpoint.client("json"), endpoint.client("query")
     url = new_queue(json_client)

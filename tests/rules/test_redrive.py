@@ -102,6 +102,22 @@ def test_d1_a_policy_names_the_target_and_how_often_a_message_may_be_received(co
     assert redrive.policy_of({}) is None
 
 
+def test_d1_a_policy_is_answered_compact_with_its_count_as_a_number():
+    """Recorded: issue 5119 of hashicorp/terraform, where a policy of several lines came back so."""
+    given = '{\n  "maxReceiveCount": "3",\n  "deadLetterTargetArn": "dead"\n}'
+    answer = '{"deadLetterTargetArn":"dead","maxReceiveCount":3}'
+    known = attributes.complete({"RedrivePolicy": given})
+    assert attributes.answered(known)["RedrivePolicy"] == answer
+    assert attributes.answered({"RedrivePolicy": answer})["RedrivePolicy"] == answer
+    for unreadable in (
+        "",
+        "no JSON",
+        '{"maxReceiveCount": 3}',
+        '{"deadLetterTargetArn": "dead", "maxReceiveCount": []}',
+    ):
+        assert attributes.answered({"RedrivePolicy": unreadable})["RedrivePolicy"] == unreadable
+
+
 @pytest.mark.parametrize("count", [0, 1_001, -1, 1.5, "many", "", None, True, [3], "\uff13"])
 def test_d1_recorded_a_count_out_of_its_range_is_refused(count):
     with pytest.raises(InvalidParameterValue) as raised:
