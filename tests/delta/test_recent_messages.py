@@ -77,7 +77,7 @@ def test_recent_messages_that_moved_to_a_dead_letter_queue_are_read_there(reads,
 
 def test_messages_that_are_not_recent_any_more_are_read_in_the_table(reads, monkeypatch):
     ledger, found = reads
-    monkeypatch.setattr(ledger.store._reader._recent, "_most_bytes", 2_000)
+    monkeypatch.setattr(ledger.store.recent, "most_bytes", 2_000)
     queue = ledger.create_queue("jobs", {"Lanes": 1})
     bodies = [f"{n} {'.' * 500}" for n in range(10)]
     for body in bodies:

@@ -192,7 +192,7 @@ def reads(ledger, monkeypatch):
 
 def sent_by_others(ledger):
     """Let a ledger forget what it sent: as if another process had sent it."""
-    ledger.store._reader._recent._begin()
+    ledger.store.recent.forget()
 
 
 def test_claims_that_are_read_at_the_same_time_are_one_read_and_each_has_its_messages(ledger, queue, reads):

@@ -76,11 +76,12 @@ class RecentMessages:
 
     def __init__(self, sender: str | None, most_bytes: int = MOST_BYTES) -> None:
         """`sender`: who the messages say sent them, see `Ledger.open`."""
-        self._sender, self._most_bytes = sender, most_bytes
-        self._begin()
-        renew_in_child(self, RecentMessages._begin)
+        self._sender, self.most_bytes = sender, most_bytes
+        self.forget()
+        renew_in_child(self, RecentMessages.forget)
 
-    def _begin(self) -> None:
+    def forget(self) -> None:
+        """Begin anew, with nothing."""
         self._lock = threading.Lock()
         self._oldest_first = deque[Append]()
         #: By segment its appends, in the order of their ordinals.
@@ -95,7 +96,7 @@ class RecentMessages:
             self._oldest_first.append(append)
             self._by_segment.setdefault(append.segment, []).append(append)
             self._bytes += append.size
-            while self._bytes > self._most_bytes:
+            while self._bytes > self.most_bytes:
                 self._forget_oldest()
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:

@@ -101,8 +101,8 @@ class DeltaStore:
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         self.require_queue = queues.require
-        recent = RecentMessages(sender_id)
-        self.send = SharedSends(opened, queues, Sender(opened, sender_id, recent)).send
+        self.recent = RecentMessages(sender_id)
+        self.send = SharedSends(opened, queues, Sender(opened, sender_id, self.recent)).send
         self.purge = Purger(opened).purge
         tasks = Tasks(engine, transactions)
         self.tasks, self.put_task = tasks.all, tasks.put
@@ -111,7 +111,7 @@ class DeltaStore:
         self.apply = Applier(self.listings, self._shared).apply
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
-        self._reader = Reader(engine, self.listings, recent)
+        self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
