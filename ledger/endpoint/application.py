@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -106,7 +107,7 @@ class Application:
     async def _exchange(self, request: Request, receive: Receive) -> tuple[Exchange, Response]:
         body = _Body(self._most_of(request))
         try:
-            await asyncio.wait_for(body.read(receive), self._bounds.request_seconds)
+            await _within(self._bounds.request_seconds, body.read(receive))
             late = None
         except asyncio.TimeoutError:
             said = f"The request did not arrive within {self._bounds.request_seconds} seconds."
@@ -252,6 +253,16 @@ class _Body:
                 self.refusal = Refusal("RequestEntityTooLarge", f"A request has at most {self._most} bytes.")
             else:
                 self.found += part
+
+
+async def _within(seconds: float, reading: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine; raise asyncio.TimeoutError when it takes longer."""
+    if sys.version_info < (3, 11):
+        await asyncio.wait_for(reading, seconds)
+    else:
+        # Makes no task of its own, which every request would have to pay for.
+        async with asyncio.timeout(seconds):
+            await reading
 
 
 async def _disconnected(receive: Receive) -> None:

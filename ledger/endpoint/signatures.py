@@ -13,6 +13,7 @@ may come as often as somebody likes until then: that is what a presigned URL is 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import re
@@ -168,6 +169,7 @@ class _Seen:
             return sum(len(tries) for _, tries in self._dated.values())
 
 
+@functools.lru_cache(maxsize=64)
 def _instant(date: str) -> int:
     try:
         at = datetime.fromisoformat(
@@ -179,11 +181,11 @@ def _instant(date: str) -> int:
 
 
 def _require_date(signed: Signed, signed_at: int, now: int) -> None:
-    here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     # The window ahead is for clocks that differ. Only a signature in a header has it behind, too.
     after = WINDOW if signed.lifetime is None else signed.lifetime * 1_000
     if signed_at - WINDOW <= now <= signed_at + after:
         return
+    here = datetime.fromtimestamp(now / 1_000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     if signed.lifetime is not None and signed_at < now:
         said = f"Signature expired: {signed.date} was good for {signed.lifetime} s, and it is {here} now"
     else:
