@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from ledger.clock import instant
 from ledger.rules.arns import DEFAULT, Account
 from ledger.rules.attributes import queue_name_of
 from ledger.rules.message_attributes import Attribute, md5_of_attributes, md5_of_body
-from ledger.rules.message_fields import SHOWN, Field, Kind
+from ledger.rules.message_fields import SHOWN, Kind
 from ledger.rules.receipt_handle import ReceiptHandle, encode
 from ledger.rules.state import Status, expires_at, status
 from ledger.store import QueueRecord, StoredMessage
+
+#: What users see as it is stored; and what they see as an instant.
+_AS_STORED = tuple(field.name for field in SHOWN if field.kind is not Kind.INSTANT)
+_INSTANTS = tuple(field.name for field in SHOWN if field.kind is Kind.INSTANT)
+_as_stored = attrgetter(*_AS_STORED)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ def public_message(
     """A stored message as users see it; with a receipt id, with its receipt handle."""
     handle = receipt_id and encode(ReceiptHandle(queue.id, stored.lane, stored.segment, stored.seq, receipt_id))
     record = stored.record
+    shown: dict[str, Any] = dict(zip(_AS_STORED, _as_stored(stored)))
+    shown.update((name, instant(getattr(stored, name))) for name in _INSTANTS)
     return Message(
         message_id=stored.message_id,
         receipt_handle=handle,
@@ -88,12 +96,8 @@ def public_message(
         status=status(record, stored.available_at, now, expires_at(record, stored.sent_at, queue.retention)),
         dead_letter_source=stored.record.origin_queue and queue_name_of(stored.record.origin_queue),
         account=account,
-        **{field.name: _shown(field, getattr(stored, field.name)) for field in SHOWN},
+        **shown,
     )
-
-
-def _shown(field: Field, stored: Any) -> Any:
-    return instant(stored) if field.kind is Kind.INSTANT else stored
 
 
 def _timestamp(at: datetime | None) -> str | None:

@@ -6,6 +6,7 @@ Raises InvalidParameterValue, which names the option, for what does not go toget
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from ledger.settings import Settings
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
+OBJECTS_BEFORE_COLLECTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def _serve(
     scheme = "https" if options.certificate else "http"
 
     def started(server: Server) -> None:
+        _keep_garbage_collection_short()
         host = f"[{options.host}]" if ":" in options.host else options.host
         say(f"serving at {options.url or f'{scheme}://{host}:{port}'}")
         if rotation is not None and signatures is not None:
@@ -111,6 +114,17 @@ def _serve(
         access_log=access_log,
         started=started,
     )
+
+
+def _keep_garbage_collection_short() -> None:
+    """Take what there is by now, which stays, out of Python's garbage collection, and have it run less often.
+
+    A request makes some thousand objects and hardly any cycles: collections found nothing, and took 3 % of the
+    processor time (perf, 32 clients).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTION, 20, 20)
 
 
 def _access_log(path: str | None) -> AccessLog | None:

@@ -68,7 +68,7 @@ def sent_as_sqs(outcome: SendOutcome, given: Mapping[str, Any]) -> dict[str, obj
 
 def message_as_sqs(message: Message, system: Sequence[str], own: Sequence[str]) -> dict[str, object]:
     """A received message with those of its attributes that are asked for by their names."""
-    known, asked = message.attributes(), _chosen(message.message_attributes, own)
+    known, asked = message.attributes() if system else {}, _chosen(message.message_attributes, own)
     attributes = known if "All" in system else {name: text for name, text in known.items() if name in system}
     return _present(
         MessageId=message.message_id,

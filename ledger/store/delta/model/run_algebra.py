@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 #: Ordinals stay below 2**32, so neighbouring segments never touch on the axis.
 SEGMENT_SHIFT = 33
 ABSENT = -1
+FEW_CODES = 100
 Some = TypeVar("Some", bound="Runs")
 
 
@@ -198,6 +200,13 @@ def laid_together(parts: Sequence[Runs]) -> tuple[Runs, Runs]:
         differs = (met.code != ABSENT) & (met.code != part.code[met.query])
         together, disputed = together.paint(part), disputed.paint(met.where(differs).coded(0))
     return together.parted(disputed)[1], disputed
+
+
+def distinct_codes(codes: np.ndarray) -> list[int]:
+    """Each code once, in the order in which they come first."""
+    # To sort a few is slower than to look at each.
+    some: list[int] = codes.tolist() if len(codes) <= FEW_CODES else pc.unique(pa.array(codes)).to_pylist()
+    return list(dict.fromkeys(some))
 
 
 def positions(segment: np.ndarray, seq: np.ndarray) -> np.ndarray:

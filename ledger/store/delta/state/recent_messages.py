@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ledger.forks import renew_in_child
@@ -28,6 +29,7 @@ MOST_BYTES = 32 << 20
 #: An append of more is not kept: a claim of its messages is large, or each of them is.
 MOST_BYTES_OF_AN_APPEND = 4 << 20
 _GIVEN = tuple(field.name for field in STORED if field.is_given)
+_given = attrgetter(*_GIVEN)
 
 
 class GrantedRun(NamedTuple):
@@ -54,7 +56,7 @@ class Append(NamedTuple):
     def message(self, seq: int, lane: int, record: Record, sender: str | None) -> StoredMessage:
         """Return one of its messages, as a read of the table would."""
         entry = self.entries[seq - self.first_seq]
-        given = {name: getattr(entry, name) for name in _GIVEN}
+        given = dict(zip(_GIVEN, _given(entry)))
         given["message_attributes"] = dict(entry.message_attributes)
         numbers = self.sequence_numbers
         return StoredMessage(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.where import tuple_of
@@ -17,7 +16,7 @@ from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
-from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, laid_together
+from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, distinct_codes, laid_together
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
@@ -98,8 +97,7 @@ class Applier:
                 tables.append(self._outcomes(lanes, wish, refused))
                 events.applied(wish.action, lanes, done)
             answers.append(_always(tables))
-        meets = len(asked) > 1 and _have_a_message_in_common([_united(some) for some in wishes])
-        return _Decided(replacement, events, answers, meets)
+        return _Decided(replacement, events, answers, len(asked) > 1 and _may_meet(wishes))
 
     def _outcomes(self, lanes: Lanes, wish: _Wish, refused: Runs) -> pa.Table:
         """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
@@ -123,7 +121,7 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What some calls come to together, and each one's answer. `meets`: two of them name one message."""
+    """What some calls come to together, and each one's answer. `meets`: two of them may name one message."""
 
     replacement: Runs
     events: Events
@@ -134,7 +132,7 @@ class _Decided:
 def _wish(loaded: Loaded, asked: _Asked, action: Action) -> _Wish:
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     pieces = lanes.cut(action.runs)
-    for code in pc.unique(pa.array(pieces.code)).to_pylist():
+    for code in distinct_codes(pieces.code):
         record = lanes.record(code)
         outcome_of[code], record = apply_action(loaded.queue, action, record, asked.limits, asked.receipts, loaded.now)
         new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
@@ -146,18 +144,12 @@ def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:
     return lambda version: tables
 
 
-def _united(wishes: Sequence[_Wish]) -> Runs:
-    """The messages that the actions of one call name, each once."""
-    united = Runs.empty()
-    for wish in wishes:
-        united = united.paint(wish.pieces.coded(0).in_order())
-    return united
-
-
-def _have_a_message_in_common(parts: Sequence[Runs]) -> bool:
-    together = Runs.concatenated(parts)
-    together = together.where(np.argsort(together.first, kind="stable"))
-    return bool((together.first[1:] <= together.last[:-1]).any())
+def _may_meet(wishes: Sequence[Sequence[_Wish]]) -> bool:
+    """Whether two calls name one message; perhaps also where one call names it twice."""
+    named = Runs.concatenated([wish.pieces.coded(0) for some in wishes for wish in some])
+    order = np.argsort(named.first, kind="stable")
+    first, furthest = named.first[order], np.maximum.accumulate(named.last[order])
+    return bool((first[1:] <= furthest[:-1]).any())
 
 
 def _mapped(pieces: Pieces, new_code: Mapping[int, int]) -> Runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
-from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.run_algebra import FEW_CODES, Runs
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Loaded
@@ -66,20 +67,34 @@ def grant_of(lanes: Lanes, runs: Runs, order: np.ndarray | None = None) -> Calla
     """The grant of runs that one receipt holds, once its version is known; None for no messages. `order`: see Grant."""
 
     def answer(version: int) -> Grant | None:
-        codes, which = np.unique(runs.code, return_inverse=True)
-        records, which = [lanes.record(code) for code in codes.tolist()], pa.array(which)
+        codes, which = _each_once(runs.code)
+        records = [lanes.record(code) for code in codes]
         latest = latest_hold(records)
         if latest is None:
             return None
         columns = [
             *lanes.to_arrow(runs),
-            pa.array([r.receive_count for r in records], pa.int32()).take(which),
-            pa.array([r.first_received_at for r in records], pa.int64()).take(which),
-            pa.array([r.origin_queue for r in records], pa.string()).take(which),
-            pa.array([r.enqueued_at for r in records], pa.int64()).take(which),
+            _taken([r.receive_count for r in records], pa.int32(), which),
+            _taken([r.first_received_at for r in records], pa.int64(), which),
+            _taken([r.origin_queue for r in records], pa.string(), which),
+            _taken([r.enqueued_at for r in records], pa.int64(), which),
         ]
         table = pa.table(columns, schema=GRANTED_RUNS)
         places = None if order is None else pa.array(order)
         return Grant(latest.receipt_id, latest.visible_at, latest.received_at, version, table, places)
 
     return answer
+
+
+def _each_once(codes: np.ndarray) -> tuple[list[int], pa.Array | None]:
+    """The codes, and which of them each run has; None: the first run has the first one, and so on."""
+    if len(codes) <= FEW_CODES:
+        return codes.tolist(), None
+    distinct, which = np.unique(codes, return_inverse=True)
+    return distinct.tolist(), pa.array(which)
+
+
+def _taken(values: list[Any], kind: pa.DataType, which: pa.Array | None) -> pa.Array:
+    """A column with one of the values for each run."""
+    column = pa.array(values, kind)
+    return column if which is None else column.take(which)
