@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ class Access:
     settings: Settings
     frames: Frames | None
     made: QueueRecord
+    #: Opens the ledger in another process, started by spawn, and returns access to this queue; None where none can.
+    reopen: Callable[[], Access] | None = field(default=None, compare=False)
     #: What was ended through the claims that came from here.
     endings: LiveEndings = field(default_factory=LiveEndings, init=False)
 

@@ -148,14 +148,17 @@ class ClaimInHand:
     def _settle(self, handled: list[Handled]) -> SettledCounts:
         done = [one for one in handled if one.verdict is Verdict.DONE]
         others = [one for one in handled if one.verdict is not Verdict.DONE]
+        counts, mark = self._reject([one for one in others if one.verdict is Verdict.REJECTED])
+        if counts.rejected or counts.lost:
+            others = [one for one in others if one.verdict is not Verdict.REJECTED]
         try:
-            return self._commit(done, others)
+            return _sum([counts, self._commit(done, others, mark)])
         except Exception as error:
             if not any(one.rows for one in done) or not is_of_function(error):
                 raise
-            return self._settle_apart(done, others, error)
+            return _sum([counts, self._settle_apart(done, others, mark, error)])
 
-    def _settle_apart(self, done: list[Handled], others: list[Handled], error: Exception) -> SettledCounts:
+    def _settle_apart(self, done: list[Handled], others: list[Handled], mark: int, error: Exception) -> SettledCounts:
         """Settle in parts what the output table refused as a whole."""
         self._told.say(f"the rows could not be written, they are tried again in halves: {error}")
         by_id = {one.message.message_id: one for one in done}
@@ -168,19 +171,22 @@ class ClaimInHand:
         culprits = Isolation(replace(self._grant, runs=mine), attempt).search(error)
         failed = [self._refused(by_id, culprit) for culprit in culprits]
         if others or failed:
-            parts.append(self._commit([], [*others, *failed]))
-        return SettledCounts(*map(sum, zip(*parts)))
+            parts.append(self._commit([], [*others, *failed], mark))
+        return _sum(parts)
 
     @staticmethod
     def _refused(by_id: dict[str, Handled], culprit: Culprit) -> Handled:
         (name,) = _ids_of(culprit.run)
         return Handled(by_id[name].message, Verdict.FAILED, error=culprit.error)
 
-    def _commit(self, done: list[Handled], others: list[Handled]) -> SettledCounts:
-        """One commit: rows, acknowledgements, and what is given back."""
+    def _commit(self, done: list[Handled], others: list[Handled], mark: int = 0) -> SettledCounts:
+        """One commit: rows, acknowledgements, and what is given back. `mark` is the first mark (see
+        `visibility.change`) that no earlier action of this settlement has."""
+        if not done and not others:
+            return SettledCounts()
         record = self._access.record()
         rows = [row for one in done for row in one.rows]
-        runs, actions = self._runs_of(done), self._give_back_actions(record, others)
+        runs, actions = self._runs_of(done), self._give_back_actions(record, others, mark)
         if rows:
 
             def decide(_: QueueRecord, __: Writer) -> Decision:
@@ -194,6 +200,23 @@ class ClaimInHand:
         else:
             written, changed = self._apply(record, runs, actions)
         return self._counted(done, others, written, changed, rows)
+
+    def _reject(self, rejected: list[Handled]) -> tuple[SettledCounts, int]:
+        """Move messages to the dead-letter queue, each for its reason, in a commit of its own. Return what was done,
+        which is nothing where there is no such queue, and the first mark that is free."""
+        record = self._access.record()
+        if not rejected or redrive.policy_of(record.attributes) is None:
+            return SettledCounts(), 0
+        reasons = [[one.message.message_id for one in rejected], [_reason_of(one) for one in rejected]]
+        table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
+        runs = self._runs_of(rejected)
+        actions = give_back_each(record.id, self._grant, runs, 0, table)
+        with self.claim.endings.ending(runs) as ending:
+            moved = self._access.store.reject(record, actions, self._access.clock)
+            if moved is None:
+                ending.done = RUNS.empty_table()
+                return SettledCounts(), 0
+        return SettledCounts(rejected=moved, lost=len(rejected) - moved), len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
         """Acknowledge and give back; return of how many messages each was true."""
@@ -223,7 +246,7 @@ class ClaimInHand:
             sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool)),
         )
 
-    def _give_back_actions(self, record: QueueRecord, others: list[Handled]) -> list[Action]:
+    def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
         """An action for each way in which messages are given back, and for each reason."""
         actions: list[Action] = []
         for how, some in _grouped(others, lambda one: self._way_back(record, one)):
@@ -232,7 +255,7 @@ class ClaimInHand:
             table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
             runs = self._runs_of(some)
             actions += give_back_each(
-                record.id, self._grant, runs, seconds, table, None, postponed, len(actions), counted=counted
+                record.id, self._grant, runs, seconds, table, None, postponed, mark + len(actions), counted=counted
             )
         return actions
 
@@ -269,6 +292,10 @@ class ClaimInHand:
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
         return of_claim(self._grant.runs, named.messages)[0]
+
+
+def _sum(parts: Iterable[SettledCounts]) -> SettledCounts:
+    return SettledCounts(*map(sum, zip(*parts)))
 
 
 def _reason_of(one: Handled) -> str | None:

@@ -7,8 +7,9 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger import progress, shown_html
 from ledger.access import Access
@@ -52,8 +53,17 @@ class Ledger:
     `settings` its settings: for tools and tests.
     """
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings, opened: Opened | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        opened: Opened | None = None,
+        reopening: Mapping[str, object] | None = None,
+    ) -> None:
+        """`reopening`: the arguments by which another process opens the same ledger; None where none can."""
         self.store, self.clock, self.settings, self._opened = store, clock, settings, opened
+        self._reopening = reopening
 
     def __repr__(self) -> str:
         place = self._opened.engine.place("queues").removesuffix("/queues") if self._opened else "in memory"
@@ -127,7 +137,20 @@ class Ledger:
             read_only,
             passing,
         )
-        return cls(opened.store, opened.clock or clock, settings, opened)
+        reopening = {
+            "root": str(root),
+            "engine": engine,
+            "create": False,
+            "settings": settings,
+            "owner": owner,
+            "sender_id": sender_id,
+            "clock": clock,
+            "storage_options": dict(options),
+            "storage_clock": storage_clock,
+            "passing": passing,
+        }
+        by_delta_rs = opened.engine.name == "delta-rs" and not read_only
+        return cls(opened.store, opened.clock or clock, settings, opened, reopening if by_delta_rs else None)
 
     @classmethod
     def in_memory(
@@ -348,4 +371,10 @@ class Ledger:
 
     def _queue(self, record: QueueRecord) -> Queue:
         frames = self._opened.frames if self._opened else None
-        return Queue(Access(self.store, self.clock, self.settings, frames, record))
+        reopen = None if self._reopening is None else partial(_reopened, self._reopening, record.name)
+        return Queue(Access(self.store, self.clock, self.settings, frames, record, reopen))
+
+
+def _reopened(arguments: Mapping[str, Any], queue: str) -> Access:
+    """Open a ledger by the arguments of Ledger.open, in another process, and return access to a queue of it."""
+    return Ledger.open(**arguments).queue(queue).access

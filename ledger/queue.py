@@ -22,6 +22,7 @@ from ledger import (
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.consumer import Consumer
+from ledger.consumer_processes import ConsumerProcesses
 from ledger.consumption import Consumption, Handler
 from ledger.errors import LedgerError
 from ledger.message import Message, public_message
@@ -247,6 +248,7 @@ class Queue(Settling):
         *,
         concurrency: int = 32,
         batch: int | None = None,
+        processes: int = 1,
         max_messages: int | None = None,
         visibility_timeout: int | None = None,
         attempt_id: str | None = None,
@@ -273,6 +275,9 @@ class Queue(Settling):
                 Rows get the column message_id.
             output: a Delta table, as in `Claim.write`. Without one the handler must return None, and messages are
                 deleted.
+            processes: so many processes, started by spawn, consume side by side, each with this `concurrency`. The
+                handler must be importable: a function at the top level of a module. The messages of a process that is
+                killed come back when their lease ends, and the others go on.
             max_messages: of one claim. Without it a claim holds about what is handled in `flush_seconds`. At most two
                 claims' worth of messages are in memory.
             visibility_timeout, attempt_id, until: as in `work`.
@@ -303,10 +308,12 @@ class Queue(Settling):
             Exception: what the handler raises for everything alike, and what `Claim.write` raises, but LeaseLost.
         """
         told = Consumption(
-            handler, output, concurrency, batch, 1, max_messages, visibility_timeout, attempt_id, until, flush_rows,
-            flush_seconds, maximum_receives, retry_after, park, schema, cost,
+            handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
+            flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost,
             progress.report(report, consumption.log.info),
         )  # fmt: skip
+        if processes > 1:
+            return ConsumerProcesses(self.access, told).run()
         return Consumer(self.access, told).run()
 
     def claim(self, receipt_id: str) -> Claim:

@@ -200,12 +200,25 @@ def delete(
     return outcome, record._replace(deleted_at=now) if outcome is Outcome.DELETED else record
 
 
+def reject(record: Record, receipt_id: str, now: int, mark: int) -> Record | None:
+    """What a message records that its holder gives back to send it to the dead-letter queue: what a release records.
+
+    None: the receipt does not hold it, or it is in doubt (see `in_doubt`), and its output table is to be asked first.
+    """
+    if in_doubt(record) or not is_held(record, receipt_id, now):
+        return None
+    _, given_back = change(record, receipt_id, 0, now, ceiling=None, whole_claim=True, mark=mark)
+    return given_back
+
+
 def _settled(record: Record, stands: Standing, receipt_id: str) -> bool:
     """Whether a message left its claim by being released or deleted, and not because another receiver deleted it.
 
     Deleted long ago, its receipt is no longer recorded; then nothing says that it was another's.
     """
     given_back = stands in (Standing.RELEASED, Standing.POSTPONED)
+    # Given back under this receipt, and moved to another queue since.
+    given_back |= record.moved_to is not None and record.released_at is not None and record.receipt_id == receipt_id
     return given_back or (stands is Standing.DELETED and record.receipt_id in (None, receipt_id))
 
 

@@ -238,6 +238,11 @@ class Store(Protocol):
         """Applies all actions in one commit; returns OUTCOME_RUNS for each, which cover its runs exactly. M2: where two
         of them would record different things about a message, neither changes it."""
 
+    def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
+        """Gives messages back, each action (a release) for its reason, and moves them to the dead-letter queue in the
+        same commit, as if they had been received too often; returns how many. What the actions' receipts do not hold
+        stays as it is. None, and nothing is done: the queue has no other queue as its dead-letter queue."""
+
     def redrive(
         self,
         source: QueueRecord,

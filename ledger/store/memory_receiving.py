@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,8 +15,8 @@ from ledger.rules.admission import admit
 from ledger.rules.attempts import require_asked
 from ledger.rules.attributes import is_fifo, limits_of
 from ledger.rules.receipt_handle import new_receipt_id
-from ledger.rules.state import Record, Status, arrived_at, expires_at, latest_hold, status
-from ledger.store import GRANTED_RUNS, Grant, QueueRecord, Received, Request
+from ledger.rules.state import UNTOUCHED, Record, Status, arrived_at, expires_at, latest_hold, status
+from ledger.store import GRANTED_RUNS, Action, Grant, QueueRecord, Received, Request
 from ledger.store.memory_queues import MemoryQueues, Place, Stored
 
 
@@ -93,6 +94,25 @@ class MemoryReceives(MemoryQueues):
                 here[place].record = redrive.moved_away(here[place].record, target.id)
         if places:
             self._commit()
+
+    def reject(self, queue: QueueRecord, actions: Sequence[Action], clock: Clock) -> int | None:
+        with self._lock:
+            now, policy = clock(), redrive.policy_of(queue.attributes)
+            target = self._queues.get(policy.target) if policy else None
+            if target is None or target.id == queue.id or redrive.broken_bound(queue, target) is not None:
+                return None
+            stored, fifo, moved = self._stored(queue), is_fifo(queue.attributes), list[Place]()
+            for action in actions:
+                for run in action.runs.to_pylist():
+                    for place in ((run["segment"], seq) for seq in range(run["first_seq"], run["last_seq"] + 1)):
+                        record = stored[place].record if place in stored else UNTOUCHED
+                        given_back = visibility.reject(record, action.receipt_id, now, action.mark)
+                        if given_back is not None:
+                            stored[place].record = given_back
+                            moved.append(place)
+            arrives = partial(redrive.dead_letter, origin=queue.id, now=now, fifo=fifo, target=target.id)
+            self._move(queue, target, moved, arrives)
+            return len(moved)
 
     def redrive(
         self,

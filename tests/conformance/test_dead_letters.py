@@ -2,10 +2,14 @@
 
 import itertools
 
+import pyarrow as pa
 import pytest
 
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue, MessageDoesNotExist, ReceiptHandleIsInvalid
+from ledger.rules import message_id as ids
+from ledger.rules.visibility import Verb
+from ledger.store import RUNS, Action
 from tests.clock import FrozenClock
 from tests.conformance.looking import changing_nothing, statuses
 
@@ -372,3 +376,84 @@ def test_m4_the_account_and_region_of_arns_are_settings():
     assert queue.receive(visibility_timeout=0) and not queue.receive()
     (message,) = dead.receive()
     assert message.attributes()["DeadLetterQueueSourceArn"] == queue.arn
+
+
+# Rejected by their holder: dead letters at once.
+
+
+def reject(queue, claim, bodies=None, reason=None):
+    """Rejects messages of a claim: all, or those of these bodies."""
+    runs = claim.grant.runs.select(RUNS.names)
+    if bodies is not None:
+        named = [ids.place(message.message_id) for message in claim.messages() if message.body in bodies]
+        lane = {row["segment"]: row["lane"] for row in runs.to_pylist()}
+        rows = [(lane[segment], segment, seq, seq) for segment, seq in named]
+        runs = pa.table([list(column) for column in zip(*rows)], schema=RUNS)
+    action = Action(Verb.CHANGE, claim.receipt_id, runs, 0, True, reason=reason)
+    with claim.endings.ending(runs):
+        return queue.access.store.reject(queue.access.record(), [action], queue.access.clock)
+
+
+@pytest.mark.spark_too
+def test_a_rejected_message_moves_at_once_and_no_other_does(queue, dead, clock):
+    queue.send(["good", "bad", "worse"])
+    claim = queue.receive(3)
+    assert reject(queue, claim, ["bad", "worse"]) == 2
+    assert (queue.counts().moved, queue.counts().in_flight, dead.counts().visible) == (2, 1, 2)
+    assert claim.delete().messages == 1, "what was rejected is no longer part of the claim, and not lost"
+    found = dead.receive(3).messages()
+    assert sorted(message.body for message in found) == ["bad", "worse"]
+    assert {message.dead_letter_source for message in found} == {queue.name}
+    assert {message.receive_count for message in found} == {2}
+
+
+def test_a_claim_that_was_rejected_as_a_whole_is_not_lost(queue, dead):
+    queue.send(["bad", "worse"])
+    claim = queue.receive(2)
+    assert reject(queue, claim) == 2
+    assert claim.release().messages == 0 and claim.extend().lost == 0
+    assert reject(queue, claim) == 0, "and a second time nothing happens"
+    assert dead.counts().visible == 2
+
+
+def test_only_what_the_receipt_holds_is_rejected(queue, dead, clock):
+    queue.send("bad")
+    stale = queue.receive()
+    clock.advance(31)
+    assert reject(queue, stale) == 0, "its lease has run out"
+    fresh = queue.receive()
+    assert reject(queue, stale) == 0 and fresh.held == 1
+    fresh.delete()
+    assert reject(queue, fresh) == 0 and dead.counts().stored == 0
+
+
+def test_without_a_dead_letter_queue_nothing_is_rejected(make_queue):
+    queue = make_queue()
+    queue.send("bad")
+    claim = queue.receive()
+    assert reject(queue, claim) is None and queue.counts().in_flight == 1
+
+
+def test_a_queue_that_is_its_own_dead_letter_queue_rejects_nothing(make_queue):
+    queue = make_queue()
+    queue.set_attributes({"RedrivePolicy": policy(queue)})
+    queue.send("bad")
+    claim = queue.receive()
+    assert reject(queue, claim) is None and queue.counts().in_flight == 1
+
+
+def test_a_rejected_message_of_a_fifo_queue_lets_its_group_go_on(make_fifo):
+    dead = make_fifo(Lanes=2)
+    queue = make_fifo(Lanes=2, RedrivePolicy=policy(dead, 5))
+    queue.send([{"MessageBody": str(n), "MessageGroupId": "g"} for n in range(3)])
+    claim = queue.receive()
+    assert reject(queue, claim) == 1
+    assert bodies(queue.receive(5)) == ["1", "2"] and bodies(dead.receive(5)) == ["0"]
+
+
+def test_a_rejected_message_goes_back_by_a_redrive(queue, dead):
+    (sent,) = queue.send(["bad"])
+    reject(queue, queue.receive())
+    assert dead.redrive() == 1
+    (message,) = queue.receive().messages()
+    assert (message.message_id, message.receive_count) == (sent, 1)

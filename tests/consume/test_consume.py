@@ -332,6 +332,30 @@ def test_a_rejected_message_is_parked_at_once_where_there_is_no_dead_letter_queu
     assert ledger.store.postponed(queue.access.record(), ledger.time)[0].messages == 1
 
 
+def test_a_rejected_message_is_a_dead_letter_at_once_with_its_reason(place):
+    dead = place.ledger.create_queue("dead")
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 9}
+    queue = place.ledger.create_queue("orders", {"RedrivePolicy": policy})
+    queue.send(["bad", "worse", "1", "failing"])
+
+    def handler(message):
+        if message.body == "failing" and message.receive_count == 1:
+            raise ValueError("once more")
+        if not message.body.isdecimal() and message.body != "failing":
+            raise Reject(f"{message.body}: no such order")
+        return {"body": message.body}
+
+    done = queue.consume(handler, place.table)
+    assert (done.messages, done.rejected, done.failed, done.lost) == (2, 2, 1, 0)
+    said = place.ledger.sql("SELECT source, reason, messages FROM dead_letters ORDER BY reason").to_pylist()
+    assert [(row["source"], row["reason"]) for row in said] == [
+        ("orders", "bad: no such order"),
+        ("orders", "worse: no such order"),
+    ]
+    # As with other dead letters, the counts go on.
+    assert {message.body: message.receive_count for message in dead.receive(10)} == {"bad": 2, "worse": 2}
+
+
 # Everything fails alike.
 
 

@@ -36,6 +36,7 @@ RULES = {
     "change late": changing(30, receipts=visibility.Receipts.LATE),
     "change through a replaced receipt": changing(30, receipts=visibility.Receipts.RECORDED),
     "change to 0": changing(0, receipts=visibility.Receipts.LATE),
+    "reject": lambda record, receipt, now: visibility.reject(record, receipt, now, 0),
     "delete": lambda record, receipt, now: visibility.delete(record, receipt, now)[1],
     "lock": lambda record, receipt, now: visibility.lock(record, 30, now),
     "restart": lambda record, receipt, now: (

@@ -73,6 +73,14 @@ def move(
     return Move(runs.coded(away), Runs(first, first + runs.lengths - 1, arrived).in_order())
 
 
+def dead_letter_queues(queues: Queues, queue: QueueRecord) -> list[QueueRecord]:
+    """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the one
+    that the policy was set for. Else none."""
+    policy = redrive.policy_of(queue.attributes)
+    named = [record for record in queues.all() if record.name == policy.target] if policy else []
+    return [record for record in named if redrive.broken_bound(queue, record) is None]
+
+
 def load_beside(
     opened: OpenTables,
     queues: Queues,

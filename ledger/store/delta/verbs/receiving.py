@@ -32,7 +32,7 @@ from ledger.store.delta.state.receivable import receivable
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.state.statuses import INDEX
 from ledger.store.delta.verbs.granting import Part, grant_of, granted, refused, require_apart
-from ledger.store.delta.verbs.moving import Move, move
+from ledger.store.delta.verbs.moving import Move, dead_letter_queues, move
 from ledger.store.delta.verbs.output_writes import Outputs
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
@@ -70,7 +70,7 @@ class Receiver:
             decision, parts = self._decide(asked, loaded, losses)
             return replace(decision, answer=_answer_of(parts))
 
-        targets = partial(self._targets, queue)
+        targets = partial(dead_letter_queues, self._queues, queue)
         joint = self._decide_together if asked.is_plain else None
         return self._shared.run(Verb("receive", queue, clock, decide, targets=targets, joint=joint, asked=asked))
 
@@ -151,13 +151,6 @@ class Receiver:
             parts[n] = granted(loaded, chosen, request, receipt_id, order, undecided, events)
             in_flight += chosen.count
         return parts, buried
-
-    def _targets(self, queue: QueueRecord) -> list[QueueRecord]:
-        """The queue that the redrive policy names, if it can take dead letters: that may be another one by now than the
-        one that the policy was set for. Else none."""
-        policy = redrive.policy_of(queue.attributes)
-        named = [record for record in self._queues.all() if record.name == policy.target] if policy else []
-        return [record for record in named if redrive.broken_bound(queue, record) is None]
 
     def _bury(self, loaded: Loaded, listing: Listing, dead: Runs, events: Events) -> Move:
         if not loaded.targets or not len(dead):

@@ -50,6 +50,7 @@ from ledger.store.delta.verbs.purging import Purger
 from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
+from ledger.store.delta.verbs.rejections import Rejecter
 from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 
@@ -110,6 +111,7 @@ class DeltaStore:
         self._shared = SharedVerbs(opened, queues)
         self.apply = Applier(self.listings, self._shared).apply
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
+        self.reject = Rejecter(opened, queues, self._shared).reject
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)

@@ -1,0 +1,46 @@
+"""Handlers that other processes can import."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from ledger import RetryLater
+
+
+def number(message):
+    return {"n": int(message.body), "pid": os.getpid()}
+
+
+def slow(message):
+    time.sleep(0.02)
+    return number(message)
+
+
+def slower(message):
+    time.sleep(0.3)
+    return number(message)
+
+
+def broken(message):
+    raise KeyError("no such column")
+
+
+def closing(message):
+    """Closes its group, and writes down that it was called."""
+    folder = Path(os.environ["CONSUME_CALLS"])
+    (folder / f"{os.getpid()}-{message.message_id}").touch()
+    time.sleep(0.2)
+    raise RetryLater(3_600, group=True)
+
+
+async def patient(message):
+    import asyncio
+
+    await asyncio.sleep(0.02)
+    return number(message)
+
+
+def hanging(message):
+    time.sleep(600)

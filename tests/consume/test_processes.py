@@ -1,0 +1,170 @@
+"""Queue.consume in several processes: shared work, killed children, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ledger import InvalidParameterValue, Ledger
+from tests.consume import handlers
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import sys
+from ledger import Ledger
+from tests.consume import handlers
+
+if __name__ == "__main__":
+    root, table, handler, processes, concurrency = sys.argv[1:]
+    queue = Ledger.open(root).queue("work")
+    done = queue.consume(
+        getattr(handlers, handler), table, processes=int(processes), concurrency=int(concurrency),
+        flush_seconds=0.2, max_messages=40, visibility_timeout=5,
+        report=lambda step: print(step, flush=True),
+    )
+    print("done", done.messages, flush=True)
+"""
+
+
+def numbers(table):
+    if not DeltaTable.is_deltatable(str(table)):
+        return []
+    return sorted(DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist())
+
+
+@pytest.fixture
+def queue(tmp_path):
+    return Ledger.open(str(tmp_path / "ledger")).create_queue("work", {"VisibilityTimeout": 5})
+
+
+class Run:
+    """A script that consumes, in a process group of its own; its lines as they come."""
+
+    def __init__(self, folder, handler, processes=1, concurrency=4):
+        script = folder / "consume.py"
+        script.write_text(SCRIPT)
+        command = [sys.executable, str(script), str(folder / "ledger"), str(folder / "out"), handler]
+        self.process = subprocess.Popen(
+            [*command, str(processes), str(concurrency)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            start_new_session=True,
+        )
+        self.lines = []
+
+    def until(self, word):
+        """Read lines until one has a word."""
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if word in line:
+                return line
+        raise AssertionError(f"it ended without {word}: {self.lines}")
+
+    def end(self):
+        self.lines += self.process.stdout.readlines()
+        return self.process.wait(60)
+
+
+def test_processes_share_the_work_and_each_row_is_written_once(queue, tmp_path):
+    queue.send([str(n) for n in range(600)])
+    table = str(tmp_path / "out")
+    done = queue.consume(handlers.slow, table, processes=2, concurrency=4, max_messages=50, flush_seconds=0.5)
+    assert done.messages == done.rows == 600 and numbers(table) == list(range(600))
+    assert len(set(DeltaTable(table).to_pyarrow_table()["pid"].to_pylist())) == 2
+
+
+def test_a_killed_process_leaves_its_messages_to_the_others_and_the_parent_says_so(queue, tmp_path):
+    queue.send([str(n) for n in range(400)])
+    run = Run(tmp_path, "slow", processes=2)
+    run.until("settled")
+    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    victim = next(pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text())
+    os.kill(int(victim), signal.SIGKILL)
+    assert run.end() == 0
+    assert any("was killed by signal 9" in line and victim in line for line in run.lines), run.lines
+    assert numbers(tmp_path / "out") == list(range(400))
+
+
+def test_what_a_child_raises_for_everything_is_raised_by_the_parent(queue, tmp_path):
+    queue.send([str(n) for n in range(200)])
+    with pytest.raises(KeyError, match="no such column"):
+        queue.consume(handlers.broken, str(tmp_path / "out"), processes=2)
+    assert queue.counts().visible == 200
+
+
+def test_a_group_that_one_process_closes_is_closed_in_the_others(queue, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSUME_CALLS", str(tmp_path))
+    queue.send([{"MessageBody": str(n), "MessageGroupId": "busy"} for n in range(60)])
+    done = queue.consume(handlers.closing, processes=2, concurrency=1, max_messages=10)
+    assert done.retried == 60
+    # Each process may have one call under way when the other one's closing comes.
+    assert len(list(tmp_path.glob("*-*-*"))) <= 2
+
+
+def test_a_handler_that_no_other_process_can_import_is_refused(queue, tmp_path):
+    queue.send("1")
+    with pytest.raises(InvalidParameterValue, match="handler"):
+        queue.consume(lambda message: None, processes=2)
+    with pytest.raises(InvalidParameterValue, match="processes"):
+        Ledger.in_memory().create_queue("work").consume(handlers.broken, processes=2)
+    assert queue.counts().visible == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(("handler", "processes"), [("slower", 1), ("patient", 1), ("slower", 2)])
+def test_the_first_signal_drains(queue, tmp_path, number, handler, processes):
+    queue.send([str(n) for n in range(1_000)])
+    run = Run(tmp_path, handler, processes)
+    run.until("claimed")
+    time.sleep(0.4)
+    os.killpg(run.process.pid, number) if number == signal.SIGINT else os.kill(run.process.pid, number)
+    code = run.end()
+    assert code == 143 if number == signal.SIGTERM else code in (1, 130, -signal.SIGINT)
+    done = numbers(tmp_path / "out")
+    assert done and len(set(done)) == len(done)
+    counts = queue.counts()
+    assert counts.deleted == len(done) and counts.in_flight == 0 and counts.visible == 1_000 - len(done)
+    assert {message.receive_count for message in queue.receive(1_000)} == {1}, "what was not begun does not count"
+
+
+def test_the_second_signal_gives_all_back(queue, tmp_path):
+    queue.send([str(n) for n in range(8)])
+    run = Run(tmp_path, "hanging")
+    run.until("claimed")
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.until("drains")
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.end() == 143
+    assert queue.counts().visible == 8 and numbers(tmp_path / "out") == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+def test_two_hundred_kills_repeat_no_row_and_lose_none(tmp_path):
+    """Each run is killed at a random moment, its children with it or alone."""
+    import random
+
+    chance = random.Random(34)
+    ledger = Ledger.open(str(tmp_path / "ledger"))
+    queue = ledger.create_queue("work", {"VisibilityTimeout": 1})
+    sent = kills = 0
+    while kills < 200:
+        if queue.counts().visible < 200:
+            queue.send([str(n) for n in range(sent, sent + 500)])
+            sent += 500
+        run = Run(tmp_path, chance.choice(["number", "slow", "patient"]), chance.choice([1, 1, 2]))
+        run.until("claimed")
+        time.sleep(chance.random() * 0.8)
+        os.killpg(run.process.pid, signal.SIGKILL)
+        run.end()
+        kills += 1
+    queue.consume(handlers.number, str(tmp_path / "out"), visibility_timeout=5)
+    assert numbers(tmp_path / "out") == list(range(sent))
