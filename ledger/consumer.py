@@ -20,7 +20,7 @@ from ledger.claim_in_hand import ClaimInHand, SettledCounts
 from ledger.claim_source import ClaimSource
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
-from ledger.errors import LeaseLost, OutputNotWritten
+from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.handler_calls import Backlog, Call, CallSteps, Handled, Handlers, Verdict
 from ledger.handler_evidence import Evidence, Finding
 from ledger.handler_rows import NAMES_MESSAGE
@@ -57,6 +57,12 @@ class Consumer:
         self._source = ClaimSource(access, told.visibility_timeout, told.attempt_id, told.say)
         for name in ("park", "retry_after"):
             bounds.visibility_timeout(getattr(told, name), limits, name)
+        if told.until == "empty" and told.park <= self._source.timeout:
+            bound = f"Must be more than the {self._source.timeout} seconds that a claim is held"
+            fix = (
+                'What is parked would be received again without end: park it longer, or give until="once" or "forever".'
+            )
+            raise InvalidParameterValue("park", told.park, bound, fix)
         bounds.maximum_messages(told.max_messages, limits, "max_messages")
         if told.output is not None:
             require_output(access, told)
@@ -100,9 +106,6 @@ class Consumer:
                 self._handlers.abandon()
             drain.end()
         return self.consumed
-
-    def on_progress(self) -> None:
-        """Called after each commit."""
 
     def _is_done(self) -> bool:
         return self._is_exhausted and not self._in_hand
@@ -244,7 +247,7 @@ class Consumer:
     def _count(self, counts: SettledCounts) -> None:
         done, failed, retried, rejected, lost, rows, cost = counts
         self.consumed = self.consumed.and_then(Consumed(0, done, failed, retried, rejected, lost, rows, cost))
-        self.on_progress()
+        self._told.on_progress(self.consumed)
 
     def _drain(self) -> None:
         """Wait for the calls that have begun, settle what they did, and give back the rest."""

@@ -21,9 +21,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ledger.access import Access
+from ledger.claim_source import STORED
 from ledger.consumer import Consumer
-from ledger.consumption import Consumption, log
+from ledger.consumption import Consumption, ignore, log
 from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.progress import Meter
 from ledger.results import Consumed
 from ledger.termination import draining
 
@@ -31,6 +33,16 @@ from ledger.termination import draining
 LOOK_SECONDS = 0.1
 #: What the parent tells a child, and what a child tells its parent.
 END, CLOSED, PROGRESS, STEP, RAISED = "end", "closed", "progress", "step", "raised"
+
+
+def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
+    """Consume a queue as told, in this process or in several, and show how far that is; see Queue.consume."""
+    counts = access.store.counts(access.record(), access.clock).by_status
+    meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), told.say, show=bar)
+    told = replace(told, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
+    consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
+    with meter:
+        return consumer.run()
 
 
 class ConsumerProcesses:
@@ -87,9 +99,6 @@ class ConsumerProcesses:
             )
         return self._sum()
 
-    def on_progress(self, together: Consumed) -> None:
-        """Called with what all have done, after each commit."""
-
     def _start(self, number: int) -> None:
         mine, its = self._context.Pipe()
         attempt = self._told.attempt_id
@@ -97,8 +106,9 @@ class ConsumerProcesses:
             self._told,
             processes=1,
             attempt_id=None if attempt is None else f"{attempt}.p{number}",
-            # Steps are told through the pipe.
+            # The child tells them through the pipe.
             say=log.info,
+            on_progress=ignore,
         )
         # Its children are not daemons: one may start processes of its own.
         process = self._context.Process(target=_consume, args=(its, self._reopen, told), name=f"consumer {number}")
@@ -122,7 +132,7 @@ class ConsumerProcesses:
             return
         if what == PROGRESS:
             (self._done[child.number],) = told
-            self.on_progress(self._sum())
+            self._told.on_progress(self._sum())
         elif what == STEP:
             self._told.say(f"process {child.number}: {told[0]}")
         elif what == CLOSED:
@@ -194,18 +204,6 @@ def require_importable(handler: Any) -> None:
         raise InvalidParameterValue("handler", name, bound, fix)
 
 
-class _ChildConsumer(Consumer):
-    """A Consumer that tells its parent what it does."""
-
-    def __init__(self, access: Access, told: Consumption, tell: Callable[[tuple[Any, ...]], None]) -> None:
-        super().__init__(access, told)
-        self._tell_parent = tell
-        self.closed.on_close = lambda group, until: tell((CLOSED, group, until))
-
-    def on_progress(self) -> None:
-        self._tell_parent((PROGRESS, self.consumed))
-
-
 def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
     """Run one child."""
     # Ctrl-C reaches every process of a terminal. The parent alone decides what it means.
@@ -217,9 +215,10 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
-    told = replace(told, say=lambda step: tell((STEP, step)))
+    told = replace(told, say=lambda step: tell((STEP, step)), on_progress=lambda done: tell((PROGRESS, done)))
     try:
-        consumer = _ChildConsumer(reopen(), told, tell)
+        consumer = Consumer(reopen(), told)
+        consumer.closed.on_close = lambda group, until: tell((CLOSED, group, until))
         listener = threading.Thread(target=_listen, args=(connection, consumer), daemon=True, name="ledger-parent")
         listener.start()
         consumer.run()

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
+from ledger.results import Consumed
 from ledger.rules.limits import whole_number
 from ledger.work import UNTIL
 
@@ -17,6 +18,10 @@ log = logging.getLogger("ledger.consume")
 #: What a user gives: a function, or an `async def`, of a message, or with `batch` of a list of them.
 Handler: TypeAlias = Callable[[Message], object] | Callable[[list[Message]], object]
 MOST_CONCURRENCY, MOST_PROCESSES = 4_096, 256
+
+
+def ignore(done: Consumed) -> None:
+    """Do nothing with what was done so far."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Consumption:
     schema: Any = None
     cost: str | None = None
     say: Callable[[str], None] = log.info
+    #: Called with all that was done so far, after each commit.
+    on_progress: Callable[[Consumed], None] = ignore
 
     def __post_init__(self) -> None:
         require_handler(self.handler)

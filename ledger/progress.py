@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
+from typing import Any
+
+from ledger.errors import InvalidParameterValue
+
+#: A Meter without a bar says a line so often, in seconds.
+LINE_EVERY_SECONDS = 10.0
 
 
 def is_interactive() -> bool:
@@ -14,6 +21,86 @@ def is_interactive() -> bool:
 def report(given: Callable[[str], None] | None, log: Callable[[str], None]) -> Callable[[str], None]:
     """What is `given`; without it steps are printed where this process is interactive, and logged elsewhere."""
     return given or (_say if is_interactive() else log)
+
+
+class Meter:
+    """Shows how far work is: a bar on a terminal and in a notebook, a line now and then elsewhere.
+
+    Args:
+        what: what is counted, in the plural.
+        total: how many there are, as far as that is known.
+        say: gets the lines.
+        show: True for a bar, False for none; None for one where somebody would see it, and `rich` is installed.
+
+    Raises:
+        InvalidParameterValue: for a bar that is asked for where `rich` is not installed.
+    """
+
+    def __init__(self, what: str, total: int | None, say: Callable[[str], None], *, show: bool | None = None) -> None:
+        if not isinstance(show, (bool, type(None))):
+            raise InvalidParameterValue("bar", show, "Must be True, False or None")
+        self._what, self._total, self._say = what, total, say
+        self._begun = self._said = time.monotonic()
+        self._bar = _bar(what, total) if show or (show is None and _is_seen()) else None
+        if show and self._bar is None:
+            raise InvalidParameterValue("bar", show, "A bar needs rich", "pip install 'ledger-queue[progress]'.")
+
+    def __enter__(self) -> Meter:
+        self._begun = self._said = time.monotonic()
+        if self._bar is not None:
+            self._bar[0].start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+    def update(self, done: int, failed: int = 0, cost: float = 0) -> None:
+        """Show that so many are done, how many failed receives there were, and what it has cost."""
+        now = time.monotonic()
+        if self._bar is not None:
+            bar, task = self._bar
+            total = None if self._total is None else max(self._total, done)
+            rate = done / max(now - self._begun, 0.001)
+            bar.update(task, completed=done, total=total, beside=f"{rate:,.1f} a second{_beside(failed, cost)}")
+        elif now - self._said >= LINE_EVERY_SECONDS:
+            self._said = now
+            self._say(line(self._what, done, failed, self._total, now - self._begun, cost))
+
+
+def line(what: str, done: int, failed: int, total: int | None, seconds: float, cost: float) -> str:
+    """Return in a line how far work is after so many seconds."""
+    rate = done / max(seconds, 0.001)
+    of = f" of {total:,}" if total is not None and total >= done else ""
+    left = f", {_duration((total - done) / rate)} left" if of and rate and total is not None else ""
+    return f"{done:,}{of} {what} done{_beside(failed, cost)}, {rate:,.1f} a second{left}"
+
+
+def _beside(failed: int, cost: float) -> str:
+    return (f", {failed:,} failed" if failed else "") + (f", cost {cost:,.10g}" if cost else "")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _is_seen() -> bool:
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _bar(what: str, total: int | None) -> tuple[Any, Any] | None:
+    """A bar of rich's and the task in it; None where rich is not installed."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        return None
+    beside = TextColumn("{task.fields[beside]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), beside)
+    bar = Progress(*columns, console=Console(stderr=True))
+    return bar, bar.add_task(what, total=total, beside="")
 
 
 def _say(step: str) -> None:

@@ -21,8 +21,7 @@ from ledger import (
 )
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
-from ledger.consumer import Consumer
-from ledger.consumer_processes import ConsumerProcesses
+from ledger.consumer_processes import consume
 from ledger.consumption import Consumption, Handler
 from ledger.errors import LedgerError
 from ledger.message import Message, public_message
@@ -260,6 +259,7 @@ class Queue(Settling):
         park: int = 3_600,
         schema: str | pa.Schema | None = None,
         cost: str | None = None,
+        bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Consumed:
         """Call `handler` for each message, write its rows to the table `output`, and acknowledge; without Spark.
@@ -288,6 +288,8 @@ class Queue(Settling):
             retry_after: for so many seconds a message that failed is hidden before it is received again.
             schema: as in `Claim.write`.
             cost: a column of the rows, numbers, of which the sum is told.
+            bar: True shows a progress bar, False does not. Without it terminals and notebooks have one where `rich` is
+                installed (the extra `progress`); elsewhere a line is reported every 10 seconds.
             report: as in `work`.
 
         A handler that raises fails its message alone: it is given back with the exception as the reason. A batch that
@@ -312,9 +314,7 @@ class Queue(Settling):
             flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost,
             progress.report(report, consumption.log.info),
         )  # fmt: skip
-        if processes > 1:
-            return ConsumerProcesses(self.access, told).run()
-        return Consumer(self.access, told).run()
+        return consume(self.access, told, bar)
 
     def claim(self, receipt_id: str) -> Claim:
         """The claim of a receipt, as far as nobody deleted or took its messages: how another process carries on.

@@ -13,6 +13,7 @@ import click
 import ledger
 from ledger.cli import (
     backup,
+    consume,
     dead_letters,
     doctor,
     history,
@@ -73,6 +74,7 @@ for command in (
     settle.extend,
     settle.release,
     settle.delete,
+    consume.consume,
     dead_letters.redrive,
     dead_letters.restore,
     history.history,

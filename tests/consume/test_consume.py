@@ -476,6 +476,7 @@ def test_nothing_of_a_fifo_group_passes_a_message_that_failed(ledger, batch):
         ({"maximum_receives": 0}, "maximum_receives"),
         ({"retry_after": -1}, "retry_after"),
         ({"park": 50_000}, "park"),
+        ({"park": 30}, "park"),
         ({"report": "print"}, "report"),
         ({"schema": "widen"}, "schema"),
         ({"cost": "tokens"}, "cost"),
