@@ -48,11 +48,6 @@ class Message:
     sender_id: str | None = None
 
     @property
-    def trace_header(self) -> str | None:
-        """The AWSTraceHeader, as `aws_trace_header` has it: its name of before."""
-        return self.aws_trace_header
-
-    @property
     def md5_of_body(self) -> str:
         """SQS's MD5OfBody."""
         return md5_of_body(self.body)

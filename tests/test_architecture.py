@@ -41,6 +41,7 @@ LAYERS = {
     "ledger.settings": 1,
     "ledger.place": 0,
     "ledger.arrow_values": 0,
+    "ledger.delta_log": 1,
     "ledger.store": 2,
     "ledger.store.memory": 3,
     "ledger.store.memory_queues": 3,
@@ -48,7 +49,11 @@ LAYERS = {
     "ledger.store.memory_applying": 3,
     "ledger.store.delta": 3,
     "ledger.store.delta.model": 3,
-    "ledger.delta_log": 3.1,
+    "ledger.store.delta.engine": 3.1,
+    "ledger.store.delta.by_delta_rs": 3.1,
+    "ledger.store.delta.by_spark": 3.1,
+    "ledger.store.delta.commit_metadata": 3.1,
+    "ledger.store.delta.spark_jobs": 3.1,
     "ledger.outputs": 3.15,
     "ledger.outputs.targets": 3.5,
     "ledger.outputs.column_casts": 3.5,
@@ -190,6 +195,13 @@ INSIDES = {
 }
 
 
+#: The ledger's tables, and their columns: no other word names them in the code.
+OUR_WORDS = (
+    *("queues", "messages", "visibility", "receipts", "tasks"),
+    *("queue", "lane", "segment", "seq", "sent_at", "available_at", "receipt_id", "bits", "ledger.format"),
+)
+
+
 def layer_of(module: str) -> float:
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
@@ -226,6 +238,19 @@ def test_the_store_seam_knows_none_of_its_stores_and_the_stores_not_each_other()
         if not each.importer.startswith(store)
     ]
     assert wrong == []
+
+
+def test_the_client_of_deltas_log_knows_nothing_of_queues():
+    """It gets its tables as TableSpecs. It may use what is for everybody, and rules that are about places and Delta."""
+    allowed = {f"ledger.rules.{name}" for name in ("limits", "location", "publishable", "storage", "version_numbers")}
+    for name, file in python_files("ledger").items():
+        if not name.startswith("ledger.delta_log"):
+            continue
+        imported = {each.imported for each in all_imports() if each.importer == name}
+        ours = {one for one in imported if top(one) == "ledger" and not one.startswith("ledger.delta_log")}
+        assert {one for one in ours if one not in allowed and layer_of(one) != -1} <= {"ledger"}, name
+        texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+        assert not set(OUR_WORDS).intersection(text for text in texts if isinstance(text, str)), name
 
 
 def test_the_runtime_is_a_leaf_for_the_command_line_and_the_jobs():

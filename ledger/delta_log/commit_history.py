@@ -6,7 +6,10 @@ looks: beside others who commit, each commit would have a version that is too lo
 
 from __future__ import annotations
 
-from ledger.delta_log.commit_metadata import said_in
+import json
+from collections.abc import Callable
+from typing import Any
+
 from ledger.delta_log.log_entries import damaged, require_whole
 from ledger.delta_log.protocol import Commit
 from ledger.delta_log.table_files import AT_ONCE, TableFiles, log_file, version_of
@@ -14,14 +17,24 @@ from ledger.threads import map_at_once
 
 #: Up to so many commits are looked for by their names; for more the log is listed.
 FEW = 20
+ReadMetadata = Callable[[str | None], dict[str, Any]]
 
 
-def history(stored: TableFiles, since: int, table: str) -> list[Commit]:
+def parse_metadata(text: str | None) -> dict[str, Any]:
+    """Return the JSON object in a commit's userMetadata; {} where others have written something else."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def history(stored: TableFiles, since: int, table: str, read_metadata: ReadMetadata) -> list[Commit]:
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
 
     Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
-    found = _following(stored, table, since + 1, FEW)
+    found = _following(stored, table, read_metadata, since + 1, FEW)
     if 0 < len(found) < FEW:
         return found
     # There are more, or none, or the next one was removed with old ones.
@@ -30,24 +43,25 @@ def history(stored: TableFiles, since: int, table: str) -> list[Commit]:
     if later:
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
-        read = map_at_once(lambda version: _commit(stored, version, table), range(first, max(later) + 1), AT_ONCE)
+        versions = range(first, max(later) + 1)
+        read = map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE)
         found += [commit for commit in read if commit is not None]
-        found += _following(stored, table, max(later) + 1)
+        found += _following(stored, table, read_metadata, max(later) + 1)
     return found
 
 
-def _following(stored: TableFiles, table: str, first: int, most: int | None = None) -> list[Commit]:
+def _following(stored: TableFiles, table: str, read: ReadMetadata, first: int, most: int | None = None) -> list[Commit]:
     """The commits from a version on up to the first that is not there."""
     found: list[Commit] = []
     while len(found) != most:
-        commit = _commit(stored, first + len(found), table)
+        commit = _commit(stored, first + len(found), table, read)
         if commit is None:
             break
         found.append(commit)
     return found
 
 
-def _commit(stored: TableFiles, version: int, table: str) -> Commit | None:
+def _commit(stored: TableFiles, version: int, table: str, read: ReadMetadata) -> Commit | None:
     content = stored.read(log_file(version))
     actions = None if content is None else require_whole(table, version, content, stored)
     if actions is None:
@@ -55,4 +69,4 @@ def _commit(stored: TableFiles, version: int, table: str) -> Commit | None:
     said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
     if not isinstance(said, dict):
         raise damaged(table, version, "has a commitInfo that is no JSON object")
-    return Commit(version, said.get("timestamp", 0), said_in(said.get("userMetadata")))
+    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")))

@@ -1,10 +1,10 @@
-"""The engine without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
+"""Tables without a JVM: small transactions through delta-rs, each read and committed from one loaded table."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -18,13 +18,13 @@ from ledger import forks
 from ledger.delta_log.altered_tables import alteration_behind
 from ledger.delta_log.appending import Appending
 from ledger.delta_log.checkpoints import replaced
-from ledger.delta_log.commit_history import history
+from ledger.delta_log.commit_history import ReadMetadata, history, parse_metadata
 from ledger.delta_log.committing import commit_nothing, committing, conflicts, properties
 from ledger.delta_log.edits import require_expected
 from ledger.delta_log.empty_tables import log_for_spark
-from ledger.delta_log.failures import names_failures
+from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.file_statistics import FileStatistics
-from ledger.delta_log.followed import ReplayOfDeltaRs
+from ledger.delta_log.followed import Files, ReplayOfDeltaRs
 from ledger.delta_log.joining import Joining
 from ledger.delta_log.loaded_tables import LoadedTables
 from ledger.delta_log.local_commits import (
@@ -41,49 +41,41 @@ from ledger.delta_log.log_gaps import without_gaps
 from ledger.delta_log.log_identity import Generations
 from ledger.delta_log.merging import SmallCommits, layout_entry, merge_by_query
 from ledger.delta_log.newest_version import catch_up, newest_listed, opened
-from ledger.delta_log.protocol import (
-    Commit,
-    Conflict,
-    Publishing,
-    SegmentEnd,
-    Snapshot,
-    StagedFile,
-    require_next,
-    require_unset,
-)
-from ledger.delta_log.pruning import wanted_messages, within
+from ledger.delta_log.protocol import Commit, Conflict, NotDirect, Snapshot, StagedFile, require_next, require_unset
+from ledger.delta_log.pruning import NOTHING, wanted_rows, within
 from ledger.delta_log.publishing import demands_of_staging, publish, require_plain, require_staged
-from ledger.delta_log.segment_ends import require_new
+from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.table_damage import LogTail, damage_behind
 from ledger.delta_log.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
 from ledger.delta_log.vacuuming import unneeded
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
-from ledger.store.delta.model.formats import Layout, layout_of_new
-from ledger.store.delta.model.tables import TABLES
 from ledger.threads import map_at_once
 
 log = logging.getLogger("ledger.upkeep")
 
 
-@names_failures(DeltaError, also=("stage", "publish"))
-class DeltaRsEngine:
-    """Engine on delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
+@translate_storage_errors(DeltaError, also=("stage", "publish"))
+class DeltaRsTables:
+    """DeltaTables through delta-rs. Threads may share it: a snapshot has its loaded table to itself."""
 
     name = "delta-rs"
 
     def __init__(
         self,
+        specs: Mapping[str, TableSpec],
         locations: Mapping[str, str],
         storage_options: Mapping[str, str] | None = None,
         *,
         sync: bool = True,
+        read_metadata: ReadMetadata = parse_metadata,
     ) -> None:
-        """`sync`: on a local path what is committed survives a power cut."""
+        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path what is committed survives a
+        power cut. `read_metadata` parses what a commit says of itself."""
+        self._specs, self._read_metadata = specs, read_metadata
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
-        self._locations = dict(locations)
-        self._files = {table: self._stored(place) for table, place in self._locations.items()}
+        self.locations = dict(locations)
+        self._files = {table: self._stored(place) for table, place in self.locations.items()}
         generations = self._generations = Generations()
         self._loaded = {
             table: LoadedTables(
@@ -95,40 +87,40 @@ class DeltaRsEngine:
             for table, location in locations.items()
         }
         replays = {
-            name: ReplayOfDeltaRs(TABLES[name], loaded, partial(checkpoint_in_place, self._files[name]))
+            name: ReplayOfDeltaRs(specs[name], loaded, partial(checkpoint_in_place, self._files[name]))
             for name, loaded in self._loaded.items()
         }
         self._small = {
-            name: SmallCommits(TABLES[name], replay, self._files[name], DeltaError, generations=generations)
+            name: SmallCommits(specs[name], replay, self._files[name], DeltaError, generations=generations)
             for name, replay in replays.items()
         }
-        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
-        local = all(recorded(place).is_local for place in self._locations.values())
+        self._appending = {name: Appending(specs[name], small) for name, small in self._small.items()}
+        local = all(recorded(place).is_local for place in self.locations.values())
         logs = {table: small.log.followed for table, small in self._small.items()}
         self._ends = LogEnds(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
-        return self._locations[table]
+        return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table, if there is any, once it could not be read or written."""
-        return damage_behind(table, self._locations[table], self._storage_options)
+        return damage_behind(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> str | None:
         """Return what somebody switched on for a table, and what takes it back, once it could not be used."""
-        return alteration_behind(table, self._locations[table], self._storage_options)
+        return alteration_behind(table, self.locations[table], self._storage_options)
 
     def create(self, table: str) -> None:
         if not self.exists(table):
-            known = TABLES[table]
-            layout = layout_of_new(known, recorded(self._locations[table]).scheme)
+            known = self._specs[table]
+            layout = known.layout(recorded(self.locations[table]).scheme)
             make = partial(
                 DeltaTable.create,
                 schema=known.schema,
                 mode="ignore",
                 partition_by=list(known.partitions),
-                configuration=layout.properties,
+                configuration=dict(layout.properties),
                 description=layout.description,
                 # Version 0 or none: it would make the table once more, behind what others have committed by now.
                 commit_properties=CommitProperties(max_commit_retries=0),
@@ -138,7 +130,7 @@ class DeltaRsEngine:
             if isinstance(files, LocalFiles):
                 create(files, make)
             else:
-                make(self._locations[table], storage_options=self._storage_options)
+                make(self.locations[table], storage_options=self._storage_options)
 
     def layout(self, table: str) -> Layout:
         with self._using(table) as loaded:
@@ -148,7 +140,7 @@ class DeltaRsEngine:
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         with self._committing(table) as loaded, conflicts():
             require_unset(table, properties, loaded.metadata().configuration)
-            entry = layout_entry(loaded, TABLES[table], properties, metadata)
+            entry = layout_entry(loaded, properties, metadata)
             if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
                 raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
             catch_up(loaded, self._files[table])
@@ -156,7 +148,7 @@ class DeltaRsEngine:
 
     def exists(self, table: str) -> bool:
         forks.require_own("delta-rs")
-        return DeltaTable.is_deltatable(self._locations[table], self._storage_options)
+        return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
         known = self._small[table].log.followed.newest()
@@ -175,18 +167,19 @@ class DeltaRsEngine:
         listed = newest_listed(self._files[table])
         return self.version(table) if listed is None else listed
 
-    def load(self, table: str, where: Where) -> Snapshot:
+    def load(self, table: str, where: PartitionFilter) -> Snapshot:
         snapshot = self._small[table].load(where)
         if snapshot is not None:
             return snapshot
         with self._using(table) as loaded:
             rows = self._files[table].rows(loaded, where)
-            # Of columns that somebody has added the ledger makes nothing.
-            known = [name for name in TABLES[table].schema.names if name in rows.column_names]
-            return Snapshot(loaded.version(), where, rows.select(known))
+            # Columns that somebody has added are left out.
+            return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 
-    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        require_expected(snapshot, table, edits)
+    def merge(
+        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+    ) -> int:
+        require_expected(snapshot, self._specs[table], edits)
         version = self._small[table].commit(snapshot, where, edits, metadata)
         if version is not None:
             return version
@@ -196,22 +189,23 @@ class DeltaRsEngine:
         forks.require_own("delta-rs")
         self._small[table].require_same(snapshot)
         with conflicts():
-            place, options = self._locations[table], self._storage_options
+            place, options = self.locations[table], self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
-            return merge_by_query(loaded, TABLES[table], where, edits, metadata)
+            return merge_by_query(loaded, self._specs[table], where, edits, metadata)
 
-    def append(
+    def add_rows(
         self,
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
-        ends: Sequence[SegmentEnd] = (),
+        still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction, ends)
+        version = self._appending[table].append(rows, metadata, transaction, still_valid or _always)
         if version is not None:
             return version
-        require_new(ends)
+        if still_valid is not None:
+            raise NotDirect(f"{table} was altered: only delta-rs appends to it")
         with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
@@ -225,8 +219,8 @@ class DeltaRsEngine:
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 
-    def extends_segments(self) -> bool:
-        return self._small["messages"].log.followed.seen() is not None
+    def is_direct(self, table: str) -> bool:
+        return self._small[table].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._committing(table) as loaded:
@@ -240,14 +234,11 @@ class DeltaRsEngine:
             files.make_durable(loaded.version())
             return loaded.version()
 
-    def publishing(self) -> Publishing:
-        return self
-
     def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        location = f"{self._locations[table]}/{folder}"
+        location = f"{self.locations[table]}/{folder}"
         with self._using(table) as loaded:
             require_plain(loaded)
-        log = log_for_spark(demands_of_staging(schema, partitions), now)
+        log = log_for_spark(demands_of_staging(schema, partitions, self._specs[table].statistics), now)
         self._stored(location).write(log)
         return location
 
@@ -262,46 +253,45 @@ class DeltaRsEngine:
             stored, carried = self._files[table], [one for one in transactions if one is not None]
             require_each_next(loaded, carried)
             if self._generations.current:
-                require_staged(self._locations[table], stored, files)
+                require_staged(self.locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
                 require_plain(loaded)
                 require = partial(require_each_next, transactions=carried)
                 return commit_files(loaded, stored, files, metadata, carried, require)
             with conflicts():
-                publish(loaded, files, TABLES[table].partitions, **committing(metadata, *carried))
+                publish(loaded, files, self._specs[table].partitions, **committing(metadata, *carried))
             catch_up(loaded, stored)
             return loaded.version()
 
-    def files(self) -> tuple[int, pa.Table]:
-        known = self._small["messages"].log.followed.newest()
+    def file_facts(self, table: str) -> tuple[int, pa.Table]:
+        known = self._small[table].log.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
-        with self._using("messages") as loaded:
-            return loaded.version(), FileStatistics.listed(pa.table(loaded.get_add_actions(flatten=True))).table
+        with self._using(table) as loaded:
+            actions = pa.table(loaded.get_add_actions(flatten=True))
+            return loaded.version(), FileStatistics.listed(actions, self._specs[table]).table
 
-    def messages(
+    def rows(
         self,
-        where: Where,
+        table: str,
+        where: PartitionFilter,
         columns: Sequence[str],
-        first_seq: int | None = None,
-        last_seq: int | None = None,
-        sent_after: int | None = None,
+        between: Mapping[str, tuple[int, int]] = NOTHING,
+        above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
-        wanted = wanted_messages(where, columns, first_seq, last_seq, sent_after)
+        wanted = wanted_rows(self._specs[table], where, columns, between, above)
+        appending = self._appending[table]
         # A forked child reads whole files, however many: it has nothing else to read them with.
         is_forked = forks.is_inherited("delta-rs")
-        appending = self._appending["messages"]
-        near = appending.all_rows(where) if is_forked else appending.small_rows(where, sent_after)
+        near = appending.all_rows(where) if is_forked else appending.small_rows(where, above)
         if near is not None:
             return within(near, wanted)
-        with self._using("messages") as loaded:
-            return self._files["messages"].rows(loaded, where, wanted)
+        with self._using(table) as loaded:
+            return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self._committing(table) as loaded, conflicts():
-            # A whole queue's records go; of its messages only some segments.
-            columns = TABLES[table].partitions if table == "messages" else ("queue",)
-            delete_rows(loaded, self._files[table], predicate, metadata, columns)
+            delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].apart_by)
 
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
@@ -309,7 +299,7 @@ class DeltaRsEngine:
         return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
 
     def history(self, table: str, since: int) -> list[Commit]:
-        return history(self._files[table], max(since, -1), table)
+        return history(self._files[table], max(since, -1), table, self._read_metadata)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         self._ends.make_durable(table, version)
@@ -317,17 +307,17 @@ class DeltaRsEngine:
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
 
-    def compact(self, where: Where, *, growing: bool = False) -> bool:
-        joined = Joining(self._small["messages"]).join(where, growing=growing)
+    def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
+        joined = Joining(self._specs[table], self._small[table]).join(where, growing=growing)
         if joined is None:
-            log.info("the table messages was altered: its small files are joined by an upkeep through Spark alone")
+            log.info("the table %s was altered: its small files are joined by an upkeep through Spark alone", table)
         return bool(joined)
 
     def vacuum(self, table: str) -> None:
         files, since = self._files[table], time.time()
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
-            gone = unneeded(loaded, since)
+            gone = unneeded(loaded, since, self._specs[table].staged)
             # What is removed is replaced by what survives a power cut.
             files.make_durable(loaded.version())
             files.sync_checkpoints()
@@ -345,3 +335,7 @@ class DeltaRsEngine:
         """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
         with self._small[table].log.guarding(), self._using(table) as loaded:
             yield loaded
+
+
+def _always(files: Files) -> None:
+    """The append supposes nothing of the table."""

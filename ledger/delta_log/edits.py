@@ -13,39 +13,36 @@ import pyarrow.compute as pc
 
 from ledger.delta_log.distinct_rows import distinct, matches
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
+from ledger.delta_log.spec import TableSpec
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.tables import TABLES
 
-TWO_MESSAGES = (
-    "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
-    "earlier release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later one a place of its own: "
-    "nothing is lost"
-)
 #: No revision: they count from 1.
 NONE = -1
 
 
-def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
-    """Raises Conflict when an edit does not find the table as it supposes: a row to insert that is there, one to update
-    or delete that is not or is of another revision, or a partition that was not read.
+def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
+    """Raise Conflict when an edit does not find the table as it supposes.
 
-    Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one place, which two messages
-    have; ValueError for two edits of another row, which no commit may have.
+    It supposes that a row to insert is not there, that one to update or delete is, with the revision that it names, and
+    that the partition was read.
+
+    Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one key where the table says
+    what that means; ValueError for two edits of another row, which no commit may have.
     """
-    known = TABLES[table]
-    keys = [*known.partitions, *known.key]
+    keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
         inserts = edits.filter(pc.equal(edits[OPERATION], "insert"))
-        if table == "visibility" and inserts.num_rows != len(distinct(inserts, keys)):
-            raise LedgerDamaged(TWO_MESSAGES)
-        raise ValueError(f"two edits of {table} are about one row")
-    if known.partitions and not all(snapshot.where.covers(**one) for one in distinct(edits, known.partitions)):
-        raise Conflict(f"of {table} more is changed than was read")
+        if table.doubled is not None and inserts.num_rows != len(distinct(inserts, keys)):
+            raise LedgerDamaged(table.doubled)
+        raise ValueError(f"two edits of {table.name} are about one row")
+    if table.partitions and not all(snapshot.where.covers(*one.values()) for one in distinct(edits, table.partitions)):
+        raise Conflict(f"of {table.name} more is changed than was read")
     row, edit = matches(snapshot.rows, edits, keys)
     there = np.bincount(edit, minlength=edits.num_rows)
     if (there > 1).any():
         raise LedgerDamaged(
-            f"A row of the table {table} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which repairs it"
+            f"A row of the table {table.name} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which "
+            "repairs it"
         )
     wanted = pc.not_equal(edits[OPERATION], "insert").to_numpy()
     # One that is not there has no revision: none that is expected.
@@ -53,7 +50,7 @@ def require_expected(snapshot: Snapshot, table: str, edits: pa.Table) -> None:
     revision[edit] = _numbers(snapshot.rows["revision"].take(pa.array(row)))
     expected = _numbers(edits[EXPECTED_REVISION])
     if ((there > 0) != wanted).any() or ((expected != NONE) & (expected != revision)).any():
-        raise Conflict(f"{table} is not as the decision supposed")
+        raise Conflict(f"{table.name} is not as the decision supposed")
 
 
 def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:

@@ -20,14 +20,12 @@ Kind = TypeVar("Kind", bound=type)
 #: What of an engine's own words is shown; delta-rs's may go on with a trace of its calls.
 SHOWN = 300
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: What the store asks of an engine about the ledger's own tables.
+#: The methods of DeltaTables that reach the storage.
 METHODS = (
-    *("create", "layout", "configure"),
-    *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
-    *("history", "newest_versions"),
-    *("transaction_version", "compact", "vacuum", "make_durable"),
+    *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
+    "newest_versions",
+    *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
-
 #: What is asked where there may be no table yet.
 BEFORE = ("create", "exists")
 
@@ -69,25 +67,36 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
         raise
 
 
-def names_failures(*kinds: type[Exception], also: Sequence[str] = ()) -> Callable[[Kind], Kind]:
-    """Makes an engine's METHODS, and what it has `also`, raise StorageFailed; its `place(table)` says where a table
-    lies.
-    Where its `damage(table)` explains the failure, it raises that LedgerDamaged instead; where its `alteration(table)`
-    does, that is the cause."""
+def translate_storage_errors(
+    *kinds: type[Exception], methods: Sequence[str] = METHODS, also: Sequence[str] = (), default: str | None = None
+) -> Callable[[Kind], Kind]:
+    """Return a decorator that makes methods of a class raise StorageFailed.
+
+    The class has `place(table)`, which says where a table lies, `damage(table)` and `alteration(table)`. Where the
+    damage explains a failure, that LedgerDamaged is raised instead; where the alteration does, it is the cause.
+
+    Args:
+        kinds: What the engine raises, beside OSError and Arrow's errors.
+        methods: The methods. The first text that one is called with is the name of a table.
+        also: Further methods.
+        default: The table that a method is about which is called without a name; else it is the first of
+            `self.locations`.
+    """
 
     def decorate(engine: Kind) -> Kind:
-        for name in (*METHODS, *also):
-            setattr(engine, name, _naming(getattr(engine, name), kinds))
+        for name in (*methods, *also):
+            setattr(engine, name, _translating(getattr(engine, name), kinds, default))
         return engine
 
     return decorate
 
 
-def _naming(method: Callable[..., Any], kinds: tuple[type[Exception], ...]) -> Callable[..., Any]:
+def _translating(
+    method: Callable[..., Any], kinds: tuple[type[Exception], ...], default: str | None
+) -> Callable[..., Any]:
     @functools.wraps(method)
     def named(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        # `files` and `messages` are about that one table, and name none.
-        table = next((one for one in arguments if isinstance(one, str)), "messages")
+        table = next((one for one in arguments if isinstance(one, str)), default) or next(iter(self.locations))
         try:
             with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -25,29 +25,23 @@ from ledger.delta_log.log_entries import require_whole
 from ledger.delta_log.log_identity import Entry, Generations, entry_of, read_entry
 from ledger.delta_log.pruning import PLAIN_PATH
 from ledger.delta_log.publishing import demands_of
+from ledger.delta_log.spec import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
 from ledger.delta_log.table_files import CommitFiles, Stamp, log_file
 from ledger.delta_log.transactions_seen import TransactionsSeen
-from ledger.delta_log.where import Where
 from ledger.errors import ForkedProcess
 from ledger.forks import renew_in_child
-from ledger.store.delta.model.tables import Table
 
 log = logging.getLogger("ledger.commits")
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
 PROTOCOL = (1, 2)
-#: The property that says after how many commits there is a checkpoint.
-CHECKPOINTS = "delta.checkpointInterval"
 #: What a commit may say that only tells which files there are, and who made it.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
-
-#: The values of a partition's columns, as text.
-Partition = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
 class Files:
     """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
-    table wants one. `statistics`: of the files of `messages`, else None. `transactions`: those that were seen.
+    table wants one. `statistics`: the facts of a table that has some, else None. `transactions`: those that were seen.
     `entry`: the version's own in the log; None: it is not known. `table_id`: the table's own; "": it is not known.
     `generation`: that of the log, see `log_identity`."""
 
@@ -64,19 +58,18 @@ class Files:
         """Those of one partition."""
         return self.by_partition.get(partition, {})
 
-    def named(self, where: Where) -> Iterator[tuple[Partition, str]]:
-        """Those of the partitions (queue, lane) that are named, with their partition; of a table without any, all."""
-        for partition in self._partitions(where):
+    def named(self, where: PartitionFilter, columns: Sequence[str]) -> Iterator[tuple[Partition, str]]:
+        """Those of the partitions that are named, with their partition; of a table without any, all."""
+        for partition in self.partitions(where, columns):
             for path in self.of(partition):
                 yield partition, path
 
-    def _partitions(self, where: Where) -> Iterable[Partition]:
-        if where.queue is None or () in self.by_partition:
+    def partitions(self, where: PartitionFilter, columns: Sequence[str]) -> Iterable[Partition]:
+        """The partitions that are named, by their columns; some may have no files."""
+        if not columns:
             return self.by_partition
-        if all(part.queue is not None and part.lanes is not None for part in where.parts()):
-            return dict.fromkeys((part.queue, str(lane)) for part in where.parts() for lane in part.lanes or ())
-        # The table `receipts` has days in place of lanes, which nobody names.
-        return [known for known in self.by_partition if where.covers(known[0], _lane(known[1]))]
+        named = where.partitions(columns)
+        return named if named is not None else [one for one in self.by_partition if where.covers(*one)]
 
     def after(self, actions: Iterable[Mapping[str, Any]], columns: Iterable[str], entry: Entry | None = None) -> Files:
         """Those of the next version, whose commit says this, in this `entry`. Raises AttributeError, KeyError,
@@ -146,7 +139,10 @@ class ReplayOfDeltaRs:
     """As delta-rs reads it."""
 
     def __init__(
-        self, table: Table, loaded: LoadedTables, sum_up: Callable[[DeltaTable], None] = DeltaTable.create_checkpoint
+        self,
+        table: TableSpec,
+        loaded: LoadedTables,
+        sum_up: Callable[[DeltaTable], None] = DeltaTable.create_checkpoint,
     ) -> None:
         """`sum_up`: what makes a checkpoint."""
         self._table, self._loaded, self._sum_up = table, loaded, sum_up
@@ -170,7 +166,7 @@ class Followed:
 
     def __init__(
         self,
-        table: Table,
+        table: TableSpec,
         replay: Replay,
         stored: CommitFiles,
         passing: Callable[[], float] = time.monotonic,
@@ -338,12 +334,7 @@ class Followed:
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
-def segments_named(where: Where) -> list[Partition]:
-    """The partitions of `messages` that are named by queue, lane and segment."""
-    return [(where.queue, str(lane), segment) for lane in where.lanes or () for segment in where.segments or ()]
-
-
-def files_of(loaded: DeltaTable, table: Table) -> Files | None:
+def files_of(loaded: DeltaTable, table: TableSpec) -> Files | None:
     """The files of a loaded table; None where it is not as the ledger makes them, or a file's name may be another one
     on the storage."""
     if not is_plain(loaded, table):
@@ -357,20 +348,20 @@ def files_of(loaded: DeltaTable, table: Table) -> Files | None:
             if not PLAIN_PATH.fullmatch(path):
                 return None
             by_partition.setdefault(partition, {})[path] = size
-    statistics = FileStatistics.listed(actions) if table.name == "messages" else None
+    statistics = FileStatistics.listed(actions, table) if table.facts else None
     known = loaded.metadata()
     checkpoints = checkpoints_of(known.configuration, table)
     return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
 
 
-def checkpoints_of(properties: Mapping[str, str], table: Table) -> int:
+def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
     """After how many commits a table with these properties wants a checkpoint: where they do not say a number above 0,
     as many as the ledger's own."""
-    told = properties.get(CHECKPOINTS, "")
-    return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINTS])
+    told = properties.get(CHECKPOINT_INTERVAL, "")
+    return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINT_INTERVAL])
 
 
-def is_plain(loaded: DeltaTable, table: Table) -> bool:
+def is_plain(loaded: DeltaTable, table: TableSpec) -> bool:
     """Whether rows need nothing but their columns to be in a table."""
     known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
     return (
@@ -380,7 +371,3 @@ def is_plain(loaded: DeltaTable, table: Table) -> bool:
         and not demands_of(loaded)
         and properties.get("delta.appendOnly", "false") == "false"
     )
-
-
-def _lane(value: str | None) -> int | None:
-    return int(value) if value is not None and value.isdecimal() else None

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
-from ledger.delta_log.where import Where
-from ledger.store.delta.model.tables import TABLES
+from ledger.delta_log.spec import PartitionFilter, TableSpec
 
 #: What the MERGE's own conditions say when the table is not as the decision supposed.
-CHANGED_MEANWHILE = "ledger: the lane changed after it was read"
+CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
 
 
-def merge_statement(table: str, path: str, source: str, where: Where, columns: Sequence[str]) -> str:
-    """MERGE of `columns` of the view `source` into the table at `path`, narrowed by literals on partition columns.
+def merge_statement(table: TableSpec, path: str, source: str, where: PartitionFilter) -> str:
+    """MERGE of the view `source` into the table at `path`, narrowed by literals on partition columns.
 
-    An edit that does not find the table as it supposes makes the whole statement fail with CHANGED_MEANWHILE: a head
-    row with another revision, a row to insert that exists, a row to update or delete that does not.
+    An edit that does not find the table as it supposes makes the whole statement fail with CHANGED_MEANWHILE: a row
+    with another revision, a row to insert that exists, a row to update or delete that does not.
     """
-    known = TABLES[table]
-    matches = " AND ".join(f"t.{column} = s.{column}" for column in (*known.partitions, *known.key))
-    changes = ", ".join(f"{c} = s.{c}" for c in columns if c not in known.partitions)
+    columns = table.schema.names
+    matches = " AND ".join(f"t.{column} = s.{column}" for column in (*table.partitions, *table.key))
+    changes = ", ".join(f"{c} = s.{c}" for c in columns if c not in table.partitions)
     fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
     values = ", ".join(fail if c == "revision" else f"s.{c}" for c in columns)
     return f"""

@@ -6,13 +6,12 @@ requests where this makes 2.
 
 A commit is a file of the log that must be new: it is made for the version after the one that was read, or not at all.
 When other writers were first, it is made for the next one if they left the touched partitions as they were: the same
-files, whose names nobody uses twice. Where there is no file that says nothing (a queue may have been made, deleted and
-tidied up meanwhile): a query decides.
+files, whose names nobody uses twice. Where there is no file that says nothing (rows may have come and gone meanwhile):
+a query decides.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -20,21 +19,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 
-from ledger.delta_log.committing import REBASES, committing
+from ledger.delta_log.committing import committing
 from ledger.delta_log.distinct_rows import distinct
-from ledger.delta_log.followed import Replay
-from ledger.delta_log.loaded_tables import LISTED_AFTER
+from ledger.delta_log.followed import Files, Replay
 from ledger.delta_log.log_identity import Generations
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, LogReplaced, Snapshot
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, LogReplaced, NotDirect, Snapshot
 from ledger.delta_log.publishing import metadata_action
 from ledger.delta_log.regrouping import Regrouped, regrouped
-from ledger.delta_log.table_files import CommitFiles, FileRows, log_entry
-from ledger.delta_log.where import Where
-from ledger.delta_log.written_out import Action, Log, added, new_path, parquet, removed, said
+from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
+from ledger.delta_log.table_files import CommitFiles, log_entry
+from ledger.delta_log.written_out import AddedFile, Commit, Log, RemovedFile, new_path, said
 from ledger.rules.limits import MILLISECONDS
-from ledger.store.delta.model.tables import FORMAT, Table
 
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
 MOST_ROWS = 100_000
@@ -45,7 +42,7 @@ class SmallCommits:
 
     def __init__(
         self,
-        table: Table,
+        table: TableSpec,
         replay: Replay,
         stored: CommitFiles,
         *failures: type[Exception],
@@ -55,17 +52,19 @@ class SmallCommits:
         self._table = table
         #: What is appended to the table beside it needs the same.
         self.log = Log(table, replay, stored, *failures, generations=generations)
-        self.rows = FileRows(table.schema, table.partitions, stored)
+        self.rows = self.log.rows
 
-    def load(self, where: Where) -> Snapshot | None:
+    def load(self, where: PartitionFilter) -> Snapshot | None:
         """The rows of the partitions that are named; None where the table is not as the ledger makes it."""
         known = self.log.followed.newest()
         if known is None:
             return None
-        rows = [self.rows.of(partition, path) for partition, path in known.named(where)]
+        rows = [self.rows.of(partition, path) for partition, path in known.named(where, self._table.partitions)]
         return Snapshot(known.version, where, pa.concat_tables([self._table.nothing, *rows]), known)
 
-    def commit(self, snapshot: Snapshot, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int | None:
+    def commit(
+        self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+    ) -> int | None:
         """Commits edits that suppose the snapshot's rows as they are (see `require_expected`); returns the version
         committed. None: only a query can do it, and nothing has happened.
 
@@ -75,40 +74,33 @@ class SmallCommits:
             return None
         columns = list(self._table.partitions)
         touched = distinct(edits, columns) if columns else [{}]
-        if not _names_no_more(where, touched):
+        if columns and not _names_no_more(where.partitions(columns), touched):
             return None
-        before = [snapshot.loaded.of(_values(one)) for one in touched]
+        read = snapshot.loaded
+        before = [read.of(_values(one)) for one in touched]
         mine = [edits] if len(touched) == 1 else [of_partitions(edits, [one]) for one in touched]
         after = [self._regrouped(*one) for one in zip(touched, before, mine)]
         if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
             return None
-        new = [[(new_path(partition), rows) for rows in one.written] for partition, one in zip(touched, after)]
-        written = {path: parquet(rows, columns) for parts in new for path, rows in parts}
-        for path, rows in (one for parts in new for one in parts):
-            self.rows.keep(path, rows)
-        there = self.log.write(written)
-        # Who stood still meanwhile lists the log: the next version may have come, and gone with old ones.
-        stood_still = time.monotonic() - snapshot.read_at > LISTED_AFTER
-        latest = self.log.newest(listing=True) if stood_still else snapshot.loaded
-        # As late as can be: from this time on the files that go are kept for the versions that have them.
-        now = int(time.time() * MILLISECONDS)
-        actions: list[Action] = [said("MERGE", metadata, now)]
-        for partition, files, one, parts in zip(touched, before, after, new):
-            actions += [removed(path, files[path], partition, now) for path in one.gone]
-            actions += [added(path, len(written[path]), rows, partition, now) for path, rows in parts]
-        for _ in range(REBASES):
-            if latest.generation != snapshot.loaded.generation:
+        adds, removes = list[AddedFile](), list[RemovedFile]()
+        for partition, files, one in zip(touched, before, after):
+            adds += [AddedFile(new_path(partition), partition, rows) for rows in one.written]
+            removes += [RemovedFile(path, files[path], partition) for path in one.gone]
+
+        def still_valid(latest: Files) -> None:
+            if latest.generation != read.generation:
                 raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
             if latest.version > snapshot.version:
                 if not all(before):
-                    return None
+                    raise NotDirect(f"a partition of {self._table.name} had no files, which tells nothing")
                 if [latest.of(_values(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
-            version = self.log.put(latest, actions, there)
-            if version is not None:
-                return version
-            latest = self.log.newest()
-        raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+        try:
+            commit = Commit("MERGE", metadata, adds, removes)
+            return self.log.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
+        except NotDirect:
+            return None
 
     def require_same(self, snapshot: Snapshot) -> None:
         """Raises LogReplaced where the table's log is not the one any more that a snapshot was read from."""
@@ -121,12 +113,12 @@ class SmallCommits:
         return regrouped(rows, edits, self._table)
 
 
-def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+def merge_by_query(
+    loaded: DeltaTable, table: TableSpec, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+) -> int:
     """One MERGE of edits into the partitions of `where`; returns the version committed. Raises what delta-rs does."""
     matches = [f"t.{column} = s.{column}" for column in (*table.partitions, *table.key)]
-    # A table that could not be migrated lacks columns, which nothing is written to then.
-    there = {field.name for field in loaded.schema().fields}
-    columns = {column: f"s.{column}" for column in table.schema.names if column in there}
+    columns = {column: f"s.{column}" for column in table.schema.names}
     changeable = {column: value for column, value in columns.items() if column not in table.partitions}
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
@@ -145,17 +137,13 @@ def merge_by_query(loaded: DeltaTable, table: Table, where: Where, edits: pa.Tab
     return committed
 
 
-def layout_entry(loaded: DeltaTable, table: Table, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
-    """The commit that gives a loaded table further properties; with a format among them also the columns that it lacks
-    for it, and the description that says who may use it."""
-    now, known, migrates = int(time.time() * MILLISECONDS), loaded.metadata(), FORMAT in properties
-    columns = json.loads(loaded.schema().to_json())
-    there = {column["name"] for column in columns["fields"]}
-    wanted = json.loads(Schema.from_arrow(table.schema).to_json())
-    columns["fields"] += [column for column in wanted["fields"] if migrates and column["name"] not in there]
-    description = table.description if migrates else known.description
-    changed = metadata_action(loaded, json.dumps(columns), {**known.configuration, **properties}, description)
-    return log_entry([said("CHANGE LAYOUT", metadata, now), changed])
+def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
+    """Return the commit that gives a loaded table further properties."""
+    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    changed = metadata_action(
+        loaded, loaded.schema().to_json(), {**known.configuration, **properties}, known.description
+    )
+    return log_entry([said("SET TBLPROPERTIES", metadata, now), changed])
 
 
 def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -164,11 +152,9 @@ def of_partitions(rows: pa.Table, partitions: Sequence[Mapping[str, Any]]) -> pa
     return rows.filter(reduce(pc.or_, mine)) if mine else rows
 
 
-def _names_no_more(where: Where, touched: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether whoever commits to a partition of `where` commits to one that is touched."""
-    known = {(one["queue"], one["lane"]) for one in touched if one}
-    parts = ((part.queue, lane) for part in where.parts() for lane in part.lanes or [None])
-    return not known or known.issuperset(parts)
+def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether whoever commits to a partition that is named commits to one that is touched."""
+    return named is not None and {_values(one) for one in touched}.issuperset(named)
 
 
 def _values(partition: Mapping[str, Any]) -> tuple[str, ...]:

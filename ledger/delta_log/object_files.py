@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.delta_log.pruning import Wanted, dataset_of
+from ledger.delta_log.spec import PartitionFilter
 from ledger.delta_log.table_files import (
     AT_ONCE,
     KEPT,
@@ -32,7 +33,6 @@ from ledger.delta_log.table_files import (
     rows_of_file,
     version_of,
 )
-from ledger.delta_log.where import Where
 from ledger.threads import map_at_once
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class StoredFiles:
         asked = set(paths)
         return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
 
-    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+    def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         # Nothing is read through this file system: the dataset says which files there are, and what is in them.
         dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
         wanted = wanted or Wanted(dataset.schema.names)

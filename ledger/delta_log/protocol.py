@@ -1,17 +1,16 @@
-"""The seam between the store and the two engines that commit to its tables. Nothing above it knows which one runs."""
+"""What the client of Delta's log takes and returns, and how it says that a commit lost."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ledger.delta_log.where import Where
+from ledger.delta_log.spec import Layout, PartitionFilter
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.formats import Layout
 
 #: How Java begins what caused an error.
 CAUSED_BY = "Caused by: "
@@ -25,17 +24,9 @@ class Conflict(Exception):
     """Another writer changed what the commit relied on. Nothing was committed, as far as the engine knows."""
 
 
-class SegmentTaken(Conflict):
-    """A segment does not end where its writer left it, or nobody can tell: its writer must begin another one."""
-
-
-class SegmentEnd(NamedTuple):
-    """A segment of `messages`, by its partition, and the last ordinal that its writer knows in it; None: it is new."""
-
-    queue: str
-    lane: int
-    segment: str
-    last: int | None
+class NotDirect(Conflict):
+    """Only a statement of the engine can make the commit, and a statement does not look at what the commit supposes.
+    Nothing was committed."""
 
 
 class LogReplaced(Conflict):
@@ -48,7 +39,7 @@ class Snapshot:
     """The rows of a table's partitions `where` as of one version. `loaded` is the engine's own."""
 
     version: int
-    where: Where
+    where: PartitionFilter
     rows: pa.Table
     loaded: Any = None
     #: When it was read, in monotonic seconds.
@@ -79,141 +70,131 @@ class StagedFile:
     statistics: str
 
 
-class Tables(Protocol):
-    """The ledger's own tables: what is in them as of a version, and commits to them. They go by name."""
+class DeltaTables(Protocol):
+    """Some Delta tables, by their names: what is in them as of a version, and commits to them. Threads share it.
+
+    Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. A method that commits returns the version
+    that it committed. It raises Conflict where another writer changed what the commit relied on; nothing is committed
+    then, as far as anybody knows: an answer may have been lost.
+    """
+
+    name: str
 
     def place(self, table: str) -> str:
-        """Where a table lies."""
+        """Return where a table lies."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any; it is looked for once the table could not be used."""
+        """Return the damage of a table, if there is any. It is looked for once the table could not be used."""
+
+    # --- a table as a whole
+
+    def exists(self, table: str) -> bool:
+        """Return whether there is such a table."""
+
+    def create(self, table: str) -> None:
+        """Make the table, as its spec has it, if there is none. Of several that do so at once one makes it."""
+
+    def layout(self, table: str) -> Layout:
+        """Return what the table says of itself."""
+
+    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
+        """Commit further properties. Raises Conflict when the table has them, or another writer commits meanwhile."""
+
+    # --- reads
 
     def version(self, table: str) -> int:
-        """The newest version."""
+        """Return the newest version."""
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        """By name; for less than what `version` costs, as nothing is loaded."""
+        """Return the newest versions of some tables, by name, for less than `version` costs: nothing is loaded."""
 
     def generation(self) -> int:
-        """How often these tables were found to be replaced, by tables made anew or a backup, since they were opened.
-        What is kept of the tables counts for the generation that it was read in. Asks the storage nothing."""
+        """Return how often these tables were found to be replaced, by tables made anew or a backup, since they were
+        opened. What is kept of the tables counts for the generation that it was read in. Asks the storage nothing."""
 
-    def load(self, table: str, where: Where) -> Snapshot:
-        """The rows of some partitions."""
+    def load(self, table: str, where: PartitionFilter) -> Snapshot:
+        """Return all rows of some partitions, as of the newest version."""
 
-    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-        """One MERGE of `edits` (the table's columns, OPERATION, EXPECTED_REVISION); returns the version committed.
+    def rows(
+        self,
+        table: str,
+        where: PartitionFilter,
+        columns: Sequence[str],
+        between: Mapping[str, tuple[int, int]] = ...,
+        above: Mapping[str, int] = ...,
+    ) -> pa.Table:
+        """Return some columns of rows of some partitions.
 
-        Raises Conflict when a row named by an edit is not as the edit supposes, or when another writer committed to
+        Args:
+            table: The table.
+            where: The partitions.
+            columns: The columns.
+            between: By column, the lowest and the highest value of the rows, both included.
+            above: By column, a bound that the rows are above. Instants are milliseconds.
+        """
+
+    def file_facts(self, table: str) -> tuple[int, pa.Table]:
+        """Return the newest version, and the facts of its data files (see TableSpec), from the log alone."""
+
+    def greatest(self, table: str, column: str) -> int | None:
+        """Return the largest value of a column, from the log alone; None for an empty table."""
+
+    def history(self, table: str, since: int) -> list[Commit]:
+        """Return the commits with a version > `since`, oldest first."""
+
+    def transaction_version(self, table: str, application: str) -> int | None:
+        """Return the newest version committed under an application id."""
+
+    # --- commits
+
+    def is_direct(self, table: str) -> bool:
+        """Return whether rows are committed without a statement of the engine, as far as that is known without asking
+        the storage."""
+
+    def merge(
+        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+    ) -> int:
+        """Commit one MERGE of `edits`: the table's columns, OPERATION and EXPECTED_REVISION.
+
+        Raises Conflict when a row that an edit names is not as the edit supposes, or when another writer committed to
         the partitions of `where` since the snapshot.
         """
 
-    def append(
+    def add_rows(
         self,
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
-        ends: Sequence[SegmentEnd] = (),
+        still_valid: Callable[[Any], None] | None = None,
     ) -> int:
-        """One blind append. With a transaction (application id, version) it is committed only as the first one of its
-        application, or directly after the version before; else Conflict. It is committed only where the segments of
-        `messages` that it extends end as `ends` says; else SegmentTaken."""
+        """Commit one blind append.
 
-    def extends_segments(self) -> bool:
-        """Whether `append` can extend a segment, or raises SegmentTaken for any that is not new: as far as it is known
-        without asking the storage."""
+        With a transaction (application id, version) it is committed only as the first one of its application, or
+        directly after the version before; else Conflict. `still_valid` is called with the files (`replay.Files`) of the
+        version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, which
+        does not call that.
+        """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
-        """One commit of no rows under transactions, each an application id and a version. Raises Conflict where the
-        first may not be committed next, see `append`; what else there is goes with it, whatever was before."""
+        """Commit no rows, under transactions. Raises Conflict where the first may not be committed next, see
+        `add_rows`; the others go with it, whatever was before."""
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
+        """Remove the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
 
-    def compact(self, where: Where, *, growing: bool = False) -> bool:
-        """Makes few large files of the many small ones that some partitions of `messages` have, without changing a row;
-        whether it did. `growing`: they get more of them, and it is done again and again."""
+    # --- maintenance
 
-    def greatest(self, table: str, column: str) -> int | None:
-        """The largest value of a column, from the log alone; None for an empty table."""
-
-    def history(self, table: str, since: int) -> list[Commit]:
-        """The commits with a version > `since`, oldest first."""
-
-    def transaction_version(self, table: str, application: str) -> int | None:
-        """The newest version committed under an application id."""
-
-    def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        """Makes a version of a table survive a power cut, and all before it; without a table, all that this process has
-        seen of its tables. Costs nothing where that is so already."""
-
-
-class Publishing(Tables, Protocol):
-    """What an engine has that commits files where others have written them, below one of the ledger's tables."""
-
-    def stage(self, table: str, folder: str, schema: pa.Schema, partitions: Sequence[str], now: int) -> str:
-        """Makes a table for the files of one send, in a folder of a table's; returns where it lies."""
-
-    def publish(
-        self,
-        table: str,
-        files: Sequence[StagedFile],
-        metadata: Mapping[str, Any],
-        *transactions: tuple[str, int] | None,
-    ) -> int:
-        """One commit that adds files which lie below a table already; returns its version. Raises Conflict where any of
-        the transactions may not be committed next, see `append`."""
-
-
-class MessageFiles(Protocol):
-    """The files of `messages`, and what is in them."""
-
-    def version(self, table: str) -> int:
-        """The newest version."""
-
-    def generation(self) -> int:
-        """See Tables.generation."""
-
-    def files(self) -> tuple[int, pa.Table]:
-        """The version and the data files of `messages` as SEGMENT_FILES, from the log alone."""
-
-    def messages(
-        self,
-        where: Where,
-        columns: Sequence[str],
-        first_seq: int | None = None,
-        last_seq: int | None = None,
-        sent_after: int | None = None,
-    ) -> pa.Table:
-        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, and of
-        those sent after an instant."""
-
-
-class Engine(Tables, MessageFiles, Protocol):
-    """An engine: all that it does for a store, and what is done to a table as a whole."""
-
-    name: str
-
-    def publishing(self) -> Publishing | None:
-        """What publishes files; None where Spark has to commit what it writes."""
-
-    def create(self, table: str) -> None:
-        """Makes the table if it does not exist yet."""
-
-    def layout(self, table: str) -> Layout:
-        """What the table says of itself."""
-
-    def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        """Sets properties of the table in one commit; with a format among them it also gets the columns of this release
-        that it lacks, and its description. Returns the version. Raises Conflict when another writer has set them, or
-        commits at the same time."""
-
-    def exists(self, table: str) -> bool:
-        """Whether there is such a table."""
+    def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
+        """Make few large files of the many small ones that some partitions have, without changing a row; return whether
+        that did anything. `growing`: the partitions get more files, and it is done again and again."""
 
     def vacuum(self, table: str) -> None:
-        """Removes files that no version within the retention needs."""
+        """Remove files that no version within the table's retention needs."""
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        """Make a version of a table survive a power cut, and all before it; without a table, all that this process has
+        seen of its tables. Costs nothing where that is so already."""
 
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:
@@ -226,23 +207,6 @@ def require_unset(table: str, properties: Mapping[str, str], known: Mapping[str,
     """Raises Conflict when a table has all of these properties already."""
     if properties.items() <= known.items():
         raise Conflict(f"{table} has these properties")
-
-
-#: What the log says about each data file of `messages`. Instants in milliseconds.
-SEGMENT_FILES = pa.schema(
-    [
-        ("queue", pa.string()),
-        ("lane", pa.int32()),
-        ("segment", pa.string()),
-        ("messages", pa.int64()),
-        ("first_seq", pa.int64()),
-        ("last_seq", pa.int64()),
-        ("first_sent_at", pa.int64()),
-        ("last_sent_at", pa.int64()),
-        ("first_available_at", pa.int64()),
-        ("last_available_at", pa.int64()),
-    ]
-)
 
 
 def reason(error: BaseException) -> str:

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
-from ledger.delta_log.where import Where
-from ledger.store.delta.model.tables import INSTANT
+from ledger.delta_log.instants import INSTANT
+from ledger.delta_log.spec import PartitionFilter, TableSpec
 
 #: By column, the lowest and the highest value that is asked for; None: no such bound.
 Bounds = Mapping[str, tuple[Any, Any]]
 NONE: Bounds = MappingProxyType({})
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: The reader's version of tables whose files hold their rows as they are, and nothing but them.
 READER = 1
 #: Paths that are the same in a log as on a storage, where others are escaped.
@@ -30,71 +31,79 @@ _PARTITION = "partition."
 
 class Wanted(NamedTuple):
     """Some columns of the rows where a condition of Arrow's holds; `asks` names the columns that it is about, and
-    `bounds` what it says of each that leaves out files."""
+    `bounds` what it says of each that leaves out files, of those `above` without the lowest value itself."""
 
     columns: Sequence[str]
     where: Any = None
     asks: Sequence[str] = ()
     bounds: Bounds = NONE
+    above: Sequence[str] = ()
 
 
-def filters(where: Where) -> list[Any] | None:
+def filters(where: PartitionFilter) -> list[Any] | None:
     """The files that may hold what `where` names, as delta-rs takes it: alternatives of conditions on partitions."""
-    alternatives = []
-    for queues, lanes, segments in where.bounded().alternatives():
-        known = {"queue": queues, "lane": lanes and [str(lane) for lane in lanes], "segment": segments}
-        alternatives.append([(name, "in", list(values)) for name, values in known.items() if values is not None])
+    alternatives = [
+        [(name, "in", list(map(str, values))) for name, values in one.items()] for one in where.bounded().alternatives()
+    ]
     if not all(alternatives):
         return None
     return alternatives if len(alternatives) > 1 else alternatives[0]
 
 
-def rows_in(where: Where) -> Any:
+def rows_in(where: PartitionFilter) -> Any:
     """What the filter on files leaves to be said about rows, when `where` names too much for it; else None."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
-    for part in where.parts():
-        known = {"queue": part.queue and (part.queue,), "lane": part.lanes, "segment": part.segments}
-        named = [pc.field(name).isin(list(values)) for name, values in known.items() if values is not None]
+    for one in where.alternatives():
+        named = [pc.field(name).isin(list(values)) for name, values in one.items()]
         condition = condition | reduce(and_, named, pc.scalar(True))
     return condition
 
 
-def wanted_messages(
-    where: Where, columns: Sequence[str], first_seq: int | None, last_seq: int | None, sent_after: int | None
+def wanted_rows(
+    table: TableSpec,
+    where: PartitionFilter,
+    columns: Sequence[str],
+    between: Mapping[str, tuple[int, int]],
+    above: Mapping[str, int],
 ) -> Wanted:
-    """See `MessageFiles.messages`."""
-    conditions, bounds = [rows_in(where)], {}
-    if first_seq is not None:
-        conditions += [pc.field("seq") >= first_seq, pc.field("seq") <= last_seq]
-        bounds["seq"] = first_seq, last_seq
-    if sent_after is not None:
-        since = pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT)
-        conditions.append(pc.field("sent_at") > since)
-        bounds["sent_at"] = since, None
+    """See `Bounds` for `between` and `above`; instants are milliseconds."""
+    conditions, bounds = [rows_in(where)], dict[str, tuple[Any, Any]]()
+    for name, (lowest, highest) in between.items():
+        conditions += [pc.field(name) >= lowest, pc.field(name) <= highest]
+        bounds[name] = lowest, highest
+    for name, bound in above.items():
+        since = pa.scalar(bound * 1_000, pa.int64()).cast(INSTANT) if _is_instant(table, name) else bound
+        conditions.append(pc.field(name) > since)
+        bounds[name] = since, None
     known = [condition for condition in conditions if condition is not None]
     asked = reduce(and_, known) if known else None
-    return Wanted(columns, asked, ("queue", "lane", "segment", "seq", "sent_at"), bounds)
+    return Wanted(columns, asked, (*table.partitions, *bounds), bounds, tuple(above))
+
+
+def _is_instant(table: TableSpec, name: str) -> bool:
+    return bool(pa.types.is_timestamp(table.schema.field(name).type))
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """What is wanted of rows at hand, which are of the partitions that are named. Ordinals alone are compared without a
-    query, which takes longer than all else that is done for a small read."""
+    """What is wanted of rows at hand, which are of the partitions that are named. They are compared without a query,
+    which takes longer than all else that is done for a small read."""
     columns = list(wanted.columns)
-    if wanted.where is None:
+    if not wanted.bounds:
         return rows.select(columns)
-    # In one piece: a query asks each piece by itself.
-    there = rows.select(list(dict.fromkeys((*columns, *wanted.asks)))).combine_chunks()
-    if set(wanted.bounds) == {"seq"}:
-        lowest, highest = wanted.bounds["seq"]
-        chosen = pc.and_(pc.greater_equal(there["seq"], lowest), pc.less_equal(there["seq"], highest))
-    else:
-        chosen = wanted.where
-    return there.filter(chosen).select(columns)
+    # In one piece: each piece is compared by itself.
+    there = rows.select(list(dict.fromkeys((*columns, *wanted.bounds)))).combine_chunks()
+    chosen = []
+    for name, (lowest, highest) in wanted.bounds.items():
+        if lowest is not None:
+            chosen.append((pc.greater if name in wanted.above else pc.greater_equal)(there[name], lowest))
+        if highest is not None:
+            chosen.append(pc.less_equal(there[name], highest))
+    return there.filter(reduce(pc.and_, chosen)).select(columns)
 
 
-def dataset_of(loaded: DeltaTable, storage: Any, where: Where, wanted: Wanted | None) -> Any:
+def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted: Wanted | None) -> Any:
     """The files that may hold rows of `where` and what is wanted, as a dataset on Arrow's file system `storage`.
 
     delta-rs would describe the statistics of each file to Arrow, which takes 0.7 ms a file: longer than to read it.
@@ -112,15 +121,17 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: Where, wanted: Wanted | 
     return pads.FileSystemDataset(fragments, pa.schema(loaded.schema().to_arrow()), _FORMAT, storage)
 
 
-def files_of(actions: pa.Table, where: Where, bounds: Bounds) -> pa.Table:
+def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Table:
     """Of a table's files, at least one, as delta-rs lists them, those that may hold rows of `where` within the bounds.
     One without statistics may hold any."""
     parts = []
-    for queues, lanes, segments in where.bounded().alternatives():
-        named = {"queue": queues, "lane": lanes, "segment": segments}
-        columns = {name: (actions[f"{_PARTITION}{name}"], some) for name, some in named.items() if some is not None}
-        masks = [pc.is_in(column, pa.array(some, column.type)) for column, some in columns.values()]
-        parts.append(reduce(pc.and_, masks, pa.scalar(True)))
+    for one in where.bounded().alternatives():
+        columns = [(actions[f"{_PARTITION}{name}"], values) for name, values in one.items()]
+        parts.append(
+            reduce(
+                pc.and_, [pc.is_in(column, pa.array(some, column.type)) for column, some in columns], pa.scalar(True)
+            )
+        )
     within = reduce(pc.or_, parts)
     chosen = actions.filter(within) if isinstance(within, pa.ChunkedArray) else actions
     for name, (lowest, highest) in bounds.items():

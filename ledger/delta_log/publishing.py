@@ -13,7 +13,6 @@ from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.table_files import AT_ONCE, CommitFiles
 from ledger.errors import StorageFailed
 from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
-from ledger.store.delta.model.tables import TABLES
 from ledger.threads import map_at_once
 
 #: The property that names the columns of which Delta collects statistics.
@@ -44,12 +43,10 @@ def require_staged(location: str, stored: CommitFiles, files: Sequence[StagedFil
         )
 
 
-def demands_of_staging(schema: pa.Schema, partitions: Sequence[str]) -> Demands:
-    """Those of a table for the files of one send; what tables are by default in the session that writes it matters not.
-
-    It has the statistics of `messages`, as far as it has the columns, and those of its own first column.
-    """
-    told = [schema.names[0], *(name for name in TABLES["messages"].statistics if name in schema.names)]
+def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics: Sequence[str]) -> Demands:
+    """Return the demands of a table for files that are published later; what tables are by default in the session that
+    writes it matters not. It has statistics of these columns, as far as it has them, and of its own first one."""
+    told = [schema.names[0], *(name for name in statistics if name in schema.names)]
     properties = {STATISTICS: ",".join(told), **BOUNDED}
     return Demands(PROTOCOL_OF_NEW, Schema.from_arrow(schema).to_json(), tuple(partitions), properties)
 

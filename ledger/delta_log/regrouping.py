@@ -1,10 +1,10 @@
 """Which files of a partition a small commit writes anew: those with a row that changes, and those that are small.
 
-What is deleted or moved changes no more, but for a restore, until upkeep drops it. A lane that acknowledges thirty
-claims a second has 100,000 such rows after an hour; in one file with the others each commit would write them again. So
-they come into files of their own as soon as they are enough, and those files into larger ones, each made of files that
-are at most twice as large as what joins them: a row is written a dozen times, not with every commit, and a lane has a
-dozen files, and one for each FULL rows.
+A row that has a value in one of the columns `ends` of its table's spec hardly ever changes any more. A partition that
+gets thirty commits a second has 100,000 such rows after an hour. In one file with the others each commit would write
+them again. So they come into files of their own as soon as they are enough, and those files into larger ones, each made
+of files that are at most twice as large as what joins them. A row is then written a dozen times, and not with every
+commit. A partition has a dozen files, and one for each FULL rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ledger.delta_log.distinct_rows import matches
 from ledger.delta_log.protocol import OPERATION
-from ledger.store.delta.model.tables import HEAD, Table
+from ledger.delta_log.spec import TableSpec
 
 #: So many settled rows get a file of their own, and files with fewer rows are written anew with every commit.
 ENOUGH = 256
@@ -33,7 +33,7 @@ class Regrouped(NamedTuple):
     written: list[pa.Table]
 
 
-def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: Table) -> Regrouped:
+def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpec) -> Regrouped:
     """What edits make of a partition's files, whose rows they suppose as they are (see `require_expected`)."""
     rows = pa.concat_tables([table.nothing, *files.values()])
     sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
@@ -61,7 +61,7 @@ def regrouped(files: Mapping[str, pa.Table], edits: pa.Table, table: Table) -> R
     return Regrouped([path for path, is_gone in zip(files, gone) if is_gone], written)
 
 
-def _coming(edits: pa.Table, table: Table) -> pa.Table:
+def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
     """The rows that are there behind the edits."""
     stays = pc.not_equal(edits[OPERATION], "delete")
     rows = edits.select(table.schema.names)
@@ -70,10 +70,12 @@ def _coming(edits: pa.Table, table: Table) -> pa.Table:
     return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
 
 
-def _settled(rows: pa.Table, table: Table) -> np.ndarray:
-    """Which rows are about messages that are deleted or moved. A head row, of which a purge has the time, is not."""
+def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
+    """Return which rows hardly ever change any more, as the table's spec has it."""
     ended = [pc.is_valid(rows[name]).to_numpy() for name in table.ends if rows[name].null_count < rows.num_rows]
     if not ended:
         return np.zeros(rows.num_rows, dtype=bool)
-    found: np.ndarray = np.logical_or.reduce(ended) & pc.not_equal(rows["segment"], HEAD).to_numpy()
+    found: np.ndarray = np.logical_or.reduce(ended)
+    for name, value in (table.changing or {}).items():
+        found = found & pc.not_equal(rows[name], value).to_numpy()
     return found

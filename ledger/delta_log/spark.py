@@ -1,10 +1,10 @@
-"""The engine on Spark alone: for storage that delta-rs cannot share, and wherever a JVM is all there is."""
+"""Tables through Spark alone: for storage that delta-rs cannot share, and wherever a JVM is all there is."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,16 @@ from pyspark.errors import PySparkException
 
 from ledger.delta_log.altered_tables import alteration_behind
 from ledger.delta_log.appending import Appending
-from ledger.delta_log.commit_metadata import said_in
+from ledger.delta_log.commit_history import parse_metadata
 from ledger.delta_log.edits import require_expected
-from ledger.delta_log.failures import names_failures
+from ledger.delta_log.failures import translate_storage_errors
+from ledger.delta_log.followed import Files
 from ledger.delta_log.joining import Joining
 from ledger.delta_log.log_ends import LogEnds
 from ledger.delta_log.log_gaps import without_gaps
 from ledger.delta_log.merge_statement import merge_statement
-from ledger.delta_log.protocol import (
-    Commit,
-    SegmentEnd,
-    Snapshot,
-    require_next,
-    require_unset,
-)
-from ledger.delta_log.pruning import wanted_messages, within
-from ledger.delta_log.segment_ends import require_new
+from ledger.delta_log.protocol import Commit, NotDirect, Snapshot, require_next, require_unset
+from ledger.delta_log.pruning import NOTHING, wanted_rows, within
 from ledger.delta_log.spark_committing import (
     commit_layout,
     commit_nothing,
@@ -39,13 +33,11 @@ from ledger.delta_log.spark_committing import (
 from ledger.delta_log.spark_replay import files_at, small_commits, statistics_of
 from ledger.delta_log.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTIONS
 from ledger.delta_log.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
+from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.table_damage import damage_behind
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
 from ledger.forks import require_own
 from ledger.rules.location import recorded
-from ledger.store.delta.model.formats import Layout
-from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,40 +51,58 @@ MOST_EDITS_OF_SMALL = 5_000
 MEANWHILE = 10
 
 
-@names_failures(*FAILURES)
-class SparkEngine:
-    """Engine on a Spark session. Commit metadata are session settings, so every thread has a session of its own."""
+def _unnamed(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Jobs get no names."""
+    return nullcontext()
+
+
+@translate_storage_errors(*FAILURES)
+class SparkTables:
+    """DeltaTables on a Spark session. What commits say is a session's setting, so every thread has a session."""
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True) -> None:
-        """`sync`: on a local path, and on HDFS, what is committed survives a power cut."""
-        self.session, self._spark, self._locations, self._sync = spark, spark, dict(locations), sync
+    def __init__(
+        self,
+        specs: Mapping[str, TableSpec],
+        spark: SparkSession,
+        locations: Mapping[str, str],
+        *,
+        sync: bool = True,
+        read_metadata: Callable[[str | None], dict[str, Any]] = parse_metadata,
+        name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
+    ) -> None:
+        """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, what is committed
+        survives a power cut. `read_metadata` parses what a commit says of itself. `name_jobs` returns a context in
+        which a session's jobs are named, for a commit with such metadata."""
+        self._read_metadata, self._name_jobs = read_metadata, name_jobs
+        self._specs = {name: specs[name] for name in locations}
+        self.session, self._spark, self.locations, self._sync = spark, spark, dict(locations), sync
         self._own = threading.local()
-        self._files = {name: files_at(place, self._session, sync=sync) for name, place in self._locations.items()}
-        self._small = small_commits(self._locations, self._files, self._session, self._state, *FAILURES)
-        self._appending = {name: Appending(TABLES[name], small) for name, small in self._small.items()}
+        self._files = {name: files_at(place, self._session, sync=sync) for name, place in self.locations.items()}
+        self._small = small_commits(self._specs, self.locations, self._files, self._session, self._state, *FAILURES)
+        self._appending = {name: Appending(specs[name], small) for name, small in self._small.items()}
         logs = {table: small.log.followed for table, small in self._small.items()}
         self._ends = LogEnds(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
-        return self._locations[table]
+        return self.locations[table]
 
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
-        place = self._locations[table]
+        place = self.locations[table]
         return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> str | None:
         """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
         used."""
-        place = self._locations[table]
+        place = self.locations[table]
         return alteration_behind(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def create(self, table: str) -> None:
         if not self.exists(table):
-            create_table(self._session(), f"delta.`{self._locations[table]}`", table)
+            create_table(self._session(), f"delta.`{self.locations[table]}`", self._specs[table])
             self._made_durable(table)
 
     def layout(self, table: str) -> Layout:
@@ -102,8 +112,8 @@ class SparkEngine:
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         require_unset(table, properties, self.layout(table).properties)
         with self.committing(metadata) as session:
-            begun = self.begin(session, self._locations[table])
-            commit_layout(session, begun, TABLES[table], properties)
+            begun = self.begin(session, self.locations[table])
+            commit_layout(session, begun, properties)
             return int(self._state(table).version())
 
     def exists(self, table: str) -> bool:
@@ -114,91 +124,94 @@ class SparkEngine:
         known = followed.newest() if followed.seen() is not None else None
         version = int(self._state(table).version()) if known is None else known.version
         if version < 0:
-            raise FileNotFoundError(f"there is no Delta table at {self._locations[table]}")
+            raise FileNotFoundError(f"there is no Delta table at {self.locations[table]}")
         return version
 
     def generation(self) -> int:
-        return self._small["queues"].log.followed.generation()
+        return next(iter(self._small.values())).log.followed.generation()
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._ends.of(tables)
 
-    def load(self, table: str, where: Where) -> Snapshot:
+    def load(self, table: str, where: PartitionFilter) -> Snapshot:
         snapshot = self._small[table].load(where)
         if snapshot is not None:
             return snapshot
         version = self.version(table)
-        columns = self._columns(table)
-        rows = self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
-        return Snapshot(version, where, rows.cast(pa.schema([TABLES[table].schema.field(name) for name in columns])))
+        schema = self._specs[table].schema
+        rows = self._rows(f"SELECT {', '.join(schema.names)} FROM {self._named(table)} WHERE {where.bounded().sql()}")
+        return Snapshot(version, where, rows.cast(schema))
 
-    def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    def merge(
+        self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+    ) -> int:
         # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
-        require_expected(snapshot, table, edits)
+        require_expected(snapshot, self._specs[table], edits)
         version = self._small[table].commit(snapshot, where, edits, metadata)
         if version is not None:
             return version
         self._small[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
-            session.sql(merge_statement(table, self._locations[table], source, where, self._columns(table)))
+            session.sql(merge_statement(self._specs[table], self.locations[table], source, where))
             return committed_version(session)
 
-    def append(
+    def add_rows(
         self,
         table: str,
         rows: pa.Table,
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
-        ends: Sequence[SegmentEnd] = (),
+        still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction, ends)
+        version = self._appending[table].append(rows, metadata, transaction, still_valid or _always)
         if version is not None:
             return version
-        require_new(ends)
+        if still_valid is not None:
+            raise NotDirect(f"{table} was altered: only Spark appends to it")
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-            writer.save(self._locations[table])
+            writer.save(self.locations[table])
             return committed_version(session)
 
-    def extends_segments(self) -> bool:
-        return self._small["messages"].log.followed.seen() is not None
+    def is_direct(self, table: str) -> bool:
+        return self._small[table].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self.committing(metadata) as session:
-            begun = self.begin(session, self._locations[table])
+            begun = self.begin(session, self.locations[table])
             committed = begun.txnVersion(transactions[0][0])
             require_next(transactions[0], None if committed < 0 else int(committed))
             commit_nothing(session, begun, *transactions)
             return self._made_durable(table)
 
-    def files(self) -> tuple[int, pa.Table]:
-        known = self._small["messages"].log.followed.newest()
+    def file_facts(self, table: str) -> tuple[int, pa.Table]:
+        known = self._small[table].log.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
-        state = self._state("messages")
-        return int(state.version()), statistics_of(state, self._session()).table
+        state = self._state(table)
+        return int(state.version()), statistics_of(state, self._session(), self._specs[table]).table
 
-    def messages(
+    def rows(
         self,
-        where: Where,
+        table: str,
+        where: PartitionFilter,
         columns: Sequence[str],
-        first_seq: int | None = None,
-        last_seq: int | None = None,
-        sent_after: int | None = None,
+        between: Mapping[str, tuple[int, int]] = NOTHING,
+        above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
-        near = self._appending["messages"].small_rows(where, sent_after)
+        near = self._appending[table].small_rows(where, above)
         if near is not None:
-            return within(near, wanted_messages(where, columns, first_seq, last_seq, sent_after))
-        ordinals = "true" if first_seq is None else f"seq BETWEEN {first_seq} AND {last_seq}"
-        recent = "true" if sent_after is None else f"sent_at > timestamp_millis({sent_after})"
-        return self._rows(
-            f"SELECT {', '.join(columns)} FROM {self._named('messages')} "
-            f"WHERE {where.sql()} AND {ordinals} AND {recent}"
-        )
+            return within(near, wanted_rows(self._specs[table], where, columns, between, above))
+        schema = self._specs[table].schema
+        conditions = [where.sql(), *(f"{name} BETWEEN {first} AND {last}" for name, (first, last) in between.items())]
+        for name, bound in above.items():
+            is_instant = pa.types.is_timestamp(schema.field(name).type)
+            conditions.append(f"{name} > {f'timestamp_millis({bound})' if is_instant else bound}")
+        return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
         with self.committing(metadata) as session:
@@ -220,7 +233,7 @@ class SparkEngine:
             rows = said.select("version", "timestamp", "userMetadata").collect()
             newest = max(row.version for row in rows)
         commits = [
-            Commit(row.version, round(row.timestamp.timestamp() * 1_000), said_in(row.userMetadata))
+            Commit(row.version, round(row.timestamp.timestamp() * 1_000), self._read_metadata(row.userMetadata))
             for row in rows
             if row.version > since
         ]
@@ -237,16 +250,13 @@ class SparkEngine:
     def transaction_version(self, table: str, application: str) -> int | None:
         return self._small[table].log.transaction_version(application)
 
-    def publishing(self) -> None:
-        return None
-
-    def compact(self, where: Where, *, growing: bool = False) -> bool:
-        joined = Joining(self._small["messages"]).join(where, growing=growing)
+    def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
+        joined = Joining(self._specs[table], self._small[table]).join(where, growing=growing)
         if joined is None:
             with self.committing({}) as session:
-                (done,) = session.sql(f"OPTIMIZE {self._named('messages')} WHERE {where.sql()}").collect()
+                (done,) = session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}").collect()
                 joined = done.metrics.numFilesRemoved > 0
-                self._made_durable("messages")
+                self._made_durable(table)
         return joined
 
     def vacuum(self, table: str) -> None:
@@ -271,7 +281,7 @@ class SparkEngine:
         files_at(location, self._session, sync=self._sync).make_durable(int(self.state_at(location).version()))
 
     def _named(self, table: str) -> str:
-        return f"delta.`{self._locations[table]}`"
+        return f"delta.`{self.locations[table]}`"
 
     def _session(self, *, small: bool = True) -> SparkSession:
         require_own("Spark's session")
@@ -286,7 +296,7 @@ class SparkEngine:
 
     def _state(self, table: str) -> Any:
         """Delta's own snapshot of the table, brought up to date: its version and files without a query."""
-        return self.state_at(self._locations[table])
+        return self.state_at(self.locations[table])
 
     def state_at(self, location: str) -> Any:
         """Delta's own snapshot of any table's newest version; version -1: there is no table."""
@@ -297,15 +307,15 @@ class SparkEngine:
         nothing = jvm.scala.Option.empty()
         return without_gaps(partial(log.update, False, nothing, nothing))
 
-    def _columns(self, table: str) -> list[str]:
-        """The columns that a table has of those it is to have: one that could not be migrated lacks some."""
-        there = set(self._state(table).schema().fieldNames())
-        return [name for name in TABLES[table].schema.names if name in there]
-
     def _rows(self, query: str) -> pa.Table:
         session = self._session()
         return without_gaps(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
         """As `spark_committing.committing`, in this thread's session."""
-        return committing(self._session(small=small), metadata)
+        session = self._session(small=small)
+        return committing(session, metadata, self._name_jobs(session, metadata))
+
+
+def _always(files: Files) -> None:
+    """The append supposes nothing of the table."""

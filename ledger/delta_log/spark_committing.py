@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from delta import exceptions as delta_exceptions
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ledger.delta_log.log_gaps import is_gap
 from ledger.delta_log.merge_statement import CHANGED_MEANWHILE
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.spark_jobs import named_jobs
 from ledger.delta_log.spark_tables import jvm_of
-from ledger.store.delta.model.tables import FORMAT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,12 +34,15 @@ LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 
 
 @contextmanager
-def committing(session: SparkSession, metadata: Mapping[str, Any]) -> Iterator[SparkSession]:
-    """A context in which what the session commits says this of itself. Raises Conflict for a lost race."""
+def committing(
+    session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
+) -> Iterator[SparkSession]:
+    """A context in which what the session commits says this of itself; `jobs` names its jobs. Raises Conflict for a
+    lost race."""
     session.conf.set(USER_METADATA, json.dumps(metadata))
     session.conf.unset(LAST_VERSION)
     try:
-        with named_jobs(session, metadata.get("verb", "upkeep"), metadata.get("queue")):
+        with jobs:
             yield session
     except CONFLICTS as conflict:
         raise Conflict(str(conflict)) from conflict
@@ -64,20 +64,14 @@ def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, 
     _commit(session, begun, marks)
 
 
-def commit_layout(session: SparkSession, begun: Any, table: Table, properties: Mapping[str, str]) -> None:
-    """Commits a transaction that gives its table further properties; with a format among them also the columns that it
-    lacks for it, and the description that says who may use it."""
-    known, migrates = begun.metadata(), FORMAT in properties
-    columns = json.loads(known.schemaString())
-    there = {column["name"] for column in columns["fields"]}
-    wanted = json.loads(from_arrow_schema(table.schema).json())
-    columns["fields"] += [column for column in wanted["fields"] if migrates and column["name"] not in there]
+def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
+    """Commit a transaction that gives its table further properties."""
+    known = begun.metadata()
     configuration = known.configuration()
     for name, value in properties.items():
         configuration = configuration.updated(name, value)
-    kept = (known.format(), json.dumps(columns), known.partitionColumns(), configuration, known.createdTime())
-    description = table.description if migrates else known.description()
-    begun.updateMetadata(known.copy(known.id(), known.name(), description, *kept), False)
+    columns = (known.schemaString(), known.partitionColumns(), configuration, known.createdTime())
+    begun.updateMetadata(known.copy(known.id(), known.name(), known.description(), known.format(), *columns), False)
     _commit(session, begun, [])
 
 

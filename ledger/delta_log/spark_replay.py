@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ledger.delta_log.file_statistics import FILES, FileStatistics
-from ledger.delta_log.followed import PROTOCOL, Files, Partition, checkpoints_of
+import pyarrow as pa
+
+from ledger.delta_log.file_statistics import FileStatistics, schema_of_facts
+from ledger.delta_log.followed import PROTOCOL, Files, checkpoints_of
 from ledger.delta_log.hadoop_files import HadoopFiles
 from ledger.delta_log.log_identity import Generations
 from ledger.delta_log.merging import SmallCommits
 from ledger.delta_log.pruning import PLAIN_PATH
 from ledger.delta_log.spark_tables import jvm_of
+from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.table_damage import LogTail
 from ledger.delta_log.table_files import CommitFiles, LocalFiles
 from ledger.rules.location import recorded
-from ledger.store.delta.model.tables import TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def small_commits(
+    specs: Mapping[str, TableSpec],
     locations: Mapping[str, str],
     files: Mapping[str, CommitFiles],
     session: Callable[[], SparkSession],
@@ -39,8 +42,7 @@ def small_commits(
             *failures,
             generations=generations,
         )
-        for name, table in TABLES.items()
-        if name in files
+        for name, table in specs.items()
     }
 
 
@@ -56,7 +58,7 @@ class ReplayOfSpark:
 
     def __init__(
         self,
-        table: Table,
+        table: TableSpec,
         session: Callable[[], SparkSession],
         state: Callable[[str], Any],
         stored: CommitFiles,
@@ -79,7 +81,7 @@ class ReplayOfSpark:
             if not PLAIN_PATH.fullmatch(path):
                 return None
             by_partition.setdefault(tuple(values), {})[path] = size
-        statistics = statistics_of(state, self._session()) if self._table.name == "messages" else None
+        statistics = statistics_of(state, self._session(), self._table) if self._table.facts else None
         checkpoints = checkpoints_of(self._configuration(state), self._table)
         table_id = str(state.metadata().id())
         return Files(int(state.version()), by_partition, checkpoints, statistics, table_id=table_id)
@@ -111,25 +113,29 @@ class ReplayOfSpark:
         return dict(java.asJava(state.metadata().configuration()))
 
 
-def statistics_of(state: Any, session: SparkSession) -> FileStatistics:
-    """What the log tells of each file of `messages`, in a snapshot of Delta's. Of a file with a deletion vector it does
-    not tell which messages are left."""
+def statistics_of(state: Any, session: SparkSession, table: TableSpec) -> FileStatistics:
+    """Return what the log tells of each file of a table, in a snapshot of Delta's. Of a file with a deletion vector it
+    does not tell which rows are left."""
     from pyspark.sql import DataFrame
 
-    values = "STRUCT<seq: BIGINT, sent_at: TIMESTAMP, available_at: TIMESTAMP>"
+    bounded = dict.fromkeys(fact.column for fact in table.facts if fact.source in ("min", "max"))
+    values = f"STRUCT<{', '.join(f'{name}: {_sql_type(table.schema.field(name).type)}' for name in bounded)}>"
     known = f"from_json(stats, 'numRecords BIGINT, minValues {values}, maxValues {values}') AS known"
     files = DataFrame(state.allFiles().toDF(), session).selectExpr("path", "partitionValues", "deletionVector", known)
-    rows = files.selectExpr(
-        "path",
-        "partitionValues['queue'] AS queue",
-        "CAST(partitionValues['lane'] AS INT) AS lane",
-        "partitionValues['segment'] AS segment",
-        "IF(deletionVector IS NULL, known.numRecords, NULL) AS messages",
-        "known.minValues.seq AS first_seq",
-        "known.maxValues.seq AS last_seq",
-        "unix_millis(known.minValues.sent_at) AS first_sent_at",
-        "unix_millis(known.maxValues.sent_at) AS last_sent_at",
-        "unix_millis(known.minValues.available_at) AS first_available_at",
-        "unix_millis(known.maxValues.available_at) AS last_available_at",
-    )
-    return FileStatistics(rows.toArrow().cast(FILES))
+    rows = files.selectExpr("path", *(f"{_sql_of(fact)} AS {fact.name}" for fact in table.facts))
+    return FileStatistics(table, rows.toArrow().cast(schema_of_facts(table)))
+
+
+def _sql_of(fact: Fact) -> str:
+    if fact.source == "rows":
+        return "IF(deletionVector IS NULL, known.numRecords, NULL)"
+    if fact.source == "partition":
+        return f"CAST(partitionValues['{fact.column}'] AS {_sql_type(fact.type)})"
+    value = f"known.{fact.source}Values.{fact.column}"
+    return f"unix_millis({value})" if fact.is_instant else value
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return str(from_arrow_type(kind).simpleString())

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.delta_log.where import literal
+from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.sql import literal
 from ledger.rules.location import FILE
-from ledger.store.delta.model.formats import layout_of_new
-from ledger.store.delta.model.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,12 +38,11 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def create_table(spark: SparkSession, name: str, table: str, scheme: str = FILE) -> None:
-    """CREATE TABLE IF NOT EXISTS for one of the ledger's tables under a name in SQL, on the storage of a scheme."""
+def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str = FILE) -> None:
+    """CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    known = TABLES[table]
-    layout = layout_of_new(known, scheme)
+    layout = known.layout(scheme)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(known.schema))
     partitions = f"PARTITIONED BY ({', '.join(known.partitions)})" if known.partitions else ""
     properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in layout.properties.items())

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from ledger.delta_log.durability import begin_writing, durability_of
 from ledger.delta_log.pruning import Wanted, dataset_of
-from ledger.delta_log.where import Where
+from ledger.delta_log.spec import PartitionFilter
 from ledger.forks import renew_in_child
 from ledger.rules.location import Location, recorded
 
@@ -103,7 +103,7 @@ class TableFiles(CommitFiles, Protocol):
     def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the bytes of those files that are there, by their paths."""
 
-    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+    def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         """Rows of a loaded table, of the files that may hold what `where` names; all columns unless some are wanted."""
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
@@ -282,7 +282,7 @@ class LocalFiles:
                 found[path] = (self._place / path).stat().st_size
         return found
 
-    def rows(self, loaded: DeltaTable, where: Where, wanted: Wanted | None = None) -> pa.Table:
+    def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
         dataset = dataset_of(loaded, self._files, where, wanted)
         return dataset.to_table() if wanted is None else dataset.to_table(list(wanted.columns), wanted.where)
 

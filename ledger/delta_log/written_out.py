@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,14 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledger.delta_log.checkpoints import is_due
+from ledger.delta_log.committing import REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.followed import Files, Followed, Replay
 from ledger.delta_log.loaded_tables import LISTED_AFTER
 from ledger.delta_log.log_identity import Generations
 from ledger.delta_log.protocol import Conflict, LogReplaced, require_next
-from ledger.delta_log.table_files import CommitFiles, log_entry, log_file
+from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.table_files import CommitFiles, FileRows, log_entry, log_file
 from ledger.errors import ForkedProcess
-from ledger.store.delta.model.tables import Table
+from ledger.rules.limits import MILLISECONDS
 
 log = logging.getLogger("ledger.commits")
 #: A line of a log's file.
@@ -36,11 +38,33 @@ LONG = 1_024
 ENGINE = "ledger"
 
 
-class Written(NamedTuple):
-    """Files, by their paths, and when they were made, in monotonic seconds."""
+class AddedFile(NamedTuple):
+    """Rows that become a file of a partition."""
 
-    files: Mapping[str, bytes]
-    at: float
+    path: str
+    partition: Mapping[str, Any]
+    rows: pa.Table
+
+
+class RemovedFile(NamedTuple):
+    """A file of a partition that is no longer the table's."""
+
+    path: str
+    size: int
+    partition: Mapping[str, Any]
+
+
+class Commit(NamedTuple):
+    """What a commit does, and what it says of itself. `is_change`: rows come or go, and not only files.
+    `with_statistics`: the log tells the smallest and the greatest value of the table's columns in each file."""
+
+    operation: str
+    metadata: Mapping[str, Any]
+    adds: Sequence[AddedFile] = ()
+    removes: Sequence[RemovedFile] = ()
+    transaction: tuple[str, int] | None = None
+    is_change: bool = True
+    with_statistics: bool = False
 
 
 class Encoded(Mapping[str, bytes]):
@@ -63,12 +87,19 @@ class Encoded(Mapping[str, bytes]):
         return len(self._rows)
 
 
+class Written(NamedTuple):
+    """Files, by their paths, and when they were made, in monotonic seconds."""
+
+    files: Encoded
+    at: float
+
+
 class Log:
     """The log of a table that is followed, and new entries of it."""
 
     def __init__(
         self,
-        table: Table,
+        table: TableSpec,
         replay: Replay,
         stored: CommitFiles,
         *failures: type[Exception],
@@ -78,6 +109,7 @@ class Log:
         self._table, self.replay, self._stored = table, replay, stored
         self._failures: tuple[type[Exception], ...] = (*failures, OSError, ForkedProcess)
         self.followed = Followed(table, replay, stored, generations=generations)
+        self.rows = FileRows(table.schema, table.partitions, stored)
 
     def newest(self, *, listing: bool = False) -> Files:
         """The files of the newest version. Raises Conflict where the table is not as the ledger makes it any more."""
@@ -112,13 +144,69 @@ class Log:
                 latest = self.followed.newest(listing=True)
         return None, self.replay.transaction(application)[1]
 
-    def write(self, files: Mapping[str, bytes]) -> Written:
-        """Makes files that a commit is to name."""
+    def commit(
+        self,
+        commit: Commit,
+        still_valid: Callable[[Files], None],
+        *,
+        on: Files | None = None,
+        read_at: float | None = None,
+    ) -> int:
+        """Commit what the caller decided, and return the version.
+
+        The commit becomes the version after the one that `still_valid` has looked at, or nothing. So what holds of that
+        version holds of the table. Where another writer is first, `still_valid` looks at the version behind it.
+
+        Args:
+            commit: What is added and removed, and what the commit says of itself. Its transaction is committed only as
+                the first one of its application, or directly after the version before.
+            still_valid: Raises where the commit may not follow a version: mostly Conflict.
+            on: The version that the decision was made on, if the commit may follow it; else it follows the newest one.
+            read_at: When that was read, in monotonic seconds. A process that stood still since lists the log: the next
+                version may have come, and gone with old ones.
+
+        Raises:
+            Conflict: The transaction was committed, or others committed REBASES times meanwhile.
+            LogReplaced: The log is another one than was read.
+            What `still_valid` and the storage raise.
+        """
+        there = self._write(commit)
+        if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
+            on = self.newest(listing=True)
+        # As late as can be: from this time on the files that go are kept for the versions that have them.
+        actions = self._actions(commit, there, int(time.time() * MILLISECONDS))
+        for _ in range(REBASES):
+            if on is None:
+                on = self.newest() if commit.transaction is None else self.newest_before(commit.transaction)
+            still_valid(on)
+            version = self._try_commit(on, actions, there)
+            if version is not None:
+                return version
+            on = None
+        raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
+
+    def _actions(self, commit: Commit, written: Written, now: int) -> list[Action]:
+        actions = [said(commit.operation, commit.metadata, now)]
+        if commit.transaction is not None:
+            actions.append(carried(commit.transaction, now))
+        named = self._table.statistics if commit.with_statistics else ()
+        for path, size, partition in commit.removes:
+            actions.append(removed(path, size, partition, now, is_change=commit.is_change))
+        for path, partition, rows in commit.adds:
+            size = written.files.sizes[path]
+            actions.append(added(path, size, rows, partition, now, named, is_change=commit.is_change))
+        return actions
+
+    def _write(self, commit: Commit) -> Written:
+        """Make the files that a commit is to name."""
+        files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
         written = Written(files, time.monotonic())
         self._stored.write(files)
+        for path, _, rows in commit.adds:
+            self.rows.keep(path, rows)
         return written
 
-    def put(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
+    def _try_commit(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
         """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
         nothing has happened, when another writer was first. Raises LogReplaced where the log is not the one that was
         read any more.

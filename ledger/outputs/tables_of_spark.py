@@ -12,7 +12,7 @@ from ledger.rules.storage import for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.store.delta.by_spark import SparkEngine
 
 
 class SparkOutputTables:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ledger.delta_log.protocol import reason
-from ledger.delta_log.where import literal
+from ledger.delta_log.sql import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark, recorded

@@ -39,11 +39,6 @@ class Attempt(NamedTuple):
         """What its segments are named by: the same for a retry, another for any other send."""
         return send_key("attempt", self.queue, self.attempt_id, str(self.content))
 
-    @property
-    def former(self) -> tuple[str, str]:
-        """The application and the key of before the content counted: ledgers have such sends."""
-        return f"send/{self.queue}/{self.attempt_id}", send_key("send", self.queue, self.attempt_id)
-
     def require_same(self, content: int) -> None:
         """Raises InvalidParameterValue when what was committed under the id is another send."""
         if content != self.content:

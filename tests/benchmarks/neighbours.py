@@ -24,8 +24,8 @@ if __name__ == "__main__":
 
 from ledger import Ledger
 from ledger.clock import system_clock
-from ledger.delta_log.where import Where
 from ledger.rules.message import Entry
+from ledger.store.delta.model.where import Where
 
 LEASE = 600
 #: So many idle queues are sent to in one commit.

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.where import Where
 from ledger.errors import InvalidParameterValue, QueueDoesNotExist
 from ledger.rules import staging
 from ledger.settings import Settings
 from ledger.store.delta.commit.folders import FoldersOfSpark
 from ledger.store.delta.dataframes import staging as dataframe_staging
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs.staged_sends import staged_folders
 from tests.clock import FrozenClock
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.where import Where
 from ledger.rules.message import Entry
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import HEAD, VISIBILITY
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, Decision, rows

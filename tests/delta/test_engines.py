@@ -11,7 +11,6 @@ from pyarrow import compute as pc
 from ledger.delta_log import commit_history, spark
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.table_files import LOG, LocalFiles, log_file, table_files
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
@@ -19,6 +18,7 @@ from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.model.run_algebra import Runs, positions
 from ledger.store.delta.model.tables import RECEIPTS, VISIBILITY
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.record_rows import message_rows
 

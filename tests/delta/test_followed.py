@@ -12,11 +12,10 @@ from ledger import Ledger
 from ledger.delta_log.file_statistics import FileStatistics
 from ledger.delta_log.followed import Followed, ReplayOfDeltaRs, files_of
 from ledger.delta_log.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.delta_log.protocol import SEGMENT_FILES
 from ledger.delta_log.table_files import LocalFiles, log_file, table_files
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
+from ledger.store.delta.model.where import Where
 from tests.delta.test_engines import CHANGED, QUEUE, Decision, recorded
 
 
@@ -186,7 +185,9 @@ def test_threads_that_follow_one_log_agree(followed, engine_of, location):
 def told_of_messages(engine, location):
     """The files of `messages`, as the engine follows them, and as delta-rs lists them, in one order."""
     order = [(name, "ascending") for name in ("queue", "lane", "segment", "first_seq", "last_seq")]
-    listed = FileStatistics.listed(pa.table(DeltaTable(location).get_add_actions(flatten=True))).table
+    listed = FileStatistics.listed(
+        pa.table(DeltaTable(location).get_add_actions(flatten=True)), TABLES["messages"]
+    ).table
     return engine.files()[1].sort_by(order).to_pylist(), listed.sort_by(order).to_pylist()
 
 
@@ -223,7 +224,7 @@ def test_a_file_that_a_commit_tells_of_once_more_is_one_file(root, engine_of):
 
 def test_a_file_without_statistics_may_hold_anything():
     add = {"path": "a.parquet", "partitionValues": {"queue": "q", "lane": "3", "segment": "s"}, "size": 1}
-    empty = FileStatistics.listed(pa.table({"path": []}))
+    empty = FileStatistics.listed(pa.table({"path": []}), TABLES["messages"])
     for stats in (None, "{}", '{"numRecords": null, "minValues": null}'):
         told = empty.after([{**add, "stats": stats}], []).table.to_pylist()[0]
         assert told == dict.fromkeys(SEGMENT_FILES.names) | {"queue": "q", "lane": 3, "segment": "s"}
@@ -243,7 +244,7 @@ def test_a_file_without_statistics_may_hold_anything():
 def test_statistics_that_cannot_be_read_are_delta_rs_to_judge(stats):
     values = {"queue": "q", "lane": "0", "segment": "s"}
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
-        FileStatistics.listed(pa.table({"path": []})).after(
+        FileStatistics.listed(pa.table({"path": []}), TABLES["messages"]).after(
             [{"path": "a", "partitionValues": values, "stats": stats}], []
         )
 
@@ -254,6 +255,6 @@ def test_statistics_that_cannot_be_read_are_delta_rs_to_judge(stats):
 def test_an_instant_of_a_log_is_read_down_to_the_millisecond(shown):
     values = {"queue": "q", "lane": "0", "segment": "s"}
     stats = json.dumps({"minValues": {"sent_at": shown}})
-    known = FileStatistics.listed(pa.table({"path": []}))
+    known = FileStatistics.listed(pa.table({"path": []}), TABLES["messages"])
     told = known.after([{"path": "a", "partitionValues": values, "stats": stats}], []).table
     assert told["first_sent_at"].to_pylist() == [1_767_225_600_001]

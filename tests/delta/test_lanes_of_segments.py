@@ -5,10 +5,10 @@ import pytest
 from pyarrow import compute as pc
 
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
 from ledger.rules.state import Record
 from ledger.store.delta.model.run_algebra import Runs, positions
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.edit_rows import EDITS
 from ledger.store.delta.state.lane_records import Lanes
 

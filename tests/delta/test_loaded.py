@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger.delta_log.loaded_tables import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
 from ledger.delta_log.table_files import table_files
-from ledger.delta_log.where import Where
+from ledger.store.delta.model.where import Where
 from tests.delta.test_engines import QUEUE, Decision, rows
 
 

@@ -8,10 +8,10 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from ledger.clock import instant
-from ledger.delta_log.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import VISIBILITY
+from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where
 from ledger.store.delta.state.lane_records import Lanes
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT, rows
 
@@ -72,7 +72,9 @@ def test_where_stays_small_and_covers_what_it_named():
     differing = None
     for number in range(MOST_ALTERNATIVES + 1):
         differing = Where(f"r{number}", (number,), also=differing)
-    assert differing.bounded().alternatives() == [(tuple(sorted(f"r{n}" for n in range(21))), tuple(range(21)), None)]
+    assert differing.bounded().alternatives() == [
+        {"queue": tuple(sorted(f"r{n}" for n in range(21))), "lane": tuple(range(21))}
+    ]
     assert many(MOST_NAMED + 1, lanes=(3,)).bounded() == Where(None, (3,))
     assert Where("q", None, tuple(map(str, range(MOST_NAMED + 1)))).bounded() == Where("q")
     few = Where("q", (1, 2), ("s",), also=Where("r", (3,)))

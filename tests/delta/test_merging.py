@@ -13,9 +13,9 @@ from ledger import Ledger
 from ledger.delta_log import merging, written_out
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.delta_log.table_files import LocalFiles
-from ledger.delta_log.where import Where
 from ledger.errors import StorageFailed
 from ledger.store.delta.model.tables import VISIBILITY
+from ledger.store.delta.model.where import Where
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision, recorded, rows
 from tests.delta.test_failures import full_disk
 
@@ -124,7 +124,7 @@ def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, mon
 
 
 def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
-    monkeypatch.setattr(merging, "REBASES", 2)
+    monkeypatch.setattr(written_out, "REBASES", 2)
     Decision(one, lane=0).commit()
     put_new, lanes = LocalFiles.put_new, iter((1, 2))
     late = Decision(one, CHANGED, lane=0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger.delta_log.where import Where
 from ledger.errors import MessageDoesNotExist
+from ledger.store.delta.model.where import Where
 
 KEPT = OPEN = 60
 FIFO = {"FifoQueue": "true", "Lanes": 1}

@@ -105,7 +105,7 @@ def test_a_root_without_a_ledger_is_not_made(tmp_path):
         Ledger.open(str(tmp_path / "none"), read_only="yes")
 
 
-def test_a_ledger_of_an_earlier_release_is_shown_as_it_is(tmp_path):
+def test_a_ledger_of_each_release_is_shown_as_it_is(tmp_path):
     for archive in ARCHIVES:
         shutil.unpack_archive(archive, tmp_path)
         root = str(tmp_path / "ledger")

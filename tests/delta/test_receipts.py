@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ledger.delta_log.where import Where
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state import journal
 
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
+from ledger.store.delta.model.where import Where
 from tests.delta.conftest import ENGINES
 
 

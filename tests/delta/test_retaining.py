@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 from ledger.delta_log import checkpoints
 from ledger.delta_log.checkpoints import DAY, SPARED, Stored, is_due, replaced
 from ledger.delta_log.table_files import LocalFiles, table_files
-from ledger.delta_log.where import Where
 from ledger.errors import InvalidParameterValue
 from ledger.settings import YEAR, Settings
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs import upkeep
 from ledger.store.delta.verbs.retaining import FILE_RETENTION, LOG_RETENTION, kept
 from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ledger.delta_log.file_statistics import FileStatistics
-from ledger.delta_log.protocol import SegmentEnd, SegmentTaken
+from ledger.store.delta.engine import SegmentEnd, SegmentTaken
+from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import QUEUE, SEGMENT
 from tests.delta.test_small_sends import append
 
@@ -85,7 +86,7 @@ def test_an_append_commits_only_where_the_segment_ends_as_its_writer_knows_it(en
 
 
 def test_joined_files_end_where_they_ended(engine_of):
-    from ledger.delta_log.where import Where
+    from ledger.store.delta.model.where import Where
 
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
     for first in range(4):
@@ -97,7 +98,7 @@ def test_joined_files_end_where_they_ended(engine_of):
 def test_of_files_without_statistics_nobody_knows_where_they_end():
     told = {"path": "a", "partitionValues": {"queue": "q", "lane": "0", "segment": "s"}, "stats": '{"numRecords": 1}'}
     known = {**told, "path": "b", "stats": '{"numRecords": 1, "minValues": {"seq": 0}, "maxValues": {"seq": 0}}'}
-    nothing = FileStatistics.listed(pa_nothing())
+    nothing = FileStatistics.listed(pa_nothing(), TABLES["messages"])
     assert nothing.after([known], []).last_ordinal("s") == 0
     assert nothing.after([known, told], []).last_ordinal("s") is None
 
@@ -110,7 +111,7 @@ def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_ove
         values = {"queue": "q", "lane": "0", "segment": segment}
         return {"path": path, "partitionValues": values, "stats": json.dumps(stats)}
 
-    following = FileStatistics.listed(pa_nothing())
+    following = FileStatistics.listed(pa_nothing(), TABLES["messages"])
     for number in range(3 * FileStatistics.MOST_ADDED):
         following = following.after([file(f"{number}", f"s{number % 20}", number, number)], [])
         assert following.last_ordinal(f"s{number % 20}") == number

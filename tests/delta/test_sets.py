@@ -2,9 +2,9 @@
 
 import pytest
 
-from ledger.delta_log.where import Where
 from ledger.store.delta.model import run_sets
 from ledger.store.delta.model.tables import BITS
+from ledger.store.delta.model.where import Where
 
 MANY = 3_000
 

@@ -11,9 +11,9 @@ from ledger.delta_log import appending
 from ledger.delta_log.joining import Joining
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.table_files import LocalFiles
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.message import Entry
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.verbs import sending
 from tests.delta.test_engines import NOW, QUEUE, SEGMENT

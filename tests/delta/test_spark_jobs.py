@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.spark_jobs import named_jobs
 from ledger.delta_log.spark_sessions import elsewhere_of, parallelism
+from ledger.store.delta.spark_jobs import named_jobs
 
 
 def tags_of(known):

@@ -6,9 +6,9 @@ import pytest
 
 from ledger import Ledger
 from ledger.delta_log.appending import Appending
-from ledger.delta_log.spark import SparkEngine
 from ledger.outputs.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
+from ledger.store.delta.by_spark import SparkEngine
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.commit.turns import Turns

@@ -11,6 +11,7 @@ from ledger.delta_log import spark_replay, written_out
 from ledger.delta_log.hadoop_files import HadoopFiles
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.spark_tables import create_table
+from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import CHANGED, HELD, Decision, recorded
 from tests.delta.test_merging import operation, table_of
 
@@ -34,7 +35,7 @@ def jobs(spark):
 
 
 def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_there_is_none(spark, tmp_path):
-    create_table(spark, f"delta.`{tmp_path}/table`", "tasks")
+    create_table(spark, f"delta.`{tmp_path}/table`", TABLES["tasks"])
     files = HadoopFiles(f"{tmp_path}/table", lambda: spark)
     files.write({"a b/x": b"one\ntwo", "y": b""})
     assert (files.read("a b/x"), files.read("y"), files.read("z")) == (b"one\ntwo", b"", None)
@@ -58,7 +59,7 @@ def test_as_on_hdfs_an_entry_is_synced_before_it_has_its_name_and_made_only_wher
 ):
     """By Hadoop's file system of this machine: there is no HDFS here."""
     monkeypatch.setattr(HadoopFiles, "_is_hdfs", lambda files: True)
-    create_table(spark, f"delta.`{tmp_path}/table`", "tasks")
+    create_table(spark, f"delta.`{tmp_path}/table`", TABLES["tasks"])
     files, entry = HadoopFiles(f"{tmp_path}/table", lambda: spark), "_delta_log/00000000000000000001.json"
     assert files.put_new(entry, b'{"commitInfo":{}}\n') and not files.put_new(entry, b"{}")
     assert files.read(entry) == b'{"commitInfo":{}}\n'

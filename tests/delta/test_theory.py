@@ -3,9 +3,9 @@
 import re
 
 import ledger.store.delta
-from ledger.delta_log.where import Where
 from ledger.rules.attempts import Attempt, content_of
 from ledger.rules.message import Entry
+from ledger.store.delta.model.where import Where
 
 DRAWINGS = [
     [line.replace("|", " ").split() for line in drawing.splitlines()[1:]]

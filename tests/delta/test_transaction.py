@@ -6,16 +6,19 @@ from types import SimpleNamespace
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.delta_rs import DeltaRsEngine
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.where import Where
 from ledger.errors import ContentionOutlastedRetries
 from ledger.outputs.tables_of_delta_rs import DeltaRsOutputTables
+from ledger.rules import message_id as ids
+from ledger.rules.message import Entry
 from ledger.settings import Settings
+from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from ledger.store.delta.commit import retrying
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
+from ledger.store.delta.state.record_rows import message_rows
 from ledger.store.delta.verbs.store import DeltaStore
 from tests.delta.test_locks import SOON, entered
 
@@ -197,3 +200,26 @@ def test_the_log_and_the_commits_name_what_was_done_through_handles_as_users_do(
     assert [line.partition(" of ")[0] for line in caplog.messages] == named
     commits = queue.access.store.engine.history("visibility", 1)
     assert [commit.metadata["verb"] for commit in commits] == named
+
+
+def test_of_one_application_a_transaction_follows_the_one_before_or_is_a_conflict(open_ledger, clock):
+    """Also one that was begun before the other committed: that is how two sends of one attempt meet."""
+    ledger, other = open_ledger(), open_ledger()
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    for number, (engine, version, lands) in enumerate(
+        [
+            (ledger, 6, True),
+            (other, 6, False),
+            (other, 8, False),
+            (ledger, 4, False),
+            (other, 7, True),
+            (ledger, 7, False),
+        ]
+    ):
+        rows = message_rows(queue.access.made, 0, ids.segment(ids.new_send_key(), 0), 0, [Entry(f"{number}")], clock())
+        try:
+            engine.store.engine.append("messages", rows, {}, ("attempt/x", version))
+            assert lands
+        except Conflict:
+            assert not lands
+    assert queue.counts().stored == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log.vacuuming import KNOWN, UNCOMMITTED, unneeded
+from ledger.delta_log.vacuuming import KNOWN, UNCOMMITTED_HOURS, unneeded
 from ledger.rules import staging
 from ledger.store.delta.model.tables import TABLES
 
@@ -49,7 +49,7 @@ def test_what_no_commit_names_goes_once_nobody_can_be_about_to_commit_it(left, o
 
 def test_however_short_the_retention_is_what_may_be_on_its_way_stays(left, open_ledger):
     between = left("visibility", "between.parquet", 1)
-    old = left("visibility", "old.parquet", UNCOMMITTED / 24 + 0.1)
+    old = left("visibility", "old.parquet", UNCOMMITTED_HOURS / 24 + 0.1)
     ledger = open_ledger(log_retention=86_400, deleted_file_retention=3_600)
     ledger.upkeep()
     assert between() and not old()

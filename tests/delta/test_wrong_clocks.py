@@ -5,11 +5,11 @@ import json
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.where import Where
 from ledger.errors import ClocksDisagree
 from ledger.rules import instants
 from ledger.rules.state import Record
 from ledger.settings import Settings
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs.ages import MARK
 from tests.clock import FrozenClock
 

@@ -11,7 +11,6 @@ from obstore.store import S3Store
 
 from ledger import Ledger
 from ledger.clock import system_clock
-from ledger.delta_log.delta_rs import DeltaRsEngine
 from ledger.delta_log.object_store import OF_DELTA_RS, ObjectStore, unknown_options
 from ledger.errors import (
     ClocksDisagree,
@@ -22,6 +21,7 @@ from ledger.errors import (
     UnsafeStorage,
 )
 from ledger.settings import Settings
+from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from ledger.store.delta.commit.storage_clock import probe_of
 from ledger.store.delta.model import formats
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES

@@ -5,7 +5,7 @@ from pyarrow import compute as pc
 
 from ledger import Ledger
 from ledger.delta_log import table_files
-from ledger.delta_log.where import Where
+from ledger.store.delta.model.where import Where
 
 
 @pytest.fixture

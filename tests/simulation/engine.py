@@ -15,23 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.edits import require_expected
-from ledger.delta_log.failures import names_failures
-from ledger.delta_log.protocol import (
-    SEGMENT_FILES,
-    Commit,
-    Conflict,
-    SegmentEnd,
-    Snapshot,
-    require_next,
-)
-from ledger.delta_log.segment_ends import require_ends
-from ledger.delta_log.where import Where
+from ledger.delta_log.protocol import Commit, Conflict, Snapshot, require_next
+from ledger.delta_log.spec import Layout
 from ledger.errors import OutputUnreadable
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.rules.output_columns import ColumnsAsked
-from ledger.store.delta.model.formats import Layout
-from ledger.store.delta.model.tables import INSTANT, TABLES
+from ledger.store.delta.engine import SegmentEnd, names_failures, require_ends, require_expected
+from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES
+from ledger.store.delta.model.where import Where
 from tests.simulation.log import File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.where import Where
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
 
 Partition = tuple[Any, ...]
 #: A file system writes what nobody syncs by itself, so many milliseconds later.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger.delta_log.commit_metadata import said_in
+from ledger.store.delta.commit_metadata import said_in
 
 OURS = {
     "operation": "0f",

@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from ledger.delta_log.edits import require_expected
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
-from ledger.delta_log.where import Where
 from ledger.errors import LedgerDamaged
+from ledger.store.delta.engine import require_expected
 from ledger.store.delta.model.tables import QUEUES, VISIBILITY
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.edit_rows import EDITS
 
 EVERYTHING = Where()

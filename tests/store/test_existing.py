@@ -5,10 +5,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.delta_log.protocol import SEGMENT_FILES
 from ledger.rules.state import Record, Retention, expires_at, status
 from ledger.store.delta.model.run_algebra import Runs, positions
-from ledger.store.delta.model.tables import VISIBILITY
+from ledger.store.delta.model.tables import SEGMENT_FILES, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.statuses import STATES, existing_messages, states

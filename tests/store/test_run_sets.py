@@ -136,17 +136,6 @@ def test_a_part_laid_on_a_state_makes_the_rows_of_the_whole(state, part):
         assert all(first >> BLOCK_SHIFT in near or last >> BLOCK_SHIFT in near for first, last, *_ in short)
 
 
-@EXAMPLES
-@given(states(), states())
-def test_rows_of_a_release_without_bits_make_way_group_by_group(before, part):
-    old, new = rows_of(before, sets=False), before.paint(part)
-    assert [row[3] for row in listed(old)] == [None] * len(before)
-    after = applied(old, difference(stored(Runs(old.first, old.last, old.code)), new))
-    again = stored(*_as_read(after)).runs
-    assert columns(again) == columns(new)
-    assert applied(old, difference(read(old), new, sets=False)) == listed(rows_of(new, sets=False))
-
-
 def _as_read(rows):
     places = Runs(*(np.array([row[part] for row in rows], dtype=np.int64) for part in range(3)))
     return places, pa.chunked_array([pa.array([row[3] for row in rows], run_sets.WORDS)])

@@ -40,7 +40,6 @@ from deltalake.exceptions import DeltaError
 from ledger.delta_log.checkpoints import CHECKPOINT
 from ledger.delta_log.failures import naming
 from ledger.delta_log.newest_version import opened
-from ledger.delta_log.protocol import Engine
 from ledger.delta_log.table_files import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.delta_log.written_out import said
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed
@@ -48,6 +47,7 @@ from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 from ledger.threads import map_at_once
 

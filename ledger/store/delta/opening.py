@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, Passing, passing_of, system_clock
-from ledger.delta_log.protocol import Engine, reason
+from ledger.delta_log.protocol import reason
 from ledger.delta_log.spark_sessions import has_jvm, require_executors_here, require_jvm
 from ledger.delta_log.table_damage import mend
 from ledger.delta_log.versions import require_engines
@@ -38,7 +38,6 @@ from ledger.settings import ENGINES, Settings
 from ledger.store.delta.backups import require_no_backup
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
-from ledger.store.delta.commit.migrating import migrate
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.storage_clock import StorageClock, probe, probe_of
@@ -49,7 +48,8 @@ from ledger.store.delta.commit.storage_safety import (
     require_safe,
 )
 from ledger.store.delta.commit.transactions import Transactions
-from ledger.store.delta.model.formats import is_older, require_readable
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.model.formats import require_readable
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.ages import Ages
 from ledger.store.delta.verbs.store import DeltaStore
@@ -98,7 +98,7 @@ def open_tables(
     passing: Passing | None = None,
 ) -> Opened:
     """Opens the tables under `root`; makes them, if it may. See StorageClock and SteadyClock for the clocks. With
-    `read_only` nothing is written, and so nothing locked, tried out or brought to a newer format."""
+    `read_only` nothing is written, and so nothing locked or tried out."""
     if engine not in ENGINES:
         raise InvalidParameterValue("engine", engine, f"Must be one of {', '.join(ENGINES)}")
     require_engines(spark)
@@ -144,16 +144,16 @@ def open_tables(
         clocks.check()
     except StorageFailed as error:
         raise error if missing else error.advised(LOOK_ONLY) from None
-    checked = partial(_checked, root, scheme, chosen, settings)
+    check = partial(_check, root, scheme, chosen, settings)
     whole = locations if place.is_local and not read_only and not missing else {}
     mend(whole, folder.parent)
     there = [name for name in TABLES if name not in missing]
     try:
-        older = checked(there)
+        check(there)
     except LedgerDamaged:
         if not mend(whole, folder.parent, deep=True):
             raise
-        older = checked(there)
+        check(there)
     trust = None if files is None else PutTrust(files)
     if missing and files is not None and trust is not None:
         require_conditional_puts(files)
@@ -163,7 +163,7 @@ def open_tables(
         # waits to have a table alone holds up everybody else.
         with locks[name].exclusive():
             _create(chosen, name)
-    older += checked(missing)
+    check(missing)
     if place.is_local and settings.sync and not read_only:
         # Also tables that no verb relies on: one that a power cut damages keeps the whole ledger from being opened.
         for name in TABLES:
@@ -181,7 +181,6 @@ def open_tables(
     )
     if owner is None:
         renew_in_child(transactions, _renew_owner)
-    migrate(chosen, transactions, () if read_only else older, steady)
     log.info("%s opened through %s%s", root, chosen.name, ", to be looked at" if read_only else "")
     by_spark = _by_spark(chosen, spark, of_spark, settings.sync)
     readiness = Readiness(
@@ -208,15 +207,14 @@ def _renew_owner(transactions: Transactions) -> None:
     transactions.owner = default_owner()
 
 
-def _checked(root: str, scheme: str, engine: Engine, settings: Settings, tables: Sequence[str]) -> list[str]:
-    """Which of some tables that are there have an older format. Raises LedgerTooNew, and UnsafeStorage where another
-    engine commits to them."""
+def _check(root: str, scheme: str, engine: Engine, settings: Settings, tables: Sequence[str]) -> None:
+    """Raise LedgerTooNew for one of some tables that are there, and UnsafeStorage where another engine commits to
+    them."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
         if name == "queues":
             require_committer(root, scheme, layout, engine.name, settings.single_driver)
-    return [name for name, layout in layouts.items() if is_older(TABLES[name], layout)]
 
 
 def _create(engine: Engine, table: str) -> None:
@@ -325,10 +323,10 @@ def _engine(
             if scheme not in SAFE_FOR_SPARK:
                 raise InvalidParameterValue("root", root, *unknown(scheme))
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
-        from ledger.delta_log.delta_rs import DeltaRsEngine
+        from ledger.store.delta.by_delta_rs import DeltaRsEngine
 
         return DeltaRsEngine(locations, storage_options, sync=sync)
-    from ledger.delta_log.spark import SparkEngine
+    from ledger.store.delta.by_spark import SparkEngine
 
     require_jvm(spark)
     return SparkEngine(spark, locations, sync=sync)
@@ -356,8 +354,8 @@ def _by_spark(
     """The output tables as a user's session reaches them, if there is one with a JVM."""
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.delta_log.spark import SparkEngine
     from ledger.outputs.tables_of_spark import SparkOutputTables
+    from ledger.store.delta.by_spark import SparkEngine
 
     return SparkOutputTables(chosen if isinstance(chosen, SparkEngine) else SparkEngine(spark, locations, sync=sync))
 

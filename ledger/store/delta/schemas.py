@@ -23,7 +23,7 @@ def schema_locations(spark: SparkSession, schema: str, create: bool = True) -> d
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     locations, scheme = {}, spark.catalog.getDatabase(schema).locationUri.partition(":")[0]
     for table in TABLES:
-        create_table(spark, f"{schema}.{table}", table, scheme)
+        create_table(spark, f"{schema}.{table}", TABLES[table], scheme)
         (detail,) = spark.sql(f"DESCRIBE DETAIL {schema}.{table}").select("location").collect()
         locations[table] = of_spark(detail.location).text
     return locations

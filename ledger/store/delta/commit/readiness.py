@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ledger.clock import Clock
 from ledger.delta_log.failures import naming
-from ledger.delta_log.protocol import Engine
 from ledger.errors import StorageFailed
 from ledger.rules.instants import require_alike
 from ledger.store.delta.commit.storage_clock import StorageClock
+from ledger.store.delta.engine import Engine
 
 #: How often the storage's clock is asked, which on an object store takes three requests.
 INTERVAL_SECONDS = 10.0

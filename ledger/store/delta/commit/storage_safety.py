@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
+from ledger.delta_log.spec import Layout
 from ledger.errors import StorageFailed, UnsafeStorage
 from ledger.rules.location import recorded
 from ledger.rules.storage import S3
 from ledger.settings import Settings
-from ledger.store.delta.model.formats import Layout
 from ledger.store.delta.model.tables import COMMITS
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from ledger.delta_log.protocol import Conflict, LogReplaced, Snapshot, Tables
-from ledger.delta_log.where import Where
+from ledger.delta_log.protocol import Conflict, LogReplaced, Snapshot
 from ledger.errors import LedgerIsReadOnly, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.commit.file_locks import PATIENCE, NoLock
@@ -22,7 +21,9 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.tally import Tally
 from ledger.store.delta.commit.turns import Turns, Wish
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
 
 #: Covariant: a plan that returns None is one of those that return a text or None.
 Answer = TypeVar("Answer", covariant=True)

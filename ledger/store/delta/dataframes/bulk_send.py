@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import parallelism
 from ledger.delta_log.spark_tables import arrow_frame
-from ledger.delta_log.where import Where
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
@@ -23,6 +22,7 @@ from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.dataframes.strict_reads import require_readable
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:

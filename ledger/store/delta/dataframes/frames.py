@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.delta_log.spark_jobs import named_jobs
 from ledger.delta_log.spark_tables import arrow_frame
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
@@ -23,6 +22,7 @@ from ledger.store.delta.dataframes.frame_runs import in_blocks, runs_of_bits
 from ledger.store.delta.dataframes.granted_reads import reads_of
 from ledger.store.delta.dataframes.handle_frames import TIMEOUTS, HandleFrame, table_of_list
 from ledger.store.delta.dataframes.strict_reads import require_readable
+from ledger.store.delta.spark_jobs import named_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

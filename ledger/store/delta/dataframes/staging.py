@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Publishing, StagedFile
+from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.table_files import log_file
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
@@ -21,6 +21,7 @@ from ledger.rules.storage import for_spark
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.folders import Folders
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, refused, rows_of_a_file
+from ledger.store.delta.engine import Publishing
 from ledger.store.delta.verbs.staged_sends import Publisher, end_of, settle, staged_folders
 
 if TYPE_CHECKING:

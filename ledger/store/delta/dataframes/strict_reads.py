@@ -15,7 +15,7 @@ from ledger.errors import LedgerError, StorageFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ledger.delta_log.protocol import Engine
+    from ledger.store.delta.engine import Engine
 
 #: Settings of sessions that pass by files which are missing or corrupt.
 PASSES_BY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")

@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Tables
 from ledger.delta_log.spark_tables import arrow_frame
-from ledger.delta_log.where import literal
+from ledger.delta_log.sql import literal
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 from ledger.store.delta.dataframes.columns import instant_literal
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.views import depth
 from ledger.store.delta.views.past import Moment, moment
-from ledger.store.delta.views.statements import LATER, VIEWS, tables_of, view_statement, words
+from ledger.store.delta.views.statements import VIEWS, tables_of, view_statement, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,14 +86,11 @@ def deploy_views(
 
 
 def _tables(spark: SparkSession, locations: Mapping[str, str], at: Moment) -> dict[str, str]:
-    """The tables in SQL as of a moment, with the columns that they have today."""
+    """Return the tables in SQL as of a moment."""
     tables = {table: f"delta.`{path}`" for table, path in locations.items()}
     for table, version in (at.versions or {}).items():
         tables[table] += f" VERSION AS OF {version}"
     tables["receipts"] = _until(tables["receipts"], at)
-    for table, (column, nothing) in LATER.items():
-        if column not in spark.sql(f"SELECT * FROM {tables[table]}").columns:
-            tables[table] = f"(SELECT *, {nothing} AS {column} FROM {tables[table]})"
     return tables
 
 

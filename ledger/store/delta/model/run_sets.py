@@ -128,10 +128,10 @@ def stored(runs: Runs, bits: pa.ChunkedArray | pa.Array | None = None) -> Stored
     return Stored(rows, *rows.runs())
 
 
-def rows_of(runs: Runs, sets: bool = True) -> Rows:
-    """The rows of a state, given as runs that are sorted by place with neighbours joined. Without `sets`: one each."""
+def rows_of(runs: Runs) -> Rows:
+    """The rows of a state, given as runs that are sorted by place with neighbours joined."""
     runs = runs.coded(runs.code)
-    inside = np.flatnonzero(_is_inside(runs) & sets)
+    inside = np.flatnonzero(_is_inside(runs))
     group, groups = _numbered(runs.first[inside] >> BLOCK_SHIFT, runs.code[inside])
     # Sorted by place: the last one that is assigned is a group's first run, from behind, and its last one.
     first, last, code = (np.zeros(groups, dtype=np.int64) for _ in range(3))
@@ -158,15 +158,14 @@ def rows_of(runs: Runs, sets: bool = True) -> Rows:
     return rows.where(np.argsort(rows.first, kind="stable"))
 
 
-def difference(old: Stored, new: Runs, sets: bool = True) -> Difference:
+def difference(old: Stored, new: Runs) -> Difference:
     """What makes of the stored rows those of the runs `new` (sorted, joined), wherever the two differ; see `rows_of`.
 
     Why it holds: a row, old or new, is about runs of one group, or about one run. The groups of all runs that are only
     in one of the two states are looked at whole, with the rows of their old runs; all other rows stay, and so do their
     runs, which are in both. Of disjoint sets no two begin at one place. So rows are compared by where they begin, and
     no two edits are about one key: a row that stays has its first message in both states, in one group, which is none
-    of those, and no new row of theirs begins there. Rows that an earlier release wrote, which knew no bits, make way
-    for those of this one group by group, when something in a group changes.
+    of those, and no new row of theirs begins there.
     """
     only_old, only_new = _differing(old.runs, new)
     if not len(only_old) and not len(only_new):
@@ -177,7 +176,7 @@ def difference(old: Stored, new: Runs, sets: bool = True) -> Difference:
     touched[old.row[groups.members(old.runs, only_old)]] = True
     gone = old.rows.where(touched)
     gone = gone.where(np.argsort(gone.first, kind="stable"))
-    written = rows_of(new.where(groups.members(new, only_new)), sets)
+    written = rows_of(new.where(groups.members(new, only_new)))
     at = np.searchsorted(gone.first, written.first)
     known = at < len(gone)
     known[known] = gone.first[at[known]] == written.first[known]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ledger.delta_log.instants import INSTANT as INSTANT
+from ledger.delta_log.spec import Fact, Layout, Ordinals, StagedFolders, TableSpec
+from ledger.rules import message_id as ids
+from ledger.rules import staging
 from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record
+from ledger.rules.storage import S3
 
-INSTANT = pa.timestamp("us", tz="UTC")
 #: The property that holds a table's format, see `model/formats.py`.
 FORMAT = "ledger.format"
 #: The property of `queues` that names the engine which commits to all the tables, where not each may.
@@ -125,13 +128,6 @@ RECORD_COLUMNS = Record._fields
 INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 
 
-def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of instants as numbers. None of ours is before 1970."""
-    # A cast that changes nothing takes as long as one that does.
-    exact = instants if instants.type.unit == "us" else instants.cast(pa.timestamp("us", instants.type.tz))
-    return pc.divide(exact.cast(pa.int64()), 1_000)
-
-
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
     """Numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
@@ -142,40 +138,16 @@ COMMIT_DAYS, FILE_DAYS = 30, 7
 
 
 @dataclass(frozen=True)
-class Table:
-    """One of the ledger's tables: its name, columns, how it is partitioned and what identifies a row in a MERGE."""
+class Table(TableSpec):
+    """One of the ledger's tables: see TableSpec."""
 
-    name: str
-    schema: pa.Schema
-    partitions: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    #: The number of this layout; raised with every change of it.
+    #: The number of this layout, and the format that a release must know to use the table.
     format: int = 1
-    #: The earliest format that a release must know to use the table: raised to `format` by a change that would make
-    #: earlier releases fail, or do harm.
-    needed: int = 1
-    #: A later format, for ledgers on S3: as `format`, but that only delta-rs commits. It keeps out releases that commit
-    #: through Spark there. The next format has a greater number.
-    on_s3: int | None = None
-    #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
-    statistics: tuple[str, ...] = ()
-    #: What a row has a value in, in one of these, once it hardly ever changes any more.
-    ends: tuple[str, ...] = ()
-
-    @cached_property
-    def nothing(self) -> pa.Table:
-        """No rows."""
-        return self.schema.empty_table()
-
-    @property
-    def latest(self) -> int:
-        """The latest format that this release knows."""
-        return self.on_s3 or self.format
 
     @property
     def description(self) -> str:
         """What a table says of who may use it. Both engines can write and read it."""
-        return f"{NEEDED} {self.needed}"
+        return f"{NEEDED} {self.format}"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -193,32 +165,66 @@ class Table:
             FORMAT: str(self.format),
         }
 
+    def layout(self, scheme: str) -> Layout:
+        """See TableSpec. On S3 the table `queues` says that only delta-rs commits to the ledger."""
+        records_engine = self.name == "queues" and scheme in S3
+        return Layout(self.description, {**self.properties, **({COMMITS: "delta-rs"} if records_engine else {})})
+
+
+def _new_segment(partition: Mapping[str, Any]) -> dict[str, Any]:
+    """A segment beside the one that messages were in, for those that have the places of others."""
+    return {**partition, "segment": ids.segment(ids.new_send_key(), 0)}
+
+
+#: What the log says about each data file of `messages`. Instants in milliseconds.
+FACTS = (
+    Fact("queue", pa.string(), "partition", "queue"),
+    Fact("lane", pa.int32(), "partition", "lane"),
+    Fact("segment", pa.string(), "partition", "segment"),
+    Fact("messages", pa.int64(), "rows"),
+    Fact("first_seq", pa.int64(), "min", "seq"),
+    Fact("last_seq", pa.int64(), "max", "seq"),
+    Fact("first_sent_at", pa.int64(), "min", "sent_at", is_instant=True),
+    Fact("last_sent_at", pa.int64(), "max", "sent_at", is_instant=True),
+    Fact("first_available_at", pa.int64(), "min", "available_at", is_instant=True),
+    Fact("last_available_at", pa.int64(), "max", "available_at", is_instant=True),
+)
+SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
+TWO_MESSAGES = (
+    "Two messages of the table messages have one place, as two processes gave out the same one (a fork under an "
+    "earlier release). Run upkeep (Ledger.upkeep or jobs/upkeep.py), which gives the later one a place of its own: "
+    "nothing is lost"
+)
+
 
 TABLES = {
     table.name: table
     for table in (
-        Table("queues", QUEUES, (), ("name",), on_s3=2),
-        # Format 2: statistics by name, columns in the order of the fields.
+        Table("queues", QUEUES, (), ("name",)),
         Table(
             "messages",
             MESSAGES,
             ("queue", "lane", "segment"),
-            format=2,
             statistics=("seq", *(field.column for field in STORED if field.has_statistics)),
+            facts=FACTS,
+            ordinals=Ordinals("seq", "sent_at", _new_segment),
+            staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
+            # A whole queue's records go; of its messages only some segments.
+            apart_by=("queue", "lane", "segment"),
         ),
-        # Format 2: rows about sets, which earlier releases would take for runs; no statistics of bits.
         Table(
             "visibility",
             VISIBILITY,
             ("queue", "lane"),
             ("segment", "first_seq"),
-            format=2,
-            needed=2,
             statistics=("segment", "first_seq", "last_seq"),
             ends=("deleted_at", "moved_to"),
+            # A head row, of which a purge has the time.
+            changing={"segment": HEAD},
+            apart_by=("queue",),
+            doubled=TWO_MESSAGES,
         ),
-        # Format 2: the column `reason`, which earlier releases leave empty.
-        Table("receipts", RECEIPTS, ("queue", "day"), format=2),
+        Table("receipts", RECEIPTS, ("queue", "day"), apart_by=("queue",)),
         Table("tasks", TASKS, (), ("task",)),
     )
 }

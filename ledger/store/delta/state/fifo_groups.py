@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.protocol import MessageFiles
-from ledger.delta_log.where import Where, tuple_of
+from ledger.delta_log.instants import milliseconds
 from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord
+from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, positions
-from ledger.store.delta.model.tables import MESSAGES, milliseconds
+from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.fifo_members import GroupNames, Hashed, Members
 from ledger.store.delta.state.lane_records import UNKNOWN
 from ledger.store.delta.state.listing import Listing

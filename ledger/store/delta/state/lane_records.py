@@ -38,9 +38,7 @@ class Lanes:
         self.records = records = Records(rows)
         self.record, self.code, self.per_code = records.record, records.code, records.per_code
         known = Runs.from_arrow(rows, self.register(rows["segment"], rows["lane"]), records.codes)
-        #: A table that could not be migrated has no such column, and gets no sets.
-        self._has_bits = BITS in rows.column_names
-        self._stored = stored(known, rows[BITS] if self._has_bits else None)
+        self._stored = stored(known, rows[BITS])
         #: Codes of messages that are left alone, whatever their deadline: nobody can tell whether they are written.
         self.undecided: set[int] = set()
         #: The runs as they are taken to be: those recorded, until `supersede`.
@@ -107,7 +105,7 @@ class Lanes:
         """The edits that turn the recorded runs into `new`; see `run_sets.difference` for why they are no more than
         those, and one for each key. A lane without edits is not counted up: a decision that changes nothing in a lane
         disturbs nobody there."""
-        change = difference(self._stored, new, sets=self._has_bits)
+        change = difference(self._stored, new)
         if not len(change.written) and not len(change.gone):
             return NO_EDITS
         changed = np.unique(np.concatenate([self.lanes(change.written), self.lanes(change.gone)])).tolist()

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from ledger.clock import Clock, passing_of
-from ledger.delta_log.protocol import Tables
-from ledger.delta_log.where import Where
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import HEAD
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.head_rows import Heads
 
 #: For so many seconds a look counts.

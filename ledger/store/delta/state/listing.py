@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.distinct_rows import distinct
-from ledger.delta_log.protocol import MessageFiles
-from ledger.delta_log.where import Where, tuple_of
+from ledger.delta_log.instants import milliseconds
+from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
-from ledger.store.delta.model.tables import milliseconds
+from ledger.store.delta.model.where import Where, tuple_of
 
 COLUMNS = ["lane", "segment", "first_seq", "last_seq", "sent_at", "available_at"]
 ORDINALS = ["segment", "first_seq", "last_seq"]

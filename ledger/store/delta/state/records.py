@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.distinct_rows import numbered
+from ledger.delta_log.instants import milliseconds
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.model.run_algebra import ABSENT
-from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY, milliseconds
+from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 
 _NOTHING = VISIBILITY.empty_table().select(RECORD_COLUMNS)
 _POSITION = {name: number for number, name in enumerate(RECORD_COLUMNS)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledger.delta_log.protocol import Tables
 from ledger.rules.attempts import Attempt
+from ledger.store.delta.engine import Tables
 
 
 def sent_before(tables: Tables, attempt: Attempt) -> str | None:
@@ -13,11 +13,8 @@ def sent_before(tables: Tables, attempt: Attempt) -> str | None:
     Raises InvalidParameterValue when what was committed under it is another send.
     """
     content = tables.transaction_version("messages", attempt.transaction[0])
-    application, key = attempt.former
-    if content is not None:
-        attempt.require_same(content)
-        key = attempt.key
-    elif tables.transaction_version("messages", application) is None:
+    if content is None:
         return None
+    attempt.require_same(content)
     tables.make_durable("messages", tables.version("messages"))
-    return key
+    return attempt.key

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Snapshot, Tables
-from ledger.delta_log.where import Where, tuple_of
+from ledger.delta_log.protocol import Snapshot
 from ledger.errors import OutputUnreadable
 from ledger.rules import instants
 from ledger.rules.state import Status
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Answer, Plan
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import HEAD
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing, Listings

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.where import tuple_of
 from ledger.rules import visibility
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, distinct_codes, laid_together
+from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings

@@ -23,12 +23,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ledger.clock import Clock, boot_of
-from ledger.delta_log.protocol import Engine
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store.delta.commit.steady_clock import SteadyClock
 from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.tidying import retried
 
 log = logging.getLogger("ledger.upkeep")

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.where import Where, tuple_of
 from ledger.rules.instants import put_back
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.edit_rows import NO_EDITS
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.verbs.store import DeltaStore

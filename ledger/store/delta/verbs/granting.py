@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ledger.delta_log.edits import TWO_MESSAGES
 from ledger.errors import LedgerDamaged, LedgerError, OutputUnreadable
 from ledger.rules import visibility
 from ledger.rules.state import Record, latest_hold
 from ledger.store import GRANTED_RUNS, Grant, Received, Request
 from ledger.store.delta.model.run_algebra import FEW_CODES, Runs
+from ledger.store.delta.model.tables import TWO_MESSAGES
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.snapshot import Loaded

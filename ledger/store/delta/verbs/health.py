@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 from ledger.clock import Clock
 from ledger.delta_log.failures import naming
 from ledger.delta_log.newest_version import opened
+from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.table_damage import find_damage
 from ledger.delta_log.table_files import LOG, TableFiles, table_files, version_of
 from ledger.delta_log.vacuuming import unneeded
@@ -74,18 +75,18 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
             raise error
         before = time.time()
         try:
-            health = _looked_at(opened(place, options), table_files(place, options), before)
+            health = _looked_at(opened(place, options), table_files(place, options), before, TABLES[table].staged)
         except DeltaError as unreadable:
             raise (error or unreadable) from unreadable
     wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
     return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints)
 
 
-def _looked_at(loaded: DeltaTable, files: TableFiles, loaded_since: float) -> TableHealth:
+def _looked_at(loaded: DeltaTable, files: TableFiles, loaded_since: float, staged: StagedFolders | None) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     log = files.log_paths()
     commits = [version for version in map(version_of, log) if version is not None]
     checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
-    orphans = unneeded(loaded, loaded_since)
+    orphans = unneeded(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
     return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))

@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Tables
-from ledger.delta_log.where import Where
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.rules import move_task
 from ledger.rules.move_task import MoveTask
 from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import TASKS, instant_column
+from ledger.store.delta.model.where import Where
 
 EDITS = pa.schema([*TASKS, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.where import Where
 from ledger.errors import QueueDoesNotExist
 from ledger.rules import redrive
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import ABSENT, Ordered, Runs, positions
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.choosing import first_in_order
 from ledger.store.delta.state.fifo_groups import Groups
 from ledger.store.delta.state.journal import Events

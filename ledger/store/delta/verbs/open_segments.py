@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ledger.delta_log.protocol import SegmentEnd
 from ledger.forks import renew_in_child
 from ledger.rules import message_id as ids
 from ledger.rules.limits import MILLISECONDS
+from ledger.store.delta.engine import SegmentEnd
 
 #: So many places (a queue, a lane) are known before those are let go of whose segments are appended to no more.
 FEW_OPEN = 64

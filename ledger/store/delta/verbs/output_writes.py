@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.clock import Clock
-from ledger.delta_log.where import tuple_of
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputUnreadable
 from ledger.outputs.protocol import ForeignTables, OutputPublishing
 from ledger.rules import attributes as attribute_rules
@@ -23,6 +22,7 @@ from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.open_tables import OpenTables

@@ -9,8 +9,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from ledger.clock import Clock, milliseconds_of
-from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Tables
-from ledger.delta_log.where import Where, tuple_of
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
 from ledger.errors import LedgerTooNew, QueueDoesNotExist
 from ledger.rules import intervals, redrive
 from ledger.rules.attribute_kinds import FENCED
@@ -19,7 +18,9 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES, instant_column
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
 
 EDITS = pa.schema([*QUEUES, (OPERATION, pa.string()), (EXPECTED_REVISION, pa.int64())])

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import milliseconds_of
-from ledger.delta_log.protocol import MessageFiles
-from ledger.delta_log.where import Where, tuple_of
 from ledger.errors import MessageDoesNotExist
 from ledger.rules import fifo
 from ledger.rules import message_id as ids
@@ -20,8 +18,10 @@ from ledger.rules.message_attributes import SENDER, Attribute
 from ledger.rules.message_fields import STORED, Kind
 from ledger.rules.state import Record, arrived_at
 from ledger.store import GRANTED_RUNS, RUNS, Grant, QueueRecord, StoredMessage
+from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import ABSENT, Runs, positions
 from ledger.store.delta.model.tables import MESSAGES
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.recent_messages import GrantedRun, RecentMessages
 

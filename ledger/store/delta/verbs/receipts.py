@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.clock import milliseconds_of
-from ledger.delta_log.protocol import Commit, Tables
-from ledger.delta_log.where import Where
+from ledger.delta_log.protocol import Commit
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import RECEIPTS, instant_column
+from ledger.store.delta.model.where import Where
 
 #: How the application ids of fills begin.
 FILLS = "receipts/after/"

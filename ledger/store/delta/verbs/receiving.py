@@ -12,7 +12,6 @@ from zlib import crc32
 import numpy as np
 
 from ledger.clock import Clock
-from ledger.delta_log.where import tuple_of
 from ledger.errors import InvalidParameterValue, OutputUnreadable, OverLimit
 from ledger.rules import redrive, visibility
 from ledger.rules.admission import admit
@@ -22,6 +21,7 @@ from ledger.rules.receipt_handle import new_receipt_id
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord, Received, Request
 from ledger.store.delta.model.run_algebra import Runs
+from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.choosing import LOSSES_TO_HALVE, Deal, choose_lanes, choose_lanes_in_order
 from ledger.store.delta.state.fifo_groups import TURN_SHIFT, Groups
 from ledger.store.delta.state.journal import Events

@@ -31,7 +31,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.commit_metadata import said_in
 from ledger.delta_log.failures import naming
 from ledger.delta_log.log_entries import Flawed, actions_in, checkpointed, flaw_of
 from ledger.delta_log.table_damage import find_damage, lost_folder, mend_checkpoints, wrong_files
@@ -40,6 +39,7 @@ from ledger.delta_log.written_out import removed, said
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
 from ledger.place import here
 from ledger.store.delta.commit.file_locks import StillLocked, TableLock
+from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.model.tables import TABLES
 
 #: So long a repair waits for a table's lock, in seconds.

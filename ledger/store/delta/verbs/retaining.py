@@ -8,9 +8,9 @@ from functools import partial
 from typing import NamedTuple
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Engine
 from ledger.settings import Settings, require_within
 from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS, TABLES
 from ledger.store.delta.verbs.tidying import retried
 

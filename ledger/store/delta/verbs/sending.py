@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Conflict, SegmentTaken
-from ledger.delta_log.where import Where
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import StorageFailed
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
@@ -27,6 +26,8 @@ from ledger.rules.message import Entry, deduplication_key
 from ledger.store import QueueRecord, Sent
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.engine import SegmentTaken
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows

@@ -17,7 +17,6 @@ from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ledger.clock import Clock
-from ledger.delta_log.where import tuple_of
 from ledger.errors import LedgerError, StorageFailed
 from ledger.rules.message import Entry
 from ledger.store import Grant, QueueRecord, Sent, StoredMessage, count_messages
@@ -25,6 +24,7 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.turns import Wish
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
+from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.snapshot import Decision, Loaded
 from ledger.store.delta.verbs.moving import load_beside

@@ -18,7 +18,8 @@ from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.verbs.store import DeltaStore
 
 if TYPE_CHECKING:
-    from ledger.delta_log.protocol import Publishing, StagedFile, Tables
+    from ledger.delta_log.protocol import StagedFile
+    from ledger.store.delta.engine import Publishing, Tables
 
 log = logging.getLogger("ledger.upkeep")
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.delta_log.failures import gone_folder
-from ledger.delta_log.protocol import Engine
 from ledger.errors import LedgerDamaged, MessageDoesNotExist, StorageFailed
 from ledger.outputs.protocol import ForeignTables
 from ledger.rules import message_id as ids
@@ -30,6 +29,7 @@ from ledger.store import (
 )
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.transactions import Plan, Transactions
+from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.run_algebra import ABSENT, Runs
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.fifo_groups import Groups

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.where import Where
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import HEAD
+from ledger.store.delta.model.where import Where
 from ledger.store.delta.state.edit_rows import NO_EDITS
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.where import Where, literal, tuple_of
+from ledger.delta_log.sql import literal
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import FileRuns, Listing
 from ledger.store.delta.state.statuses import existing_messages

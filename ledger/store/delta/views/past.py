@@ -9,9 +9,10 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ledger.clock import instant, milliseconds_of
-from ledger.delta_log.protocol import Commit, Tables
+from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue
 from ledger.shown import shown
+from ledger.store.delta.engine import Tables
 
 #: Those whose versions are noted, or found. `receipts` is filled later than the commits that it tells of, and says of
 #: which version each entry is: its own versions say nothing.

@@ -28,7 +28,7 @@ from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore
 from ledger.store.delta.views.depth import queue_depth
 from ledger.store.delta.views.past import Moment, moment
-from ledger.store.delta.views.statements import LATER, VIEWS, comments, tables_of, view_statement
+from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
 #: This rule takes a field of a map for a column of both sides of a join, and fails.
@@ -44,8 +44,6 @@ _NAME = re.compile(r"\s*\w+\s*;?\s*")
 _ONLY_A_VIEWS = "Schema error: Schema contains duplicate"
 #: How the words begin of what goes wrong with files. Further on they may be a query's own.
 _OF_STORAGE = re.compile(r"(?:External error: |Arrow error: |Shared error: )*(?:Parquet|Object Store|IO) error", re.I)
-#: What DataFusion calls Spark's types of what an earlier release has not written.
-_NOTHING = {"visibility": "arrow_cast(NULL, 'List(Int64)')", "receipts": "arrow_cast(NULL, 'Utf8')"}
 
 
 class Queries:
@@ -144,10 +142,7 @@ class Queries:
             else:
                 loaded = without_gaps(partial(DeltaTable, place, version, storage_options=options))
             session.builder.register(f"stored_{table}", loaded)
-        known, columns = {field.name for field in loaded.schema().fields}, "*"
-        if table in LATER and LATER[table][0] not in known:
-            columns = f"*, {_NOTHING[table]} AS {LATER[table][0]}"
-        text = f"SELECT {columns} FROM stored_{table}"
+        text = f"SELECT * FROM stored_{table}"
         if table == "receipts":
             # What is filled meanwhile counts once.
             session.show("pending", rows)

@@ -21,15 +21,10 @@ from ledger.store.delta.dataframes.columns import (
     WORD,
     is_member,
 )
-from ledger.store.delta.model.tables import BITS, TABLES
+from ledger.store.delta.model.tables import TABLES
 
 VIEWS = ("messages", "in_flight", "queue_depth", "dead_letters", "processing_times", "receipts")
 _LINE, _COLUMN = "-- ", re.compile(r"(\w+): (.+)")
-
-
-#: What tables lack that an earlier release has written, and that could not be brought up to date: the column, and its
-#: nothing.
-LATER = {"visibility": (BITS, "CAST(NULL AS ARRAY<BIGINT>)"), "receipts": ("reason", "CAST(NULL AS STRING)")}
 
 
 class Words(NamedTuple):

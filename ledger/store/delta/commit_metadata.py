@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from ledger.delta_log.commit_history import parse_metadata
 
 #: What one of the ledger's says, as far as somebody asks for it; each may be left out but the first.
 _SAID: Mapping[str, type] = {"operation": str, "verb": str, "queue": str, "at": int, "events": list, "read": dict}
@@ -12,11 +13,8 @@ _SAID: Mapping[str, type] = {"operation": str, "verb": str, "queue": str, "at": 
 
 def said_in(text: str | None) -> dict[str, Any]:
     """What a commit of the ledger's says of itself; of those of others nothing."""
-    try:
-        said = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) and _is_ours(said) else {}
+    said = parse_metadata(text)
+    return said if _is_ours(said) else {}
 
 
 def _is_ours(said: Mapping[str, Any]) -> bool:

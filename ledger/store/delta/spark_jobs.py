@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.spark_sessions import has_jvm
@@ -44,3 +44,8 @@ def named_jobs(spark: SparkSession, verb: str, queue: str | None, receipt_id: st
             context.removeJobTag(tag)
         if context:
             context.setLocalProperty(DESCRIPTION, before)
+
+
+def jobs_of_commit(spark: SparkSession, metadata: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Return the context for a commit with such metadata."""
+    return named_jobs(spark, metadata.get("verb", "upkeep"), metadata.get("queue"))

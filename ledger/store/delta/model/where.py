@@ -1,10 +1,12 @@
-"""Where in a table a read or a commit looks: partitions named by literals, and the SQL that names them."""
+"""The partitions of a ledger's tables that a read or a commit is about: queues, lanes, segments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from ledger.delta_log.sql import literal
 
 #: A predicate names at most so many segments and queues, in so many different combinations.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20
@@ -29,18 +31,22 @@ class Where:
             rest = rest.also
         return parts
 
-    def alternatives(self) -> list[tuple[tuple[str, ...] | None, tuple[int, ...] | None, tuple[str, ...] | None]]:
-        """The parts as (queues, lanes, segments), with the queues together of which the same is named."""
+    def alternatives(self) -> list[dict[str, tuple[Any, ...]]]:
+        """See PartitionFilter: the parts, with the queues together of which the same is named."""
         queues: dict[Any, list[str | None]] = {}
         for part in self.parts():
             queues.setdefault((part.lanes, part.segments), []).append(part.queue)
-        return [(None if None in named else tuple_of(named), *same) for same, named in queues.items()]
+        found = []
+        for (lanes, segments), named in queues.items():
+            known = {"queue": None if None in named else tuple_of(named), "lane": lanes, "segment": segments}
+            found.append({column: values for column, values in known.items() if values is not None})
+        return found
 
     def bounded(self) -> Where:
         """This, or where it names very much, what covers it and names less: planning a predicate takes a stack that
         grows with it, and processes have died of that."""
         parts, alternatives = self.parts(), self.alternatives()
-        named = sum(len(segments or ()) for _, _, segments in alternatives)
+        named = sum(len(one.get("segment", ())) for one in alternatives)
         if len(alternatives) <= MOST_ALTERNATIVES and len(parts) + named <= MOST_NAMED:
             return self
         some = [part.lanes for part in parts if part.lanes is not None]
@@ -56,35 +62,46 @@ class Where:
         """As a SQL predicate on columns of `alias`."""
         prefix = f"{alias}." if alias else ""
         conditions = []
-        for queues, lanes, segments in self.alternatives():
-            parts = []
-            if queues is not None:
-                parts.append(f"{prefix}queue {_one_of(map(literal, queues))}")
-            if lanes is not None:
-                parts.append(f"{prefix}lane IN ({', '.join(map(str, lanes))})")
-            if segments is not None:
-                parts.append(f"{prefix}segment IN ({', '.join(map(literal, segments))})")
+        for one in self.alternatives():
+            parts = [f"{prefix}{column} {_one_of(column, values)}" for column, values in one.items()]
             conditions.append(" AND ".join(parts) or "true")
         return conditions[0] if len(conditions) == 1 else f"({' OR '.join(f'({one})' for one in conditions)})"
 
-    def covers(self, queue: str | None = None, lane: int | None = None) -> bool:
-        """Whether it names all of a partition. Asked of every partition of a ledger: it makes nothing."""
+    def partitions(self, columns: Sequence[str]) -> list[tuple[str | None, ...]] | None:
+        """See PartitionFilter."""
+        found: dict[tuple[str | None, ...], None] = {}
         part: Where | None = self
         while part is not None:
-            if part.queue in (None, queue) and (part.lanes is None or lane in part.lanes) and part.segments is None:
+            if part.queue is None or part.lanes is None:
+                return None
+            if "segment" not in columns:
+                found.update(dict.fromkeys((part.queue, str(lane)) for lane in part.lanes))
+            elif part.segments is None:
+                return None
+            else:
+                found.update(
+                    dict.fromkeys((part.queue, str(lane), one) for lane in part.lanes for one in part.segments)
+                )
+            part = part.also
+        return list(found)
+
+    def covers(self, queue: str | None = None, lane: int | str | None = None, segment: str | None = None) -> bool:
+        """See PartitionFilter. Asked of every partition of a ledger: it makes nothing."""
+        if isinstance(lane, str):
+            # The table `receipts` has days in place of lanes, which nobody names.
+            lane = int(lane) if lane.isdecimal() else None
+        part: Where | None = self
+        while part is not None:
+            in_lane = part.queue in (None, queue) and (part.lanes is None or lane in part.lanes)
+            if in_lane and (part.segments is None or segment in part.segments):
                 return True
             part = part.also
         return False
 
 
-def _one_of(literals: Iterable[str]) -> str:
-    known = list(literals)
-    return f"= {known[0]}" if len(known) == 1 else f"IN ({', '.join(known)})"
-
-
-def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+def _one_of(column: str, values: Sequence[Any]) -> str:
+    known = [literal(one) if isinstance(one, str) else str(one) for one in values]
+    return f"= {known[0]}" if len(known) == 1 and column == "queue" else f"IN ({', '.join(known)})"
 
 
 def tuple_of(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -1,0 +1,121 @@
+"""What a user of the client says of one of its tables: a TableSpec. The client knows no table by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+#: The property that says after how many commits there is a checkpoint.
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+#: The values of a partition's columns, as text.
+Partition = tuple[str | None, ...]
+Filter = TypeVar("Filter", bound="PartitionFilter")
+
+
+class Layout(NamedTuple):
+    """What a table in the storage says of itself: its description and its properties."""
+
+    description: str | None
+    properties: Mapping[str, str]
+
+
+class PartitionFilter(Protocol):
+    """Partitions named by literals: the only predicates that narrow a Delta transaction."""
+
+    def alternatives(self) -> Sequence[Mapping[str, Sequence[Any]]]:
+        """Return the values that are named, by partition column. A partition is named where it has one of the values in
+        each column of one alternative. A column that is not in an alternative may have any value."""
+
+    def bounded(self: Filter) -> Filter:
+        """Return the filter itself, or one that names less, and covers it: very long predicates are not planned."""
+
+    def sql(self, alias: str = "") -> str:
+        """Return the filter as a SQL predicate on columns of `alias`."""
+
+    def covers(self, *values: Any) -> bool:
+        """Return whether the filter names all of a partition, by the values of its columns (or as text)."""
+
+    def partitions(self, columns: Sequence[str]) -> list[Partition] | None:
+        """Return the partitions one by one, where the filter names a value of each of these columns; else None."""
+
+
+class Fact(NamedTuple):
+    """Something that the log tells of each data file: the column of a table of files, and what it is made of.
+
+    `source` is "partition", "min" or "max" of a `column` of the rows, or "rows", their number. Facts about instants
+    are milliseconds.
+    """
+
+    name: str
+    type: pa.DataType
+    source: str
+    column: str = ""
+    is_instant: bool = False
+
+
+class Ordinals(NamedTuple):
+    """A column whose values no two rows of a partition share, and what becomes of rows that do.
+
+    Rows are sorted by `column`, then by `earliest`. The first of each value stays; equal ones are dropped; others get
+    new values of `column`, from 0 on, in a partition that `new_partition` names (from the one that they were in).
+    """
+
+    column: str
+    earliest: str
+    new_partition: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class StagedFolders(NamedTuple):
+    """Folders below a table whose files are published by one commit, under a transaction of the folder's.
+
+    Attributes:
+        folder_of: Returns the name of the folder that a path is in; None: it is in none.
+        application: Returns the application id of a folder's transaction.
+        published: The version of that transaction once the files are published.
+    """
+
+    folder_of: Callable[[str], str | None]
+    application: Callable[[str], str]
+    published: int
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table as its user wants it: its name, columns, partition columns, and the columns that identify a row there."""
+
+    name: str
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
+    statistics: tuple[str, ...] = ()
+    #: A row that has a value in one of these columns hardly ever changes any more: a rewrite puts it apart.
+    ends: tuple[str, ...] = ()
+    #: Rows with these values, by column, are never put apart.
+    changing: Mapping[str, Any] | None = None
+    #: What the client keeps of each data file, if anything.
+    facts: tuple[Fact, ...] = ()
+    ordinals: Ordinals | None = None
+    staged: StagedFolders | None = None
+    #: Columns of a partition: a commit to a partition with other values in them is about other rows than a delete.
+    apart_by: tuple[str, ...] = ()
+    #: What it means when one commit inserts two rows with one key.
+    doubled: str | None = None
+
+    @cached_property
+    def nothing(self) -> pa.Table:
+        """No rows."""
+        return self.schema.empty_table()
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Delta's table properties of a new table."""
+        return {CHECKPOINT_INTERVAL: "50"}
+
+    def layout(self, scheme: str) -> Layout:
+        """Return what a new table on the storage of a scheme says of itself."""
+        return Layout(None, self.properties)

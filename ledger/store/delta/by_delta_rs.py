@@ -1,0 +1,24 @@
+"""The store's engine without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.delta_log.delta_rs import DeltaRsTables
+from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.engine import LedgerTables, Publishing
+from ledger.store.delta.model.tables import TABLES
+
+
+class DeltaRsEngine(DeltaRsTables, LedgerTables):
+    """Engine on delta-rs. Threads may share it."""
+
+    def __init__(
+        self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None, *, sync: bool = True
+    ) -> None:
+        """`sync`: on a local path what is committed survives a power cut."""
+        super().__init__(TABLES, locations, storage_options, sync=sync, read_metadata=said_in)
+
+    def publishing(self) -> Publishing:
+        """See Engine."""
+        return self

@@ -1,0 +1,26 @@
+"""The store's engine on Spark alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ledger.delta_log.spark import SparkTables
+from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.engine import LedgerTables
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.spark_jobs import jobs_of_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine(SparkTables, LedgerTables):
+    """Engine on a Spark session. Threads may share it."""
+
+    def __init__(self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True) -> None:
+        """`sync`: on a local path, and on HDFS, what is committed survives a power cut."""
+        super().__init__(TABLES, spark, locations, sync=sync, read_metadata=said_in, name_jobs=jobs_of_commit)
+
+    def publishing(self) -> None:
+        """See Engine."""
