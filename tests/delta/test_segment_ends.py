@@ -117,7 +117,7 @@ def test_the_end_of_a_segment_is_the_same_however_many_commits_it_is_carried_ove
         assert following.last_ordinal(f"s{number % 20}") == number
         assert following.last_ordinal("s0") == number // 20 * 20
     listed = following.table.add_column(0, "path", pa.array([""] * following.table.num_rows))
-    added = FileStatistics(listed)
+    added = FileStatistics(TABLES["messages"], listed)
     assert len(following.table) == 3 * FileStatistics.MOST_ADDED
     last = {f"s{number}": following.last_ordinal(f"s{number}") for number in range(20)}
     assert last == {segment: added.last_ordinal(segment) for segment in last}
