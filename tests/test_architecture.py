@@ -191,7 +191,7 @@ INSIDES = {
     "tests.simulation.broken_rows": {"_newest"},
     "tests.simulation.forking": {"_renewals"},
     "tests.simulation.patching": {"_engine", "_make_durable"},
-    "tests.simulation.shared": {"_commit", "_decided"},
+    "tests.simulation.shared": {"_commit"},
 }
 
 

@@ -4,7 +4,7 @@ that was decided, so that each is judged by what it was called for."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.state.snapshot import Loaded
 from ledger.store.delta.verbs import sharing
 from tests.simulation.facts import Facts, recorded_in
 from tests.simulation.log import Change, File, Partition
@@ -32,19 +32,27 @@ class Step:
 @contextlib.contextmanager
 def noting(running: Any) -> Iterator[None]:
     """The clients that `running` returns note the steps of what they commit for others, too."""
-    made, decided, commit = sharing.Verb.__init__, sharing._decided, sharing.SharedVerbs._commit
+    made, commit = sharing.Verb.__init__, sharing.SharedVerbs._commit
+    one, jointly = sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly
 
     def make(self: Any, *arguments: Any, **more: Any) -> None:
         made(self, *arguments, **more)
         client = running()
         self.call = None if client is None else client.doing
 
-    def decide(verb: Any, loaded: Loaded, losses: int, granted: list[Runs]) -> Any:
-        before, client = _rows(loaded), running()
-        decision = decided(verb, loaded, losses, granted)
-        if client is not None and isinstance(decision, Decision):
-            client.steps.append(Step(verb.call, verb.name, before, _rows(loaded)))
-        return decision
+    def decide_one(self: sharing.CommitDecisions, verb: Any) -> None:
+        before, count, client = _rows(self.loaded), len(self.decisions), running()
+        one(self, verb)
+        if client is not None and len(self.decisions) > count:
+            client.steps.append(Step(verb.call, verb.name, before, _rows(self.loaded)))
+
+    def decide_jointly(self: sharing.CommitDecisions, verbs: Sequence[Any]) -> bool:
+        before, recorded, client = _rows(self.loaded), self.loaded.lanes.runs, running()
+        if not jointly(self, verbs):
+            return False
+        if client is not None:
+            client.steps += _steps(self.loaded, verbs, self.joints[-1], before, recorded)
+        return True
 
     def commit_noted(self: Any, *arguments: Any) -> None:
         client = running()
@@ -54,11 +62,31 @@ def noting(running: Any) -> Iterator[None]:
             if client is not None:
                 client.steps = []
 
-    sharing.Verb.__init__, sharing._decided, sharing.SharedVerbs._commit = make, decide, commit_noted
+    sharing.Verb.__init__, sharing.SharedVerbs._commit = make, commit_noted
+    sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly = decide_one, decide_jointly
     try:
         yield
     finally:
-        sharing.Verb.__init__, sharing._decided, sharing.SharedVerbs._commit = made, decided, commit
+        sharing.Verb.__init__, sharing.SharedVerbs._commit = made, commit
+        sharing.CommitDecisions.add_one, sharing.CommitDecisions.add_jointly = one, jointly
+
+
+def _steps(
+    loaded: Loaded, verbs: Sequence[Any], joint: sharing.Joint, before: list[dict[str, Any]], recorded: Runs
+) -> Iterator[Step]:
+    """A decision about several verbs as a step for each. What is nobody's part, as messages that a receive moves to
+    another queue, goes with the first."""
+    decided = loaded.lanes.runs
+    others = Runs.concatenated([Runs.empty(), *joint.parts[1:]]).in_order()
+    state = recorded.paint(joint.decision.replacement.parted(others)[1])
+    for number, verb in enumerate(verbs):
+        if number:
+            state = state.paint(joint.parts[number])
+        loaded.lanes.runs = state
+        after = _rows(loaded)
+        yield Step(verb.call, verb.name, before, after)
+        before = after
+    loaded.lanes.runs = decided
 
 
 def parts(change: Change) -> Iterable[Change]:

@@ -82,7 +82,8 @@ class Applier:
         if decided.meets:
             return None
         meeting = tuple_of(lane for one in asked for lane in one.meeting)
-        return Joint(Decision(decided.replacement, decided.events, lambda version: None, meeting), decided.answers)
+        decision = Decision(decided.replacement, decided.events, lambda version: None, meeting)
+        return Joint(decision, decided.answers, decided.parts)
 
     def _decide(self, asked: Sequence[_Asked], loaded: Loaded) -> _Decided:
         lanes, events = loaded.lanes, Events()
@@ -90,14 +91,17 @@ class Applier:
         every = [wish for some in wishes for wish in some]
         replacement, contradicted = laid_together([wish.change for wish in every])
         answers: list[Callable[[int], list[pa.Table]]] = []
+        parts: list[Runs] = []
         for some in wishes:
-            tables = []
+            tables, changes = list[pa.Table](), [Runs.empty()]
             for wish in some:
                 refused, done = wish.change.parted(contradicted) if len(contradicted) else (contradicted, wish.change)
                 tables.append(self._outcomes(lanes, wish, refused))
                 events.applied(wish.action, lanes, done)
+                changes.append(done)
             answers.append(_always(tables))
-        return _Decided(replacement, events, answers, len(asked) > 1 and _may_meet(wishes))
+            parts.append(Runs.concatenated(changes).in_order())
+        return _Decided(replacement, events, answers, parts, len(asked) > 1 and _may_meet(wishes))
 
     def _outcomes(self, lanes: Lanes, wish: _Wish, refused: Runs) -> pa.Table:
         """OUTCOME_RUNS for an action; `refused`: where it is contradicted by another one (M2)."""
@@ -121,11 +125,13 @@ class Applier:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What some calls come to together, and each one's answer. `meets`: two of them may name one message."""
+    """What some calls come to together; each one's answer, and its part of the replacement. `meets`: two of them may
+    name one message."""
 
     replacement: Runs
     events: Events
     answers: Sequence[Callable[[int], list[pa.Table]]]
+    parts: Sequence[Runs]
     meets: bool
 
 

@@ -84,7 +84,9 @@ class Receiver:
         receipts = [receipt for one in every for receipt in one.receipts]
         decision, parts = self._decide(_Asked(requests, receipts), loaded, losses)
         ends = accumulate((len(one.requests) for one in every), initial=0)
-        return Joint(decision, [_answer_of(parts[first:end]) for first, end in pairwise(ends)])
+        mine = [parts[first:end] for first, end in pairwise(ends)]
+        recorded = [Runs.concatenated([part.runs for part in some]).in_order() for some in mine]
+        return Joint(decision, list(map(_answer_of, mine)), recorded)
 
     def _decide(self, asked: _Asked, loaded: Loaded, losses: int) -> tuple[Decision[Any], list[Part]]:
         """What some requests come to, and the part of each."""

@@ -38,10 +38,12 @@ MOST_MESSAGES, MOST_CHARACTERS = 100, 1 << 16
 
 
 class Joint(NamedTuple):
-    """What several verbs of one kind come to together: one decision, and the answer of each at a version."""
+    """What several verbs of one kind come to together: one decision; of each verb its answer at a version, and its own
+    part of what the decision records."""
 
     decision: Decision[Any]
     answers: Sequence[Callable[[int], Any]]
+    parts: Sequence[Runs]
 
 
 class Verb(Wish[Result], Generic[Result]):
@@ -109,7 +111,7 @@ class SharedVerbs:
         first = verbs[0]
         with _failing_together(verbs, first.name, self._opened.tables.place("visibility")):
             loaded = self._load(verbs)
-            decided = _Decided(loaded, losses)
+            decided = CommitDecisions(loaded, losses)
             for some in _by_kind(verbs):
                 decided.add(some)
             name = decided.names.pop() if len(decided.names) == 1 else "several"
@@ -238,15 +240,17 @@ def _is_small(entries: Sequence[Entry]) -> bool:
     return len(entries) <= MOST_MESSAGES and sum(len(entry.body) for entry in entries) <= MOST_CHARACTERS
 
 
-class _Decided:
+class CommitDecisions:
     """The decisions of one commit, which `loaded` has taken, and what becomes of each verb.
 
     `names`: of the verbs that are part of the commit. `put_off`: verbs that would grant a message that another verb is
-    granted in this commit, as its version tells holders apart.
+    granted in this commit, as its version tells holders apart. `joints`: those of the decisions that are about several
+    verbs.
     """
 
     def __init__(self, loaded: Loaded, losses: int) -> None:
-        self._loaded, self._losses = loaded, losses
+        self.loaded, self._losses = loaded, losses
+        self.joints: list[Joint] = []
         self._granted: list[Runs] = []
         self.names = set[str]()
         self.decisions: list[Decision[Any]] = []
@@ -256,39 +260,41 @@ class _Decided:
 
     def add(self, verbs: Sequence[Verb[Any]]) -> None:
         """Decide verbs of one kind: at once where that is right, else one after the other."""
-        if len(verbs) > 1 and self._add_jointly(verbs):
+        if len(verbs) > 1 and self.add_jointly(verbs):
             return
         for verb in verbs:
-            self._add_one(verb)
+            self.add_one(verb)
 
-    def _add_jointly(self, verbs: Sequence[Verb[Any]]) -> bool:
+    def add_jointly(self, verbs: Sequence[Verb[Any]]) -> bool:
         """Decide verbs at once. False, and nothing is left of it, where they have to be decided one by one."""
-        decide, before = verbs[0].joint, self._loaded.taken()
+        decide, before = verbs[0].joint, self.loaded.taken()
         if decide is None:
             return False
         try:
-            joint = decide(verbs, self._loaded, self._losses)
+            joint = decide(verbs, self.loaded, self._losses)
         except Exception:
             # It may be an error of one of them alone.
             joint = None
         if joint is None or not self._can_grant(joint.decision):
-            self._loaded.take_back(before)
+            self.loaded.take_back(before)
             return False
         for verb, answer in zip(verbs, joint.answers):
             self._take(verb, answer)
+        self.joints.append(joint)
         self._commit(joint.decision)
         return True
 
-    def _add_one(self, verb: Verb[Any]) -> None:
-        before = self._loaded.taken()
+    def add_one(self, verb: Verb[Any]) -> None:
+        """Decide a verb on what those before it have made of the lanes."""
+        before = self.loaded.taken()
         try:
-            decision = verb.decide(self._loaded, self._losses)
+            decision = verb.decide(self.loaded, self._losses)
         except Exception as error:
-            self._loaded.take_back(before)
+            self.loaded.take_back(before)
             self.refused.append((verb, error))
             return
         if not self._can_grant(decision):
-            self._loaded.take_back(before)
+            self.loaded.take_back(before)
             self.put_off.append(verb)
             return
         self._take(verb, decision.answer)
@@ -297,7 +303,7 @@ class _Decided:
     def _can_grant(self, decision: Decision[Any]) -> bool:
         """Whether no message of a grant is somebody else's in this commit."""
         mine = decision.granted
-        return not len(mine) or not any(_holders_differ(self._loaded, one, mine) for one in self._granted)
+        return not len(mine) or not any(_holders_differ(self.loaded, one, mine) for one in self._granted)
 
     def _take(self, verb: Verb[Any], answer: Callable[[int], Any]) -> None:
         self.names.add(verb.name)
@@ -307,7 +313,7 @@ class _Decided:
         """Make a decision part of the commit."""
         if len(decision.granted):
             self._granted.append(decision.granted)
-        self._loaded.take(decision)
+        self.loaded.take(decision)
         self.decisions.append(decision)
 
 
