@@ -1,9 +1,15 @@
 """What the README names exists: files, rules with their tests, and the first example runs as it stands."""
 
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.rules.state import Status
@@ -103,3 +109,29 @@ def test_the_glossary_has_every_state_and_every_event():
     known = re.findall(r"^\| ([a-z, ]+) \|", events.split("\n## ")[0], re.MULTILINE)
     said = words("receipts").columns["event"]
     assert sorted(", ".join(known).split(", ")) == sorted(said.split(", "))
+
+
+def test_the_section_on_work_without_spark_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_ROOT", "prompts-ledger")
+    for block in blocks("Work without Spark", "python"):
+        (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True, text=True)
+
+    said = run("run.py").stdout
+    assert "messages=2000" in said and "rejected=1" in said and "failed=3" in said and "cost=6000" in said
+    rows = DeltaTable("answers").to_pyarrow_table()
+    assert rows.num_rows == 2_000 == len(set(rows["message_id"].to_pylist()))
+    sql, redrive = (line for line in blocks("Work without Spark", "sh")[0].splitlines() if line.startswith("ledger"))
+    assert {"an empty prompt", "ValueError: no such language (prompts.py:14)"} <= {
+        row["reason"] for row in json.loads("[" + ",".join(shell(f"{sql} --json").out.splitlines()) + "]")
+    }
+    assert "moved 2 messages" in shell(redrive).out
+    (tmp_path / "prompts.py").write_text((tmp_path / "prompts.py").read_text().replace('== "poison"', '== "venom"'))
+    assert "messages=1," in run("run.py").stdout, "what was sent is not sent again, and the mended function does it"
+    (consume,) = blocks("Work without Spark", "sh")[1].splitlines()
+    arguments = shlex.split(consume)[1:]
+    assert "consumed 0 messages" in run("-m", "ledger.cli", *arguments).stdout
