@@ -100,6 +100,9 @@ class Consumer:
                 self._give_back(f"{ENDED}: {row_error(error).text}")
                 raise
             except BaseException as error:
+                if drain.asked is None:
+                    # Somebody else's handler of a signal raised it, such as Airflow's: no drain was tried.
+                    self._write_what_is_done(error)
                 self._give_back(why_ended(error))
                 raise
             finally:
@@ -264,7 +267,7 @@ class Consumer:
             self._settle(one)
         self._give_back(ENDED)
 
-    def _write_what_is_done(self, error: Exception) -> None:
+    def _write_what_is_done(self, error: BaseException) -> None:
         """Settle what succeeded before everything failed, unless it is the writing that fails."""
         with contextlib.suppress(Exception):
             self._handlers.abandon()

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ledger.airflow.consume_operator import LedgerConsumeOperator
     from ledger.airflow.hook import LedgerHook
     from ledger.airflow.operators import LedgerCreateQueueOperator, LedgerReceiveOperator, LedgerSendOperator
     from ledger.airflow.sensor import LedgerSensor
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.airflow.work_operator import LedgerWorkOperator
 
 _HOMES = {
+    "LedgerConsumeOperator": "ledger.airflow.consume_operator",
     "LedgerCreateQueueOperator": "ledger.airflow.operators",
     "LedgerHook": "ledger.airflow.hook",
     "LedgerQueueTrigger": "ledger.airflow.triggers",
@@ -29,6 +31,7 @@ _HOMES = {
     "LedgerWorkOperator": "ledger.airflow.work_operator",
 }
 __all__ = [
+    "LedgerConsumeOperator",
     "LedgerCreateQueueOperator",
     "LedgerHook",
     "LedgerQueueTrigger",
