@@ -4,7 +4,9 @@ noted as calls, a beat of a heartbeat and a step of a move task each as one of i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ledger.errors import LedgerError
@@ -51,28 +53,40 @@ class Thread:
             _ended(client.doing)
 
 
-class Event:
-    """Stands for threading.Event."""
+def start_thread(target: Callable[[], object], name: str) -> None:
+    """Stands for threads.start_thread."""
+    Thread(target=target, name=name, daemon=True).start()
+
+
+def map_in_order(function: Callable[[Any], Any], items: Iterable[Any], most: int) -> list[Any]:
+    """Stands for threads.map_at_once: one after the other."""
+    return [function(item) for item in items]
+
+
+class SimpleQueue:
+    """Stands for queue.SimpleQueue."""
 
     def __init__(self) -> None:
-        self._is_set, self._waiting = False, list[Client]()
+        self._items, self._waiting = deque[Any](), list[Client]()
 
-    def set(self) -> None:
-        """Ends all waits."""
-        self._is_set = True
+    def put(self, item: Any) -> None:
+        """Also when a process ends, and no client runs."""
+        self._items.append(item)
         for client in self._waiting:
             client.wakes_at = 0
 
-    def wait(self, timeout: float) -> bool:
-        """Whether it was set, after so many seconds at most."""
-        if not self._is_set:
+    def get(self, timeout: float) -> Any:
+        """Waits for an item, so many seconds at most."""
+        if not self._items:
             client = _now().current
             self._waiting.append(client)
             try:
                 _now().sleep(timeout * 1_000)
             finally:
                 self._waiting.remove(client)
-        return self._is_set
+        if not self._items:
+            raise queue.Empty
+        return self._items.popleft()
 
 
 def tick(seconds: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import queue
 import random
 import secrets
 import sys
@@ -18,6 +19,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ledger import threads
 from ledger.rules import limits
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.model import run_sets
@@ -141,9 +143,13 @@ class AttemptsWithin(Attempts):
 _LOADED_LATE = ("ledger.store.delta.opening", "ledger.store.delta.verbs.upkeep", "ledger.store.delta.verbs.receipts")
 _THREADING = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
 _THREADING.Lock, _THREADING.RLock = Mutex, lambda: Mutex(again=True)
-_THREADING.Thread, _THREADING.Event = background.Thread, background.Event
+_THREADING.Thread = background.Thread
 background.scheduler = lambda: _now[0]
-_STANDS_FOR = {id(time): Time, id(random): Random(), id(secrets): Secrets, id(threading): _THREADING}
+_QUEUE = types.SimpleNamespace(SimpleQueue=background.SimpleQueue, Empty=queue.Empty)
+_STANDS_FOR = {
+    **{id(time): Time, id(random): Random(), id(secrets): Secrets, id(threading): _THREADING, id(queue): _QUEUE},
+    **{id(threads.start_thread): background.start_thread, id(threads.map_at_once): background.map_in_order},
+}
 
 
 @contextlib.contextmanager
