@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ledger.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ledger.arrow_rows import SentTable
     from ledger.claim import Claim
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.upkeep import UpkeepReport
     from ledger.verdicts import Reject, RetryLater
 
-__version__ = "0.1.0"
 #: Where each public name lives; imported when first used, so that set-up tools run before anything is installed.
 _HOMES = {
     "Ledger": "ledger.ledger",

@@ -37,6 +37,7 @@ LAYERS = {
     "ledger.clock": -1,
     "ledger.forks": -1,
     "ledger.threads": -1,
+    "ledger.version": -1,
     "ledger.rules": 0,
     "ledger.settings": 1,
     "ledger.place": 0,
@@ -282,7 +283,7 @@ def test_what_must_do_without_a_library_never_imports_it(part):
 
 
 def test_nothing_imports_pyspark_when_it_is_itself_imported_but_what_always_has_a_session():
-    allowed = {f"ledger.delta_log.{name}" for name in ("spark", "spark_committing")}
+    allowed = {"ledger.delta_log.by_spark", "ledger.store.delta.by_spark"}
     wrong = {
         each.importer
         for each in all_imports()

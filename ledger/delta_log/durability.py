@@ -22,7 +22,7 @@ that relies on it: its data files, its entry, and so on back to the nearest comm
 be seen for some milliseconds before that. A power cut in this time can damage it, and no verb has been answered by it.
 
 **Checkpoints** are synced when they can be seen already, and before any entry that they sum up is removed. What a power
-cut tears in between costs nothing but a look at the entries: see `table_damage.mend`.
+cut tears in between costs nothing but a look at the entries: see `damage.mend`.
 """
 
 from __future__ import annotations

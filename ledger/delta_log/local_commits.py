@@ -22,14 +22,19 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.committing import REBASES, committing, properties
+from ledger.delta_log.delta_rs_commits import (
+    LISTED_AFTER,
+    REBASES,
+    catch_up,
+    committing,
+    metadata_action,
+    properties,
+    read_demands,
+)
 from ledger.delta_log.durability import with_mark
-from ledger.delta_log.loaded_tables import LISTED_AFTER
-from ledger.delta_log.newest_version import catch_up
+from ledger.delta_log.log import APPENDED, commit_info, txn_action
 from ledger.delta_log.protocol import Conflict, StagedFile, require_next
-from ledger.delta_log.publishing import metadata_action, read_demands
-from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_entry, log_file
-from ledger.delta_log.written_out import carried, said
+from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
 
@@ -39,7 +44,7 @@ COMMITS_A_CHECKPOINT = 100
 _LAST = f"{LOG}/_last_checkpoint"
 
 
-def commits_here(loaded: DeltaTable, files: TableFiles) -> bool:
+def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
     """Return whether a table lies on a local path, and asks nothing of a commit that `commit_files` does not do."""
     return isinstance(files, LocalFiles) and not not_applied(read_demands(loaded))
 
@@ -78,7 +83,11 @@ def commit_files(
         began = time.monotonic()
         require(loaded)
         now = int(time.time() * MILLISECONDS)
-        actions = [said("WRITE", metadata, now), *(carried(one, now) for one in transactions), *map(_added, known)]
+        actions = [
+            commit_info("WRITE", metadata, now, APPENDED),
+            *(txn_action(one, now) for one in transactions),
+            *map(_added, known),
+        ]
         if schema is not None:
             there = loaded.metadata()
             actions.append(metadata_action(loaded, schema, there.configuration, there.description))
@@ -117,18 +126,18 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
     files.put_new(log_file(0), entry)
 
 
-def checkpoint_in_place(files: TableFiles, loaded: DeltaTable) -> None:
+def checkpoint_in_place(files: TableStorage, loaded: DeltaTable) -> None:
     """Make a checkpoint of one of the ledger's own tables, as of its newest version, then make it durable.
 
     A power cut in between can tear it. The entries that it sums up are still there then, and the next opening moves
-    the torn file out of the log (`table_damage.mend`). A checkpoint that is written aside takes several times as long,
+    the torn file out of the log (`damage.mend`). A checkpoint that is written aside takes several times as long,
     and one is due after every 50 commits. Raises what delta-rs does, and OSError.
     """
     loaded.create_checkpoint()
     files.sync_checkpoints()
 
 
-def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
+def write_checkpoint(files: TableStorage, loaded: DeltaTable) -> None:
     """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable: nobody looks for
     torn checkpoints of output tables.
 
@@ -149,7 +158,7 @@ def write_checkpoint(files: TableFiles, loaded: DeltaTable) -> None:
 
 
 def delete_rows(
-    loaded: DeltaTable, files: TableFiles, predicate: str, metadata: Mapping[str, Any], apart_by: Sequence[str]
+    loaded: DeltaTable, files: TableStorage, predicate: str, metadata: Mapping[str, Any], apart_by: Sequence[str]
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
 

@@ -1,30 +1,61 @@
-"""What lies on an object store beside the tables: small files, folders, and the storage's own time.
+"""What lies on an object store: small files in one request, of larger ones what is needed, and the storage's own time.
 
 Through obstore, which is the same Rust library (object_store) that delta-rs reads and writes with; unlike delta-rs's,
 its calls let other threads run. An object store has no folders: one is there as long as a file's name begins with it.
+
+Nothing is read through delta-rs's own file system for Arrow, which is written in Python: Arrow's threads let go of its
+objects a moment after a read, and a process that ends in that moment is aborted (exit code 134, "terminate called
+without an active exception").
+
+obstore finds credentials of AWS for itself, as delta-rs does: keys in the options or in the environment, a web
+identity's token, the role of a container, and that of a machine. What delta-rs finds by the SDK's rules and obstore
+does not (a role to assume, a profile) is looked up through boto3, where it is installed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import obstore
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as arrow_fs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from ledger.delta_log.aws_credentials import credential_provider
 from ledger.delta_log.failures import naming
+from ledger.delta_log.reading import Wanted, dataset_of
+from ledger.delta_log.spec import PartitionFilter
+from ledger.delta_log.storage import (
+    AT_ONCE,
+    KEPT,
+    LOG,
+    SMALL,
+    LogFile,
+    Stamp,
+    column_of,
+    log_file,
+    rows_of_file,
+    version_of,
+)
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.storage import AZURE, FIRST_REQUEST, GCS, PREFIXES, S3, bare, reaching, with_defaults
+from ledger.threads import map_at_once
 
 #: The schemes that it works for, and obstore's class for each.
 STORES: dict[str, Any] = {
@@ -251,3 +282,186 @@ def _seconds(name: str, value: str) -> float:
             "storage_options", f"{name}={value}", "Must be a duration with its unit", "Such as 30s or 1m 30s."
         )
     return sum(int(number) * UNITS[unit] for number, unit in parts)
+
+
+class Parts(io.RawIOBase):
+    """A file of an object store, of which each read is one request."""
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        length = left if size < 0 else min(size, left)
+        content = self._store.part(self._path, self._at, length) if length else b""
+        self._at += length
+        return content
+
+
+class ObjectFiles:
+    """On an object store: small files in one request, of larger ones what is needed."""
+
+    #: What an object store has answered survives.
+    is_synced = False
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def has(self, path: str) -> bool:
+        return self._store.exists(path)
+
+    def read(self, path: str) -> bytes | None:
+        return self._store.get(path)
+
+    def stamp(self, path: str) -> Stamp | None:
+        return ()
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        # A put with a condition may be refused for nothing, and say so of a file that is not there.
+        if len(files) == 1:
+            self._store.put(*next(iter(files.items())))
+        else:
+            # Each is asked for when it is its turn: it may be made then.
+            map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        return self._store.put_new(path, content)
+
+    def remove(self, path: str) -> None:
+        self._store.delete(path)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        pass
+
+    def make_durable(self, version: int) -> None:
+        pass
+
+    def sync_checkpoints(self) -> None:
+        pass
+
+    def newest_from(self, version: int) -> int | None:
+        # One request says what stands behind a name.
+        listed = map(version_of, self._store.paths(LOG, log_file(version)))
+        return max((one for one in listed if one is not None), default=version)
+
+    def log(self) -> list[LogFile]:
+        return [LogFile(path, at) for path, at in self._store.written(LOG)]
+
+    def log_paths(self) -> list[str]:
+        return list(self._store.paths(LOG))
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        asked = set(paths)
+        return {path: size for path, size in self._store.sizes() if path in asked} if asked else {}
+
+    def rows(self, loaded: DeltaTable, where: PartitionFilter, wanted: Wanted | None = None) -> pa.Table:
+        # Nothing is read through this file system: the dataset says which files there are, and what is in them.
+        dataset = dataset_of(loaded, arrow_fs.LocalFileSystem(), where, wanted)
+        wanted = wanted or Wanted(dataset.schema.names)
+        schema = pa.schema([dataset.schema.field(name) for name in dict.fromkeys((*wanted.columns, *wanted.asks))])
+        parts = [self._rows_of(fragment, schema, wanted.where) for fragment in dataset.get_fragments(wanted.where)]
+        rows = pa.concat_tables(parts) if parts else schema.empty_table()
+        return rows.select(list(wanted.columns))
+
+    def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
+        return column_of(map(self.open, paths), name)
+
+    def _rows_of(self, fragment: Any, schema: pa.Schema, where: Any) -> pa.Table:
+        """The rows of one file, with the columns of its partition."""
+        partition = pads.get_partition_keys(fragment.partition_expression)
+        whole = rows_of_file(self.open(fragment.path), schema, partition)
+        return whole if where is None else whole.filter(where)
+
+    def open(self, path: str) -> pq.ParquetFile:
+        with self._lock:
+            kept = self._kept.get(path)
+        if kept is None:
+            kept, size = self._store.beginning(path, SMALL)
+            if size > len(kept):
+                # Without buffering ahead all is read in this thread: Arrow's own would hold on to the file.
+                return pq.ParquetFile(pa.PythonFile(Parts(self._store, path, size), "r"), pre_buffer=False)
+            self._keep(path, kept)
+        return pq.ParquetFile(pa.BufferReader(kept), pre_buffer=False)
+
+    def _keep(self, path: str, content: bytes) -> None:
+        if len(content) > SMALL:
+            return
+        with self._lock:
+            try:
+                self._size += len(content) - len(self._kept.pop(path, b""))
+                self._kept[path] = content
+                while self._size > KEPT:
+                    self._size -= len(self._kept.popitem(last=False)[1])
+            except BaseException:
+                # Interrupted in between: what is kept and its size would not fit any more.
+                self._kept.clear()
+                self._size = 0
+                raise
+
+
+#: The options of a role to assume: delta-rs's, and the name that it had before.
+ROLES = ("iam_role_arn", "s3_assume_role_arn")
+#: With one of these obstore needs nobody's help.
+SUFFICIENT = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
+BOTO3 = (
+    "Install boto3, or give keys: storage_options={'aws_access_key_id': …, 'aws_secret_access_key': …, 'aws_region': …}"
+)
+
+
+def credential_provider(config: Mapping[str, str]) -> Any:
+    """What obstore is to ask for credentials, or None: it finds them by itself. `config`: the options of the storage,
+    without aws_ before their names, over what the environment says.
+
+    Raises InvalidParameterValue where a role or a profile is configured, and boto3 is not there to follow it.
+    """
+
+    def known(name: str) -> str | None:
+        return config.get(name) or os.environ.get(f"AWS_{name.upper()}")
+
+    role = next((found for found in map(known, ROLES) if found), None)
+    # At another endpoint than AWS's delta-rs does not ask the SDK either.
+    elsewhere = known("endpoint") or known("endpoint_url")
+    if role is None and (elsewhere or any(map(known, SUFFICIENT)) or known("container_credentials_full_uri")):
+        return None
+    if role is None and not _has_profile():
+        return None
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
+    except ImportError:
+        bound = (
+            "Credentials by " + ("a role to assume" if role else "a profile of AWS") + " are looked up through boto3"
+        )
+        raise InvalidParameterValue("storage_options", role or known("profile") or "", bound, BOTO3) from None
+    session = boto3.Session(
+        aws_access_key_id=known("access_key_id"),
+        aws_secret_access_key=known("secret_access_key"),
+        aws_session_token=known("session_token"),
+        region_name=known("region") or known("default_region"),
+    )
+    if role is not None:
+        name = known("iam_role_session_name") or known("s3_role_session_name") or "ledger"
+        return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name)
+    # A file that has no credentials in it: those of the machine, perhaps.
+    return None if session.get_credentials() is None else Boto3CredentialProvider(session)
+
+
+def _has_profile() -> bool:
+    given = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    return "AWS_PROFILE" in os.environ or Path(given or "~/.aws/credentials").expanduser().exists()

@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.delta_log.file_statistics import FileStatistics, schema_of_facts
-from ledger.delta_log.followed import PROTOCOL, Files, checkpoints_of
-from ledger.delta_log.hadoop_files import HadoopFiles
-from ledger.delta_log.log_identity import Generations
-from ledger.delta_log.merging import SmallCommits
-from ledger.delta_log.pruning import PLAIN_PATH
-from ledger.delta_log.spark_tables import jvm_of
+from ledger.delta_log.damage import LogTail
+from ledger.delta_log.file_facts import FileStatistics, schema_of_facts
+from ledger.delta_log.hadoop import HadoopFiles
+from ledger.delta_log.history import Generations
+from ledger.delta_log.log import DirectTable
+from ledger.delta_log.reading import PLAIN_PATH
+from ledger.delta_log.replay import PROTOCOL, Files, checkpoints_of
+from ledger.delta_log.spark_sessions import jvm_of
 from ledger.delta_log.spec import Fact, Partition, TableSpec
-from ledger.delta_log.table_damage import LogTail
-from ledger.delta_log.table_files import CommitFiles, LocalFiles
+from ledger.delta_log.storage import LocalFiles, Storage
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def small_commits(
+def direct_tables(
     specs: Mapping[str, TableSpec],
     locations: Mapping[str, str],
-    files: Mapping[str, CommitFiles],
+    files: Mapping[str, Storage],
     session: Callable[[], SparkSession],
     state: Callable[[str], Any],
     *failures: type[Exception],
-) -> dict[str, SmallCommits]:
+) -> dict[str, DirectTable]:
     """By name, the small commits to some tables, which lie at these locations and have these files. The other arguments
-    are those of ReplayOfSpark, and what Spark raises."""
+    are those of SparkReplay, and what Spark raises."""
     generations = Generations()
     return {
-        name: SmallCommits(
+        name: DirectTable(
             table,
-            ReplayOfSpark(table, session, state, files[name], LogTail(name, locations[name])),
+            SparkReplay(table, session, state, files[name], LogTail(name, locations[name])),
             files[name],
             *failures,
             generations=generations,
@@ -46,13 +46,13 @@ def small_commits(
     }
 
 
-def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> CommitFiles:
+def files_at(location: str, session: Callable[[], SparkSession], *, sync: bool = True) -> Storage:
     """The files of a table: on a local path without the JVM. `sync`: what is written survives a power cut."""
     place = recorded(location)
     return LocalFiles(place, sync=sync) if place.is_local else HadoopFiles(location, session, sync=sync)
 
 
-class ReplayOfSpark:
+class SparkReplay:
     """Of one of the ledger's tables. `session` returns the thread's, `state` Delta's own snapshot of the newest version
     of a table, and `stored` has the table's files."""
 
@@ -61,7 +61,7 @@ class ReplayOfSpark:
         table: TableSpec,
         session: Callable[[], SparkSession],
         state: Callable[[str], Any],
-        stored: CommitFiles,
+        stored: Storage,
         tail: LogTail | None = None,
     ) -> None:
         self._table, self._session, self._state, self._stored, self._tail = table, session, state, stored, tail
@@ -98,7 +98,7 @@ class ReplayOfSpark:
         self._stored.sync_checkpoints()
 
     def _is_plain(self, state: Any) -> bool:
-        """Whether rows need nothing but their columns to be in the table; as `followed.is_plain`."""
+        """Whether rows need nothing but their columns to be in the table; as `replay.is_plain`."""
         protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
         return (
             (protocol.minReaderVersion(), protocol.minWriterVersion()) == PROTOCOL

@@ -1,15 +1,27 @@
-"""What a user's session is: where its JVM is, where its executors are, how many tasks it has at once."""
+"""What a user's session of Spark is: where its JVM is, where its executors are, what it makes for us, and what it knows
+of S3; and which versions of both engines were run.
+"""
 
 from __future__ import annotations
 
+import re
+import secrets
 import socket
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InvalidParameterValue, UnsafeStorage
+import deltalake
+import pyarrow as pa
+
+from ledger.delta_log.spec import TableSpec
+from ledger.delta_log.values import literal
+from ledger.errors import InvalidParameterValue, UnsafeStorage, UnsupportedVersion
+from ledger.rules.location import FILE
+from ledger.rules.version_numbers import version_numbers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: The engine's sessions; the user's keeps its own settings.
 EVERY_TRANSACTION = {
@@ -93,3 +105,133 @@ def _is_here(host: str) -> bool:
     except OSError:
         pass
     return False
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
+    return spark.createDataFrame(rows.combine_chunks())
+
+
+@contextmanager
+def temporary_view(spark: SparkSession, rows: pa.Table) -> Iterator[str]:
+    """A temporary view of an Arrow table's rows, there within the context: its name in SQL."""
+    name = f"ledger_edits_{secrets.token_hex(4)}"
+    arrow_frame(spark, rows).createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The JVM that a session runs on. Nothing says of what types its classes are."""
+    return spark._jvm
+
+
+def create_table(spark: SparkSession, name: str, known: TableSpec, scheme: str = FILE) -> None:
+    """CREATE TABLE IF NOT EXISTS for a table under a name in SQL, on the storage of a scheme."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    layout = known.layout(scheme)
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(known.schema))
+    partitions = f"PARTITIONED BY ({', '.join(known.partitions)})" if known.partitions else ""
+    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in layout.properties.items())
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING delta {partitions} "
+        f"COMMENT {literal(layout.description or '')} TBLPROPERTIES ({properties})"
+    )
+
+
+#: By a package, the first version that works, and the first that was not run. Before 1.6.6 delta-rs fails on
+#: what upkeep deletes and on the views, 1.2 on nearly everything.
+KNOWN = {"deltalake": ((1, 6, 6), (1, 7)), "pyspark": ((4, 0), (4, 3))}
+
+
+def require_known(package: str, version: str) -> None:
+    """Raises UnsupportedVersion for a version of a package that was not run."""
+    first, end = KNOWN[package]
+    if not first <= version_numbers(version) < end:
+        raise UnsupportedVersion(
+            f"This is {package} {version}, and the ledger was run with {package} {_dotted(first)} up to, and without, "
+            f"{_dotted(end)}. "
+            "`pip install ledger-queue` brings a delta-rs that was, and 'ledger-queue[spark]' such a Spark, too"
+        )
+
+
+def require_engines(spark: SparkSession | None) -> None:
+    """Raises UnsupportedVersion for a delta-rs, or for the Spark behind a session, that was not run."""
+    require_known("deltalake", deltalake.__version__)
+    if spark is not None:
+        require_known("pyspark", spark.version)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+#: Secrets, which Hadoop may have in a store of its own, and delta-rs's names for them.
+SECRETS = {
+    "access.key": "aws_access_key_id",
+    "secret.key": "aws_secret_access_key",
+    "session.token": "aws_session_token",
+}
+#: Amazon's own endpoints, which delta-rs knows by their region.
+_AMAZON = re.compile(r"(?:https?://)?s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/?")
+
+
+def require_s3a(spark: SparkSession) -> None:
+    """Raises InvalidParameterValue for a session without the jars of S3."""
+    if _settings(spark).getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem") is None:
+        raise InvalidParameterValue(
+            "spark",
+            spark.sparkContext.appName,
+            "This session was started without what it takes to read and write S3",
+            "ledger.runtime.session starts one: spark_session(s3=True). On a cluster: the lines of conf/spark-s3.conf.",
+        )
+
+
+def storage_options_of(spark: SparkSession, bucket: str) -> dict[str, str]:
+    """The storage_options of a bucket that follow from the session's settings; none where these say nothing.
+
+    Credentials that are none of its settings, but come from a provider, delta-rs has to find by itself.
+    """
+    settings = _settings(spark)
+
+    def of_bucket(name: str) -> str | None:
+        value: str | None = settings.getTrimmed(f"fs.s3a.bucket.{bucket}.{name}") or settings.getTrimmed(
+            f"fs.s3a.{name}"
+        )
+        return value
+
+    def secret(name: str) -> str:
+        found = settings.getPassword(f"fs.s3a.bucket.{bucket}.{name}") or settings.getPassword(f"fs.s3a.{name}")
+        return "".join(found) if found is not None else ""
+
+    options = {ours: found for name, ours in SECRETS.items() if (found := secret(name))}
+    region, endpoint = of_bucket("endpoint.region"), of_bucket("endpoint")
+    amazon = _AMAZON.fullmatch(endpoint or "s3.amazonaws.com")
+    region = region or (amazon["region"] if amazon else None)
+    if region:
+        options["aws_region"] = region
+    if endpoint and not amazon:
+        encrypted = of_bucket("connection.ssl.enabled") != "false"
+        in_path = of_bucket("path.style.access") == "true"
+        options.update(_elsewhere(endpoint, bucket, encrypted=encrypted, in_path=in_path))
+    return options
+
+
+def _settings(spark: SparkSession) -> Any:
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def _elsewhere(endpoint: str, bucket: str, *, encrypted: bool, in_path: bool) -> dict[str, str]:
+    """The options of a server that is not Amazon's."""
+    scheme, _, host = endpoint.rpartition("://")
+    scheme = scheme or ("https" if encrypted else "http")
+    # delta-rs takes an address of the bucket as it is.
+    options = {"aws_endpoint": f"{scheme}://{host if in_path else f'{bucket}.{host}'}"}
+    if not in_path:
+        options["aws_virtual_hosted_style_request"] = "true"
+    if scheme == "http":
+        options["aws_allow_http"] = "true"
+    return options

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ledger.delta_log.sql import literal
+from ledger.delta_log.values import literal
 from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of, plain
 from ledger.rules.output_columns import differing, stored_as_null
 from ledger.store.delta.dataframes.columns import quoted

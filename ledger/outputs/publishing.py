@@ -10,14 +10,22 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
-from ledger.delta_log.committing import REBASES, conflicts, properties
-from ledger.delta_log.empty_tables import first_commit, log_for_spark
+from ledger.delta_log.damage import require_whole_log
+from ledger.delta_log.delta_rs_commits import (
+    REBASES,
+    add_files,
+    catch_up,
+    conflicts,
+    first_commit,
+    log_for_spark,
+    opened,
+    properties,
+    read_demands,
+    require_staged,
+)
 from ledger.delta_log.local_commits import commit_files
-from ledger.delta_log.newest_version import catch_up, opened
 from ledger.delta_log.protocol import Conflict, StagedFile
-from ledger.delta_log.publishing import add_files, read_demands, require_staged
-from ledger.delta_log.table_damage import require_whole_log
-from ledger.delta_log.table_files import LocalFiles, TableFiles, log_file, table_files
+from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
 from ledger.outputs.protocol import Target, require_same
 from ledger.outputs.schemas import add, columns_differ, widen
@@ -99,7 +107,7 @@ class DeltaRsOutputs:
                 if tried + 1 == REBASES or loaded.version() == looked_at:
                     raise
 
-    def _files(self, location: str) -> TableFiles:
+    def _files(self, location: str) -> TableStorage:
         return table_files(location, self.storage_options, sync=self._sync)
 
     def _open(self, location: str) -> DeltaTable | None:

@@ -18,10 +18,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
 
 from ledger.delta_log import local_commits
-from ledger.delta_log.committing import conflicts, properties
+from ledger.delta_log.delta_rs_commits import conflicts, demands_of, properties
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.publishing import demands_of
-from ledger.delta_log.table_files import LocalFiles, TableFiles
+from ledger.delta_log.storage import LocalFiles, TableStorage
 from ledger.errors import OutputNotWritten
 from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.output_columns import Columns, ColumnsAsked, ColumnsDiffer, columns_of, properties_of
@@ -53,7 +52,7 @@ def columns_for(loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked) -
     return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked)
 
 
-def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableFiles) -> None:
+def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:
     """Make a table, empty, if there is none. `files`: where it is to lie."""
     make = partial(
         DeltaTable.create,

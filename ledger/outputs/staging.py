@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.delta_log.protocol import StagedFile
-from ledger.delta_log.table_files import log_file
+from ledger.delta_log.storage import log_file
 from ledger.errors import StorageFailed
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
 from ledger.outputs.publishing import staged_file

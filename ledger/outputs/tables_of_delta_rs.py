@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
 from ledger.clock import system_clock
-from ledger.delta_log.committing import commit_nothing, conflicts, properties
+from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.table_files import LOG, LocalFiles, TableFiles, log_file, table_files
+from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
 from ledger.outputs.decimal_bounds import exact_bounds, with_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
@@ -193,7 +193,7 @@ class DeltaRsOutputTables:
             if unneeded is not None:
                 shutil.rmtree(unneeded, ignore_errors=True)
 
-    def _stored(self, location: str) -> TableFiles:
+    def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._options_of(location), sync=self._sync)
 
     def _output(self, location: str) -> DeltaTable:

@@ -40,7 +40,7 @@ class SparkOutputTables:
         # Through a DataFrame, Delta only holds back a version that is not above the one committed: a fence would be
         # laid over a write that landed a moment before. A transaction of its own sees any version, on its snapshot,
         # and conflicts with any that is committed after that.
-        from ledger.delta_log.spark_committing import commit_nothing
+        from ledger.delta_log.by_spark import commit_nothing
 
         with unreadable(location), self._engine.committing({"verb": "fence"}) as session:
             transaction = self._engine.begin(session, for_spark(location))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ledger.delta_log.protocol import reason
-from ledger.delta_log.sql import literal
+from ledger.delta_log.values import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
 from ledger.place import here
 from ledger.rules.location import Location, is_name, of_spark, recorded
@@ -81,7 +81,7 @@ def make_with_spark(
     """Makes the table, empty, when there is none: only a table can tell who wrote to it. Returns where it lies.
 
     `properties`: what a new table remembers; Spark's writer makes none with it, so that another statement sets it."""
-    from ledger.delta_log.spark_committing import CONFLICTS
+    from ledger.delta_log.by_spark import CONFLICTS
 
     spark, nothing = rows.sparkSession, rows.limit(0).write.format("delta").mode("ignore")
     # Two that begin at once both find no table: one makes it, and the other finds it made.

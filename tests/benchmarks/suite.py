@@ -111,7 +111,7 @@ class Suite:
         """Spark's engine once more with code generation on, which its own sessions turn off."""
         if "spark" not in self._arguments.engines:
             return
-        from ledger.delta_log.spark import SMALL_TRANSACTIONS
+        from ledger.delta_log.by_spark import SMALL_TRANSACTIONS
 
         usual = {name: SMALL_TRANSACTIONS.pop(name) for name in CODEGEN}
         messages = self._arguments.backlogs[0]

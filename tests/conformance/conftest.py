@@ -54,7 +54,7 @@ def empty_ledger(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark_world(request, tmp_path_factory):
     """One ledger on Spark for the whole session; each test has a queue of its own there."""
-    if importlib.util.find_spec("ledger.delta_log.spark") is None:
+    if importlib.util.find_spec("ledger.delta_log.by_spark") is None:
         pytest.skip("the Spark engine does not exist yet")
     spark, clock = request.getfixturevalue("spark"), FrozenClock()
     root = str(tmp_path_factory.mktemp("spark") / "ledger")

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.cli import main
-from ledger.delta_log.table_files import log_file
+from ledger.delta_log.storage import log_file
 from ledger.errors import InvalidParameterValue, LedgerDamaged, OutputNotWritten, OutputUnreadable
 
 #: What may become of the newest entry.

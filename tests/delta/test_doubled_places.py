@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ledger.delta_log.joining import told_apart
+from ledger.delta_log.join import told_apart
 from ledger.errors import LedgerDamaged
 from ledger.rules.message import Entry
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
@@ -41,7 +41,9 @@ def test_a_receive_of_two_messages_of_one_place_says_what_is_wrong_and_what_repa
 
 def test_upkeep_gives_the_later_of_two_messages_a_place_of_its_own(sent_twice, queue, open_ledger, caplog):
     open_ledger().upkeep(vacuum=False)
-    assert "2 messages of" in caplog.text and "None is lost" in caplog.text and "were there twice" not in caplog.text
+    assert (
+        "2 rows of messages" in caplog.text and "None is lost" in caplog.text and "were there twice" not in caplog.text
+    )
     assert sorted(message.body for message in queue.receive(10).messages()) == sent_twice
     assert open_ledger().upkeep(vacuum=False).lanes_compacted == 0
 

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger, Settings
-from ledger.delta_log import durability, written_out
+from ledger.delta_log import durability
+from ledger.delta_log import log as delta_log
 from ledger.errors import StorageFailed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc for which file is synced")
@@ -99,7 +100,7 @@ def test_after_each_verb_nothing_is_left_that_a_cut_would_lose(tmp_path, disk):
 
 
 def test_a_checkpoint_can_be_seen_when_it_is_on_the_disk(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(written_out, "is_due", lambda stored, version: True)
+    monkeypatch.setattr(delta_log, "is_due", lambda stored, version: True)
     queue = opened(tmp_path / "ledger").create_queue("q", {"Lanes": 1})
     for n in range(60):
         queue.send(f"{n}")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute as pc
 
-from ledger.delta_log import commit_history, spark
+from ledger.delta_log import by_spark, history
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.table_files import LOG, LocalFiles, log_file, table_files
+from ledger.delta_log.storage import LOG, LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.rules import message_id as ids
 from ledger.rules.message import Entry
@@ -102,7 +102,7 @@ def test_a_row_that_is_not_as_an_edit_supposes_is_a_conflict_even_without_the_he
 
 
 def test_many_edits_are_merged_and_refused_as_few_are(engine_of, monkeypatch):
-    monkeypatch.setattr(spark, "MOST_EDITS_OF_SMALL", 0)
+    monkeypatch.setattr(by_spark, "MOST_EDITS_OF_SMALL", 0)
     one, other = engine_of("spark"), engine_of("delta-rs")
     first = Decision(one).commit()
     late = Decision(one, HELD, 20, 29)
@@ -251,7 +251,7 @@ def test_verbs_of_both_engines_alternate_on_one_ledger(open_ledger, clock):
 def test_each_commit_has_its_own_version_beside_others_who_commit(engine_of, few, monkeypatch):
     """delta-rs's own history has it too low by as many commits as were made since the table was loaded."""
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
-    monkeypatch.setattr(commit_history, "FEW", few)
+    monkeypatch.setattr(history, "FEW", few)
     read, numbers = LocalFiles.read, iter(range(1, 9))
     first = one.mark("messages", {"operation": "", "number": 0}, ("app", 1))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log import followed, loaded_tables, merging
+from ledger.delta_log import delta_rs_commits, log, replay
 from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerDamaged, LedgerError, StorageFailed
 from ledger.store.delta.commit.storage_clock import probe
@@ -190,7 +190,7 @@ def missing(file, seconds):
 def test_a_version_that_a_listing_misses_is_looked_for_again(queue, open_ledger, log_of, engine, monkeypatch):
     """What a folder holds is listed entry by entry while others commit: the newest versions may be seen, and not the
     one before. Upkeep said StorageFailed."""
-    for module in (loaded_tables, followed):
+    for module in (delta_rs_commits, replay):
         monkeypatch.setattr(module, "LISTED_AFTER", -1)
     follower = open_ledger(engine).queue("jobs")
     assert follower.counts().visible == 3
@@ -214,7 +214,7 @@ def test_a_version_that_is_gone_for_good_is_a_damaged_log(queue, open_ledger, lo
 @pytest.mark.parametrize("engine", ["delta-rs"])
 def test_a_listing_that_misses_a_version_in_the_midst_of_a_commit_is_a_race(engine_of, root, engine, monkeypatch):
     """Both before a query's commit and after it the log is listed; whether it landed is looked for by its operation."""
-    monkeypatch.setattr(merging, "MOST_ROWS", 0)
+    monkeypatch.setattr(log, "MOST_ROWS", 0)
     engine = engine_of(engine)
     stale = Decision(engine)
     for lane in (1, 2):

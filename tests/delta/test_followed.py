@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.delta_log.file_statistics import FileStatistics
-from ledger.delta_log.followed import Followed, ReplayOfDeltaRs, files_of
-from ledger.delta_log.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.delta_log.table_files import LocalFiles, log_file, table_files
+from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables
+from ledger.delta_log.file_facts import FileStatistics
+from ledger.delta_log.replay import DeltaRsReplay, LogFollower, files_of
+from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.model.tables import SEGMENT_FILES, TABLES
 from ledger.store.delta.model.where import Where
@@ -45,7 +45,7 @@ def followed(location, now, opened):
         return opened[-1]
 
     loaded = LoadedTables(open_one, stored, lambda: now[0])
-    return Followed(TABLES["visibility"], ReplayOfDeltaRs(TABLES["visibility"], loaded), stored, lambda: now[0])
+    return LogFollower(TABLES["visibility"], DeltaRsReplay(TABLES["visibility"], loaded), stored, lambda: now[0])
 
 
 def told(location):
@@ -98,7 +98,7 @@ def test_what_spark_commits_is_followed(followed, engine_of, location, opened):
 )
 def test_of_a_commit_that_says_more_delta_rs_is_asked(followed, location, said, monkeypatch):
     known, listed = followed.newest(), []
-    monkeypatch.setattr(Followed, "_listed", lambda self, before: listed.append(1) or self._seen)
+    monkeypatch.setattr(LogFollower, "_listed", lambda self, before: listed.append(1) or self._seen)
     entry = "\n".join(map(json.dumps, [{"commitInfo": {}}, said])).encode()
     monkeypatch.setattr(LocalFiles, "stamp", lambda self, path: ())
     monkeypatch.setattr(LocalFiles, "read", lambda self, path: None if listed else entry)
@@ -199,7 +199,7 @@ def test_what_the_log_tells_of_each_file_is_followed_too_whoever_commits(spark, 
     engine.files()
     # Opens the table, which is followed from then on.
     others.send("second")
-    monkeypatch.setattr(Followed, "_listed", lambda self, before: loads.append(self))
+    monkeypatch.setattr(LogFollower, "_listed", lambda self, before: loads.append(self))
     for number in range(FileStatistics.MOST_PIECES + 1):
         queue.send(f"{number}", delay_seconds=number)
     others.send(["one", "two"])

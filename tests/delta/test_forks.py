@@ -55,8 +55,8 @@ assert ended(in_child(verbs)) == 0
 assert queue.send(["of the parent"])
 """
 LATER = """
-from ledger.delta_log import followed
-followed.LISTED_AFTER = -1
+from ledger.delta_log import replay
+replay.LISTED_AFTER = -1
 
 def many():
     for n in range(60):

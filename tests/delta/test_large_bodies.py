@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ledger.delta_log import appending, written_out
-from ledger.delta_log.written_out import Encoded, in_parts, parquet
+from ledger.delta_log import log
+from ledger.delta_log.log import Encoded, in_parts, parquet
 
 LARGE = 10_000
 
@@ -25,8 +25,8 @@ def files_of(root):
 
 @pytest.fixture
 def small_files(monkeypatch):
-    monkeypatch.setattr(written_out, "ROW_GROUP", 4 * LARGE)
-    monkeypatch.setattr(appending, "FILE", 16 * LARGE)
+    monkeypatch.setattr(log, "ROW_GROUP", 4 * LARGE)
+    monkeypatch.setattr(log, "FILE", 16 * LARGE)
 
 
 def test_a_send_of_large_bodies_is_of_several_files_and_row_groups_and_one_commit(

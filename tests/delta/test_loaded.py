@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log.loaded_tables import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
-from ledger.delta_log.table_files import table_files
+from ledger.delta_log.delta_rs_commits import KEPT, LISTED_AFTER, MOST_FOLLOWED, LoadedTables
+from ledger.delta_log.storage import table_files
 from ledger.store.delta.model.where import Where
 from tests.delta.test_engines import QUEUE, Decision, rows
 

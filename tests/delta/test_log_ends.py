@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log import delta_rs
-from ledger.delta_log.table_files import LOG, galloped, log_file
+from ledger.delta_log import by_delta_rs
+from ledger.delta_log.storage import LOG, find_latest_version, log_file
 from ledger.errors import StorageFailed
+from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from tests.delta.test_engines import rows
 
 
@@ -25,12 +26,12 @@ class Log:
 @pytest.mark.parametrize("ahead", [*range(20), 1_000, 1_023, 1_024, 1_025])
 def test_the_end_is_found_from_any_version_that_is_there(ahead):
     log = Log(*range(7, 8 + ahead))
-    assert galloped(log, 7) == 7 + ahead
+    assert find_latest_version(log, 7) == 7 + ahead
     assert log.asked <= (2 + ahead.bit_length()) ** 2, "not one file after the other"
 
 
 def test_from_a_version_that_was_cut_away_nothing_is_found():
-    assert galloped(Log(8, 9), 7) is None
+    assert find_latest_version(Log(8, 9), 7) is None
 
 
 def test_versions_are_the_newest_whoever_commits_and_whatever_is_cut_away(every_engine, engine_of):
@@ -58,8 +59,8 @@ def test_a_log_that_was_cut_behind_what_is_known_is_listed(open_ledger, root, en
 
 def test_no_table_is_loaded_for_it(open_ledger, monkeypatch):
     engine = open_ledger().store.engine
-    monkeypatch.setattr(delta_rs, "opened", None)
-    monkeypatch.setattr(delta_rs.DeltaRsEngine, "version", None)
+    monkeypatch.setattr(by_delta_rs, "opened", None)
+    monkeypatch.setattr(DeltaRsEngine, "version", None)
     assert set(engine.newest_versions(["messages", "queues"])) == {"messages", "queues"}
 
 
@@ -75,7 +76,7 @@ def test_a_verb_that_need_not_read_a_table_does_without_where_that_cannot_be_rea
     def broken(engine, tables):
         raise StorageFailed(f"{root}/{LOG}", "no answer")
 
-    monkeypatch.setattr(delta_rs.DeltaRsEngine, "newest_versions", broken)
+    monkeypatch.setattr(DeltaRsEngine, "newest_versions", broken)
     claim.delete()
     version = ledger.store.engine.version("visibility")
     assert "does not note the newest versions of messages, queues" in caplog.text

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, Field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger import Ledger
-from ledger.delta_log import merging, written_out
+from ledger import Ledger, __version__
+from ledger.delta_log import log
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
-from ledger.delta_log.table_files import LocalFiles
+from ledger.delta_log.storage import LocalFiles
 from ledger.errors import StorageFailed
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.model.where import Where
@@ -36,7 +36,15 @@ def table_of(root, name="visibility"):
 
 def operation(root, name="visibility"):
     """How the last commit was made."""
-    return {"ledger": "written out"}.get(table_of(root, name).history(1)[0].get("engineInfo"), "by a query")
+    by = table_of(root, name).history(1)[0].get("engineInfo")
+    return "written out" if by == f"ledger/{__version__}" else "by a query"
+
+
+def test_a_commit_says_which_release_made_it_and_that_rows_were_rewritten_directly(one, root):
+    Decision(one, lane=0).commit()
+    (said,) = table_of(root).history(1)
+    assert (said["operation"], said["engineInfo"]) == ("MERGE", f"ledger/{__version__}")
+    assert said["operationParameters"] == {"rewrittenDirectly": "true"}
 
 
 def files(root):
@@ -103,7 +111,7 @@ def test_whoever_comes_second_to_a_partition_changes_nothing(one, other, was_the
     late = Decision(one)
     with monkeypatch.context() as patched:
         if by_merge:
-            patched.setattr(merging, "MOST_ROWS", 0)
+            patched.setattr(log, "MOST_ROWS", 0)
         Decision(other, CHANGED).commit()
     known = recorded(other)
     with pytest.raises(Conflict):
@@ -117,14 +125,14 @@ def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, mon
         Decision(one, first=20, last=29).commit()
     late = Decision(one)
     Decision(other, CHANGED).commit()
-    monkeypatch.setattr(merging, "MOST_ROWS", 0)
+    monkeypatch.setattr(log, "MOST_ROWS", 0)
     with pytest.raises(Conflict):
         late.commit()
     assert (0, 9, CHANGED.visible_at) in recorded(other)
 
 
 def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
-    monkeypatch.setattr(written_out, "REBASES", 2)
+    monkeypatch.setattr(log, "REBASES", 2)
     Decision(one, lane=0).commit()
     put_new, lanes = LocalFiles.put_new, iter((1, 2))
     late = Decision(one, CHANGED, lane=0)
@@ -168,7 +176,7 @@ def test_a_table_that_is_changed_between_a_read_and_its_commit_is_a_conflict(one
 
 
 def test_many_rows_are_left_to_a_merge(one, root, monkeypatch):
-    monkeypatch.setattr(merging, "MOST_ROWS", 1)
+    monkeypatch.setattr(log, "MOST_ROWS", 1)
     Decision(one).commit()
     assert operation(root) == "by a query" and recorded(one) == [(0, 9, HELD.visible_at)]
 
@@ -298,7 +306,7 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
 
     def after(most_rows, todo):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(merging, "MOST_ROWS", most_rows)
+            patched.setattr(log, "MOST_ROWS", most_rows)
             engine.delete("visibility", f"queue = '{QUEUE.id}'", {})
             commit([edit("insert", row, 1, None) for row in before])
             return commit(todo)
@@ -311,7 +319,7 @@ def test_the_rows_are_those_that_a_merge_leaves(engine_of, before, data):
     ]
     todo = [*changes, *(edit("insert", row, 2, None) for row in new)]
     if todo:
-        assert after(merging.MOST_ROWS, todo) == after(0, todo)
+        assert after(log.MOST_ROWS, todo) == after(0, todo)
 
 
 def _append(engine):
@@ -349,7 +357,7 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
 
     monkeypatch.setattr(LocalFiles, "write", noted)
     monkeypatch.setattr(LocalFiles, "put_new", puts)
-    monkeypatch.setattr(written_out, "LISTED_AFTER", -1.0)
+    monkeypatch.setattr(log, "LISTED_AFTER", -1.0)
     commit(engine)
     monkeypatch.undo()
     assert len(recorded(engine_of("delta-rs"))) == 1

@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.log_gaps import is_gap
-from ledger.delta_log.newest_version import catch_up, opened
-from ledger.delta_log.table_files import LOG, log_file, table_files
+from ledger.delta_log.delta_rs_commits import catch_up, opened
+from ledger.delta_log.history import is_gap
+from ledger.delta_log.storage import LOG, log_file, table_files
 from tests.delta.test_engines import rows
 
 #: Commits as fast as files are made, for some seconds.

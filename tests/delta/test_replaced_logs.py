@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
-from ledger.delta_log.table_files import LocalFiles
+from ledger.delta_log.storage import LocalFiles
 from ledger.errors import LedgerError, QueueDoesNotExist, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.model.tables import TABLES

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log import checkpoints
-from ledger.delta_log.checkpoints import DAY, SPARED, Stored, is_due, replaced
-from ledger.delta_log.table_files import LocalFiles, table_files
+from ledger.delta_log import maintenance
+from ledger.delta_log.maintenance import DAY, SPARED, Stored, is_due, replaced
+from ledger.delta_log.storage import LocalFiles, table_files
 from ledger.errors import InvalidParameterValue
 from ledger.settings import YEAR, Settings
 from ledger.store.delta.model.tables import TABLES
@@ -74,7 +74,7 @@ def test_a_checkpoint_is_due_after_as_many_commits_as_pay_for_its_lines(tmp_path
 
 def test_with_many_dead_files_there_are_few_checkpoints(engine_of, root, monkeypatch):
     """And however many there are, the table is what it is."""
-    monkeypatch.setattr(checkpoints, "LINES_A_COMMIT", 1)
+    monkeypatch.setattr(maintenance, "LINES_A_COMMIT", 1)
     engine = engine_of("delta-rs")
     for last in range(260):
         Decision(engine, CHANGED if last % 2 else HELD, last=last).commit()

@@ -9,7 +9,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from ledger.delta_log.file_statistics import FileStatistics
+from ledger.delta_log.file_facts import FileStatistics
 from ledger.store.delta.engine import SegmentEnd, SegmentTaken
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import QUEUE, SEGMENT

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log import appending
-from ledger.delta_log.joining import Joining
+from ledger.delta_log import log
+from ledger.delta_log.join import Joining
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.table_files import LocalFiles
+from ledger.delta_log.storage import LocalFiles
 from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.message import Entry
 from ledger.store.delta.model.where import Where
@@ -157,7 +157,7 @@ def test_messages_that_an_earlier_release_left_twice_are_there_once_after_upkeep
     assert len(DeltaTable(f"{root}/messages").to_pyarrow_table()) == 6
     ledger = open_ledger()
     assert ledger.upkeep(vacuum=False).lanes_compacted == 1
-    assert "2 messages of" in caplog.text and "were there twice" in caplog.text
+    assert "2 rows of messages" in caplog.text and "were there twice" in caplog.text
     assert len(DeltaTable(f"{root}/messages").to_pyarrow_table()) == 4
     queue = ledger.queue("work")
     assert queue.counts().visible == 3 and queue.counts().in_flight == 1
@@ -214,7 +214,7 @@ def test_a_log_of_both_ways_of_appending_tells_the_same(one, other, monkeypatch)
         rows = message_rows(QUEUE, 0, segment, 7, entries, NOW, [1, None])
         with monkeypatch.context() as patched:
             if by_query:
-                patched.setattr(appending.Appending, "append", lambda *arguments: None)
+                patched.setattr(log.DirectTable, "append", lambda *arguments: None)
             one.append("messages", rows, {}, None)
     by_name = {row.pop("segment"): row for row in other.files()[1].to_pylist()}
     assert by_name["written"] == by_name["queried"]

@@ -7,10 +7,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.delta_log import spark_replay, written_out
-from ledger.delta_log.hadoop_files import HadoopFiles
+from ledger.delta_log import log, spark_replay
+from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.spark_tables import create_table
+from ledger.delta_log.spark_sessions import create_table
 from ledger.store.delta.model.tables import TABLES
 from tests.delta.test_engines import CHANGED, HELD, Decision, recorded
 from tests.delta.test_merging import operation, table_of
@@ -50,7 +50,7 @@ def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_ther
     assert files.read(entry).strip() == content
     with pytest.raises(FileNotFoundError):
         files.open("z")
-    files.write({"rows": written_out.parquet(pa.table({"a": [1]}), [])})
+    files.write({"rows": log.parquet(pa.table({"a": [1]}), [])})
     assert files.open("rows").read().to_pylist() == [{"a": 1}]
 
 
@@ -90,7 +90,7 @@ def test_who_comes_second_through_hadoop_changes_nothing(engine_of, through_hado
 def test_spark_sums_up_its_log(engine_of, root, through_hadoop, monkeypatch):
     engine = engine_of("spark")
     Decision(engine).commit()
-    monkeypatch.setattr(written_out, "is_due", lambda stored, version: version == 50)
+    monkeypatch.setattr(log, "is_due", lambda stored, version: version == 50)
     for n in range(50 - engine.version("visibility")):
         Decision(engine, (CHANGED, HELD)[n % 2], 5, 9).commit()
     found = [path.name for path in Path(root, "visibility", "_delta_log").glob("*.checkpoint*.parquet")]

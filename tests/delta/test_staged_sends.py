@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ledger.delta_log import delta_rs
+from ledger.delta_log import by_delta_rs
 from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.store.delta.dataframes.placed_rows import IN_FILES, Placed, absent_columns
@@ -129,17 +129,17 @@ def test_a_sender_that_stood_still_until_upkeep_gave_its_files_up_publishes_noth
     ledger, open_ledger, staged, clock, monkeypatch, when
 ):
     clock.advance(staging.ABANDONED + 1)
-    transactions, publish, upkeep = ledger.store.transactions, delta_rs.commit_files, open_ledger().upkeep
+    transactions, publish, upkeep = ledger.store.transactions, by_delta_rs.commit_files, open_ledger().upkeep
 
     def late(*arguments, **named):
-        monkeypatch.setattr(delta_rs, "commit_files", publish)
+        monkeypatch.setattr(by_delta_rs, "commit_files", publish)
         upkeep()
         return publish(*arguments, **named)
 
     if when == "before it looks":
         transactions.on_step = lambda step: step == "chosen" and upkeep()
     else:
-        monkeypatch.setattr(delta_rs, "commit_files", late)
+        monkeypatch.setattr(by_delta_rs, "commit_files", late)
     assert not staged.publish()
     assert not staged.is_there and ledger.queue("jobs").counts().stored == 0
     assert ledger.store.engine.transaction_version("messages", staging.application(staged.folder)) == staging.FENCED

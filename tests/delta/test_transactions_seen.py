@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.transactions_seen import Last, TransactionsSeen
+from ledger.delta_log.replay import Last, TransactionsSeen
 from tests.delta.test_engines import rows
 
 APPLICATIONS = st.sampled_from("ab")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ledger.delta_log.vacuuming import KNOWN, UNCOMMITTED_HOURS, unneeded
+from ledger.delta_log.maintenance import KNOWN, UNCOMMITTED_HOURS, unneeded
 from ledger.rules import staging
 from ledger.store.delta.model.tables import TABLES
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ledger.delta_log.versions import KNOWN, require_known
+from ledger.delta_log.spark_sessions import KNOWN, require_known
 from ledger.errors import UnsupportedVersion
 from tests.sources import CHECKOUT
 from tests.versions.run import ROWS

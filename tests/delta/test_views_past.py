@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.clock import instant
-from ledger.delta_log.table_files import LOG, LocalFiles
+from ledger.delta_log.storage import LOG, LocalFiles
 from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
 

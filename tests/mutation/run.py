@@ -65,7 +65,7 @@ GROUPS = {
         (
             "store/__init__.py",
             "store/delta/model/run_algebra.py",
-            "delta_log/edits.py",
+            "delta_log/rewrite.py",
             *(
                 f"store/delta/state/{name}.py"
                 for name in ("choosing", "statuses", "lane_records", "head_rows", "records")

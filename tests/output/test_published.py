@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from ledger import __version__
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.errors import OutputNotWritten
 from ledger.outputs import publishing as output_publishing
@@ -15,6 +16,9 @@ from ledger.rules.publishable import FOLDER
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 from tests.output.test_write import Crash, crash
+
+#: Who made a commit.
+OURS = f"ledger/{__version__}"
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def left(place):
 def test_rows_are_published_where_spark_wrote_them_and_both_engines_read_them(place, spark, claim):
     claim.write(rows_of(claim), place.table, messages="message_id")
     (commit,) = commits(place)
-    assert commit["add"]["path"].startswith(f"{FOLDER}/") and commit["commitInfo"]["engineInfo"] == "ledger"
+    assert commit["add"]["path"].startswith(f"{FOLDER}/") and commit["commitInfo"]["engineInfo"] == OURS
     assert json.loads(commit["commitInfo"]["userMetadata"])["receipt_id"] == claim.receipt_id
     assert json.loads(commit["add"]["stats"])["numRecords"] > 0
     assert sorted(row.n for row in spark.read.format("delta").load(place.table).collect()) == list(range(6))
@@ -76,7 +80,7 @@ def test_what_a_table_asks_of_its_rows_is_asked_of_rows_that_are_published(place
     assert commits(place) == [] and left(place) == []
     assert claim.write(good, place.table, messages="message_id").messages == 4
     (commit,) = commits(place)
-    assert commit["commitInfo"]["engineInfo"] == "ledger"
+    assert commit["commitInfo"]["engineInfo"] == OURS
     table = spark.read.format("delta").load(place.table)
     assert sorted((row.n, row.code, row.twice) for row in table.collect()) == [(n, "x ", n * 2) for n in range(4)]
     changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
@@ -93,7 +97,7 @@ def test_rows_lie_in_the_partitions_of_the_table_whatever_their_values(place, sp
     rows = DeltaTable(place.table).to_pyarrow_table().to_pylist()
     assert {row["n"]: row["part"] for row in rows} == expected
     one = spark.read.format("delta").load(place.table).where("part = 'a/b'")
-    assert [row.n for row in one.collect()] == [1] and commits(place)[0]["commitInfo"]["engineInfo"] == "ledger"
+    assert [row.n for row in one.collect()] == [1] and commits(place)[0]["commitInfo"]["engineInfo"] == OURS
 
 
 @pytest.mark.parametrize(

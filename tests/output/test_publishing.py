@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.table_files import LocalFiles
+from ledger.delta_log.storage import LocalFiles
 from ledger.errors import StorageFailed
 from ledger.outputs import publishing as output_publishing
 from ledger.outputs.publishing import DeltaRsOutputs, staged_file

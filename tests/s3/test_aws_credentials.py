@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ledger.delta_log.aws_credentials import credential_provider
+from ledger.delta_log.object_store import credential_provider
 from ledger.errors import InvalidParameterValue
 
 ROLE = "arn:aws:iam::123456789012:role/queue"

@@ -5,8 +5,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.delta_log.hadoop_settings import storage_options_of
 from ledger.delta_log.object_store import ObjectStore
+from ledger.delta_log.spark_sessions import storage_options_of
 from ledger.errors import InvalidParameterValue, LedgerError, UnsafeStorage
 from ledger.rules.publishable import FOLDER
 from ledger.settings import Settings

@@ -4,7 +4,7 @@ import pytest
 from pyarrow import compute as pc
 
 from ledger import Ledger
-from ledger.delta_log import table_files
+from ledger.delta_log import storage
 from ledger.store.delta.model.where import Where
 
 
@@ -24,9 +24,9 @@ def reads_of(s3, since, kind=".parquet"):
     return [one for one in s3.requests()[since:] if one.method == "GET" and one.path.endswith(kind)]
 
 
-@pytest.mark.parametrize("small", [table_files.SMALL, 100], ids=["small files", "large files"])
+@pytest.mark.parametrize("small", [storage.SMALL, 100], ids=["small files", "large files"])
 def test_rows_are_those_that_were_written(queue, ledger, small, monkeypatch):
-    monkeypatch.setattr(table_files, "SMALL", small)
+    monkeypatch.setattr(storage, "SMALL", small)
     claim = queue.receive(12)
     assert {message.body for message in claim} <= {f"message {n}" for n in range(20)} and len(claim) == 12
     engine = ledger.store.engine

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
 from ledger.delta_log.protocol import Conflict, StagedFile
-from ledger.delta_log.table_files import table_files
+from ledger.delta_log.storage import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
 from ledger.move_tasks import carry_on
 from ledger.outputs.publishing import DeltaRsOutputs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.delta_log.joining import BYTES, LARGE, LARGE_WHILE_IT_GROWS, ROWS, File, worth_joining
+from ledger.delta_log.join import BYTES, LARGE, LARGE_WHILE_IT_GROWS, ROWS, File, worth_joining
 
 MEGABYTE = 1 << 20
 

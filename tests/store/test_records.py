@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.delta_log import distinct_rows
-from ledger.delta_log.distinct_rows import distinct, matches, numbered
+from ledger.delta_log import rewrite
+from ledger.delta_log.rewrite import distinct, matches, numbered
 from ledger.rules.state import UNTOUCHED, Record, status
 from ledger.store.delta.model.run_algebra import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY
@@ -107,8 +107,8 @@ def table_of(pairs):
 @given(rows=ROWS, edits=ROWS)
 def test_few_rows_and_many_are_told_apart_and_found_alike(few, very_few, rows, edits):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct_rows, "FEW", few)
-        patch.setattr(distinct_rows, "VERY_FEW", very_few)
+        patch.setattr(rewrite, "FEW", few)
+        patch.setattr(rewrite, "VERY_FEW", very_few)
         told = distinct(table_of(rows), ["text", "n"])
         found = sorted(zip(*(one.tolist() for one in matches(table_of(rows), table_of(edits), ["text", "n"]))))
     assert sorted(map(repr, told)) == sorted(repr({"text": t, "n": n}) for t, n in set(rows))

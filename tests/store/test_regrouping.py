@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger
-from ledger.delta_log import regrouping
+from ledger.delta_log import rewrite
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
-from ledger.delta_log.regrouping import regrouped
+from ledger.delta_log.rewrite import plan_rewrite
 from ledger.store.delta.model.tables import HEAD, TABLES, VISIBILITY
 
 ENOUGH = 4
@@ -26,7 +26,7 @@ THEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 @pytest.fixture(autouse=True)
 def enough():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(regrouping, "ENOUGH", ENOUGH)
+        patched.setattr(rewrite, "ENOUGH", ENOUGH)
         yield
 
 
@@ -50,7 +50,7 @@ class Lane:
         self.files, self.made, self.rewritten = {}, 0, 0
 
     def commit(self, operations):
-        gone, written = regrouped(self.files, edits(operations), TABLE)
+        gone, written = plan_rewrite(self.files, edits(operations), TABLE)
         kept = {path: rows for path, rows in self.files.items() if path not in gone}
         for rows in written:
             self.made += 1
@@ -112,7 +112,7 @@ def test_files_are_few_whatever_comes_after_what():
 
 
 def test_what_is_large_is_left_alone_so_that_no_commit_is_of_all_rows(monkeypatch):
-    monkeypatch.setattr(regrouping, "FULL", 40)
+    monkeypatch.setattr(rewrite, "FULL", 40)
     lane = Lane()
     for seq in range(400):
         before = lane.rewritten

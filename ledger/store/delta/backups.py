@@ -37,11 +37,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ledger.delta_log.checkpoints import CHECKPOINT
+from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
-from ledger.delta_log.newest_version import opened
-from ledger.delta_log.table_files import AT_ONCE, LOG, log_entry, log_file, version_of
-from ledger.delta_log.written_out import said
+from ledger.delta_log.log import commit_info
+from ledger.delta_log.maintenance import CHECKPOINT
+from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed
 from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
@@ -305,7 +305,7 @@ def _rewrite_checkpoint(table: Path, version: int, new: int, table_id: str | Non
     _sync(folder / f"{new:020d}.checkpoint.parquet")
     now = int(time.time() * MILLISECONDS)
     metadata = {"operation": secrets.token_hex(8), "verb": "backup", "queue": "", "at": now, "owner": "", "events": []}
-    entry = said("BACKUP", metadata, now)
+    entry = commit_info("BACKUP", metadata, now)
     _write(table / log_file(new), log_entry([entry]))
     _write(folder / "_last_checkpoint", json.dumps({"version": new, "size": rows.num_rows}).encode())
 

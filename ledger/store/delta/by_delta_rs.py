@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.delta_log.delta_rs import DeltaRsTables
+from ledger.delta_log.by_delta_rs import DeltaRsTables
 from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.engine import LedgerTables, Publishing
 from ledger.store.delta.model.tables import TABLES

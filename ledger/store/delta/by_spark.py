@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ledger.delta_log.spark import SparkTables
+from ledger.delta_log.by_spark import SparkTables
 from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.engine import LedgerTables
 from ledger.store.delta.model.tables import TABLES

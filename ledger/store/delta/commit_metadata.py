@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.delta_log.commit_history import parse_metadata
+from ledger.delta_log.history import parse_metadata
 
 #: What one of the ledger's says, as far as somebody asks for it; each may be left out but the first.
 _SAID: Mapping[str, type] = {"operation": str, "verb": str, "queue": str, "at": int, "events": list, "read": dict}

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ledger.delta_log import edits as log_edits
+from ledger.delta_log import rewrite as log_edits
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.followed import Files
 from ledger.delta_log.protocol import Commit, Conflict, DeltaTables, NotDirect, Snapshot, StagedFile
+from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Layout
 from ledger.errors import LedgerDamaged
 from ledger.store.delta.model.tables import TABLES

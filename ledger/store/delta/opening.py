@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock, Passing, passing_of, system_clock
+from ledger.delta_log.damage import mend
 from ledger.delta_log.protocol import reason
-from ledger.delta_log.spark_sessions import has_jvm, require_executors_here, require_jvm
-from ledger.delta_log.table_damage import mend
-from ledger.delta_log.versions import require_engines
+from ledger.delta_log.spark_sessions import has_jvm, require_engines, require_executors_here, require_jvm
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, SparkIsNeeded, StorageFailed
 from ledger.forks import renew_in_child
 from ledger.place import here
@@ -115,7 +114,7 @@ def open_tables(
     if spark is not None and place.is_local and not settings.single_driver:
         require_executors_here(root, spark)
     if spark is not None and scheme in S3 and has_jvm(spark):
-        from ledger.delta_log.hadoop_settings import require_s3a, storage_options_of
+        from ledger.delta_log.spark_sessions import require_s3a, storage_options_of
 
         require_s3a(spark)
         given = given or storage_options_of(spark, place.text.split("/")[2])
@@ -336,7 +335,7 @@ def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] 
     """What a session knows of a bucket of S3."""
     if spark is None or not has_jvm(spark):
         return None
-    from ledger.delta_log.hadoop_settings import storage_options_of
+    from ledger.delta_log.spark_sessions import storage_options_of
 
     return partial(storage_options_of, spark)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.delta_log.spark_tables import create_table
+from ledger.delta_log.spark_sessions import create_table
 from ledger.errors import LedgerDoesNotExist
 from ledger.rules.location import of_spark
 from ledger.store.delta.dataframes.catalogs import FIX, is_forgotten, warn_if_forgotten

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ledger.delta_log.failures import naming
-from ledger.delta_log.spark_tables import jvm_of
+from ledger.delta_log.spark_sessions import jvm_of
 from ledger.rules.location import recorded
 from ledger.rules.storage import OBJECT_STORES
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
-from ledger.delta_log.spark_sessions import parallelism
-from ledger.delta_log.spark_tables import arrow_frame
+from ledger.delta_log.spark_sessions import arrow_frame, parallelism
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows

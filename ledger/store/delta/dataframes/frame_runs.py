@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.distinct_rows import numbered
-from ledger.delta_log.spark_tables import arrow_frame
+from ledger.delta_log.rewrite import numbered
+from ledger.delta_log.spark_sessions import arrow_frame
 from ledger.store import RUNS
 from ledger.store.delta.dataframes import columns
 from ledger.store.delta.model import run_algebra, run_sets

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ledger.delta_log.spark_tables import arrow_frame
+from ledger.delta_log.spark_sessions import arrow_frame
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import Limits
 from ledger.rules.message_fields import GIVEN, Kind

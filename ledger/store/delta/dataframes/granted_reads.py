@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.sql import literal
+from ledger.delta_log.values import literal
 from ledger.store.delta.model.where import MOST_ALTERNATIVES, MOST_NAMED, Where, tuple_of
 
 #: One read names at most so many segments, in at most so many queues (see `Where.bounded`); and there are at most so

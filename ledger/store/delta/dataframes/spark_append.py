@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
-from ledger.delta_log.log_gaps import is_gap
+from ledger.delta_log.history import is_gap
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
 
@@ -32,7 +32,7 @@ class SparkAppend:
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
         """One append; False when it lost: to another send under the transaction, or to a change of the table."""
-        from ledger.delta_log.spark_committing import CONFLICTS
+        from ledger.delta_log.by_spark import CONFLICTS
 
         operation, since = secrets.token_hex(8), self._store.engine.version("messages")
         metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ledger.clock import Clock
 from ledger.delta_log.protocol import StagedFile
-from ledger.delta_log.table_files import log_file
+from ledger.delta_log.storage import log_file
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules import staging
 from ledger.rules.storage import for_spark

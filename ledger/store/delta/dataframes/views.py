@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.clock import Clock
-from ledger.delta_log.spark_tables import arrow_frame
-from ledger.delta_log.sql import literal
+from ledger.delta_log.spark_sessions import arrow_frame
+from ledger.delta_log.values import literal
 from ledger.errors import InvalidParameterValue
 from ledger.rules.location import is_name
 from ledger.store.delta.dataframes.catalogs import warn_if_forgotten

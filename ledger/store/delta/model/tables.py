@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.delta_log.instants import INSTANT as INSTANT
 from ledger.delta_log.spec import Fact, Layout, Ordinals, StagedFolders, TableSpec
+from ledger.delta_log.values import INSTANT as INSTANT
 from ledger.rules import message_id as ids
 from ledger.rules import staging
 from ledger.rules.message_fields import STORED, Kind

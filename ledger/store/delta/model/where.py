@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.delta_log.sql import literal
+from ledger.delta_log.values import literal
 
 #: A predicate names at most so many segments and queues, in so many different combinations.
 MOST_NAMED, MOST_ALTERNATIVES = 1_000, 20

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.instants import milliseconds
+from ledger.delta_log.values import milliseconds
 from ledger.rules import fifo
 from ledger.rules.state import Record, Status
 from ledger.store import QueueRecord

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.distinct_rows import distinct
-from ledger.delta_log.instants import milliseconds
+from ledger.delta_log.rewrite import distinct
+from ledger.delta_log.values import milliseconds
 from ledger.store.delta.engine import MessageFiles
 from ledger.store.delta.model.run_algebra import SEGMENT_SHIFT, positions
 from ledger.store.delta.model.where import Where, tuple_of

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.distinct_rows import numbered
-from ledger.delta_log.instants import milliseconds
+from ledger.delta_log.rewrite import numbered
+from ledger.delta_log.values import milliseconds
 from ledger.rules.state import UNTOUCHED, Record
 from ledger.store.delta.model.run_algebra import ABSENT
 from ledger.store.delta.model.tables import INSTANT_COLUMNS, RECORD_COLUMNS, VISIBILITY

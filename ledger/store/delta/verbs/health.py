@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
+from ledger.delta_log.damage import find_damage
+from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
-from ledger.delta_log.newest_version import opened
+from ledger.delta_log.maintenance import unneeded
 from ledger.delta_log.spec import StagedFolders
-from ledger.delta_log.table_damage import find_damage
-from ledger.delta_log.table_files import LOG, TableFiles, table_files, version_of
-from ledger.delta_log.vacuuming import unneeded
+from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.rules.limits import MILLISECONDS
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.retaining import kept
@@ -82,7 +82,9 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
     return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints)
 
 
-def _looked_at(loaded: DeltaTable, files: TableFiles, loaded_since: float, staged: StagedFolders | None) -> TableHealth:
+def _looked_at(
+    loaded: DeltaTable, files: TableStorage, loaded_since: float, staged: StagedFolders | None
+) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     log = files.log_paths()
     commits = [version for version in map(version_of, log) if version is not None]

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.delta_log.protocol import Conflict, reason
-from ledger.delta_log.table_files import table_files
+from ledger.delta_log.storage import table_files
 from ledger.errors import InvalidParameterValue, OutputUnreadable, StorageFailed
 from ledger.outputs.protocol import ForeignTables, OutputPublishing
 from ledger.rules import output_doubts

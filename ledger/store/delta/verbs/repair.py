@@ -31,11 +31,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.damage import find_damage, lost_folder, mend_checkpoints, wrong_files
 from ledger.delta_log.failures import naming
-from ledger.delta_log.log_entries import Flawed, actions_in, checkpointed, flaw_of
-from ledger.delta_log.table_damage import find_damage, lost_folder, mend_checkpoints, wrong_files
-from ledger.delta_log.table_files import log_entry, log_file, table_files, version_of
-from ledger.delta_log.written_out import removed, said
+from ledger.delta_log.history import Flawed, actions_in, checkpointed, flaw_of
+from ledger.delta_log.log import commit_info, remove_action
+from ledger.delta_log.storage import log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
 from ledger.place import here
 from ledger.store.delta.commit.file_locks import StillLocked, TableLock
@@ -226,7 +226,7 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
     actions = [_said(one.table, {"files": len(gone), "messages": one.messages}, now)]
     for file in gone:
         partition = {name: file[f"partition.{name}"] for name in TABLES[one.table].partitions}
-        actions.append(removed(file["path"], file["size_bytes"], partition, now))
+        actions.append(remove_action(file["path"], file["size_bytes"], partition, now))
     # The commit first: a file that is moved and still named would be damage of our own.
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
     for file in gone:
@@ -244,7 +244,7 @@ def _nothing(table: str, commit: LostCommit) -> bytes:
 
 def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
     metadata = {"operation": secrets.token_hex(8), "verb": "repair", "queue": "", "at": now, "owner": "repair"}
-    return said("REPAIR", {**metadata, "events": [], "table": table, **known}, now)
+    return commit_info("REPAIR", {**metadata, "events": [], "table": table, **known}, now)
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:

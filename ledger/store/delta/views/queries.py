@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError
 from ledger import forks
 from ledger.clock import Clock
 from ledger.delta_log import failures
-from ledger.delta_log.log_gaps import without_gaps
-from ledger.delta_log.newest_version import opened
+from ledger.delta_log.delta_rs_commits import opened
+from ledger.delta_log.history import without_gaps
 from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.rules.storage import for_delta_rs

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.instants import milliseconds
 from ledger.delta_log.spec import Fact, Partition, TableSpec
+from ledger.delta_log.values import milliseconds
 
 _PATH = pa.field("path", pa.string())
 #: How a log's line names what is told, and how delta-rs does.

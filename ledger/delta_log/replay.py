@@ -1,9 +1,13 @@
-"""The files of a table, by partition, as its log tells them: what small commits are read from and made on.
+"""The files of a table, by partition, as its log tells them: what commits are decided on and made on.
 
-A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays all
-of it and checks it, 5 ms and more, and Spark runs a job; and it costs the same however many commits and files there
-are. The engine says how things stand at first, once a minute, and whenever a commit says more than which files come and
-go.
+A commit is a few lines of JSON. To follow one takes a tenth of a millisecond, where delta-rs lists the log, replays
+all of it and checks it, 5 ms and more, and Spark runs a job. And it costs the same however many commits and files
+there are. The engine says how things stand at first, once a minute, and whenever a commit says more than which files
+come and go.
+
+Transactions: only an engine that loads the table can tell which version of an application's was committed last, which
+takes longer the more was committed since. But whatever a commit carries is seen where commits are followed. So the
+engine is asked for an application once, and again only when the log was listed again.
 """
 
 from __future__ import annotations
@@ -14,22 +18,61 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ledger.delta_log.file_statistics import FileStatistics
-from ledger.delta_log.loaded_tables import LISTED_AFTER, LoadedTables
-from ledger.delta_log.log_entries import require_whole
-from ledger.delta_log.log_identity import Entry, Generations, entry_of, read_entry
-from ledger.delta_log.pruning import PLAIN_PATH
-from ledger.delta_log.publishing import demands_of
+from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
+from ledger.delta_log.file_facts import FileStatistics
+from ledger.delta_log.history import Entry, Generations, entry_of, read_entry, require_whole
+from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.spec import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
-from ledger.delta_log.table_files import CommitFiles, Stamp, log_file
-from ledger.delta_log.transactions_seen import TransactionsSeen
+from ledger.delta_log.storage import Stamp, Storage, log_file
 from ledger.errors import ForkedProcess
 from ledger.forks import renew_in_child
+from ledger.threads import map_at_once
+
+
+class Last(NamedTuple):
+    """The version of an application's that was committed last (None: none was), as of a version of the table."""
+
+    table_version: int
+    committed: int | None
+
+
+class TransactionsSeen:
+    """What was seen in the commits between a listing of the log and one version. It never changes; what the engine has
+    told since that listing is shared with the versions behind, and goes with it."""
+
+    def __init__(self, listed: int = 0) -> None:
+        """`listed`: the version of the listing."""
+        self._listed = listed
+        self._seen: Mapping[str, int] = {}
+        self._told: dict[str, Last] = {}
+
+    def after(self, carried: Mapping[str, int]) -> TransactionsSeen:
+        """Of the next version, whose commit carries these versions, by their applications."""
+        if not carried:
+            return self
+        following = TransactionsSeen(self._listed)
+        following._seen, following._told = {**self._seen, **carried}, self._told
+        return following
+
+    def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
+        """As of the `version` that this is of. As of another one where the engine, when it was asked, had reached a
+        later one, or not yet the listing: then that has to be seen first. Raises what `ask` does."""
+        if application in self._seen:
+            return Last(version, self._seen[application])
+        told = self._told.get(application)
+        if told is None:
+            told = Last(*ask(application))
+            if told.table_version < self._listed:
+                return told
+            self._told[application] = told
+        # Of what was committed between, nothing is the application's: it would have been seen.
+        return told if told.table_version > version else told._replace(table_version=version)
+
 
 log = logging.getLogger("ledger.commits")
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
@@ -135,7 +178,7 @@ class Replay(Protocol):
         """Sums up the newest version for who reads the log next. Raises what the engine does, and OSError."""
 
 
-class ReplayOfDeltaRs:
+class DeltaRsReplay:
     """As delta-rs reads it."""
 
     def __init__(
@@ -161,14 +204,14 @@ class ReplayOfDeltaRs:
             self._sum_up(loaded)
 
 
-class Followed:
+class LogFollower:
     """The newest files of one table. Threads share it."""
 
     def __init__(
         self,
         table: TableSpec,
         replay: Replay,
-        stored: CommitFiles,
+        stored: Storage,
         passing: Callable[[], float] = time.monotonic,
         generations: Generations | None = None,
     ) -> None:
@@ -177,7 +220,7 @@ class Followed:
         self._generations = generations or Generations()
         self._seen, self._is_told = _Seen(), False
         self._lock = threading.Lock()
-        renew_in_child(self, Followed._renew)
+        renew_in_child(self, LogFollower._renew)
 
     def generation(self) -> int:
         """The generation of the ledger's tables, see `log_identity`."""
@@ -371,3 +414,37 @@ def is_plain(loaded: DeltaTable, table: TableSpec) -> bool:
         and not demands_of(loaded)
         and properties.get("delta.appendOnly", "false") == "false"
     )
+
+
+class LatestVersions:
+    """The newest versions of some tables. Threads share it."""
+
+    def __init__(
+        self, files: Mapping[str, Storage], logs: Mapping[str, LogFollower], first: Callable[[str], int], at_once: bool
+    ) -> None:
+        """`logs`: of the tables, for what is known of them. `first` answers where nothing is; `at_once`: what is asked
+        is a request for each table, and they go together."""
+        self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
+        #: A version that was there, by table and generation. Threads may take turns to write an older one, from which
+        #: it is further to the end.
+        self._known: dict[tuple[str, int], int] = {}
+
+    def of(self, tables: Sequence[str]) -> dict[str, int]:
+        """By name, versions that are no older than the newest before this call. Raises what the storage does."""
+        if not self._at_once or len(tables) < 2:
+            return {table: self._end(table) for table in tables}
+        return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
+
+    def make_durable(self, table: str | None, version: int) -> None:
+        """See Tables.make_durable, and `durability` for what it is for (rule 4)."""
+        known = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
+        for name, seen in known.items():
+            if seen is not None:
+                self._files[name].make_durable(seen)
+
+    def _end(self, table: str) -> int:
+        key = table, self._logs[table].generation()
+        known = self._known.get(key, self._logs[table].seen())
+        found = None if known is None else self._files[table].newest_from(known)
+        self._known[key] = self._first(table) if found is None else found
+        return self._known[key]

@@ -1,4 +1,4 @@
-"""Rows of a loaded table, of the files alone that may hold what is asked for, as its log tells."""
+"""Rows of a table: of the files alone that may hold what is asked for, and of files that are kept in memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
-from ledger.delta_log.instants import INSTANT
 from ledger.delta_log.spec import PartitionFilter, TableSpec
+from ledger.delta_log.values import INSTANT
 
 #: By column, the lowest and the highest value that is asked for; None: no such bound.
 Bounds = Mapping[str, tuple[Any, Any]]

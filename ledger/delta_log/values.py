@@ -1,9 +1,15 @@
-"""Instants of tables as milliseconds."""
+"""Values of columns: as SQL, and instants as milliseconds."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
 
 #: The type of a column of instants.
 INSTANT = pa.timestamp("us", tz="UTC")

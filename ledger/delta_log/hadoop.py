@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 
-from ledger.delta_log.spark_tables import jvm_of
-from ledger.delta_log.table_files import Stamp, galloped
+from ledger.delta_log.spark_sessions import jvm_of
+from ledger.delta_log.storage import Stamp, find_latest_version
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ HDFS = "hdfs"
 
 
 class HadoopFiles:
-    """CommitFiles of the table at a location. `session` returns the thread's. `sync`: on HDFS the data nodes have what
+    """Storage of the table at a location. `session` returns the thread's. `sync`: on HDFS the data nodes have what
     is written on their disks, not only in memory, before it is named. The name node keeps names by itself."""
 
     #: Spark's own commits are not.
@@ -120,7 +120,7 @@ class HadoopFiles:
         """Nothing, as `sync`."""
 
     def newest_from(self, version: int) -> int | None:
-        return galloped(self, version)
+        return find_latest_version(self, version)
 
     def _path(self, path: str) -> Any:
         return jvm_of(self._session()).org.apache.hadoop.fs.Path(f"{self._location}/{path}")

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ledger.delta_log.followed import Files
-from ledger.delta_log.merging import SmallCommits
+from ledger.delta_log.log import AddedFile, Commit, DirectTable, RemovedFile, new_path
 from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
-from ledger.delta_log.written_out import AddedFile, Commit, RemovedFile, new_path
 
 log = logging.getLogger("ledger.commits")
 #: Files are joined up to so many bytes and so many messages: then one is whole. It has to go through memory.
@@ -59,7 +58,7 @@ class File(NamedTuple):
 class Joining:
     """Joins files of a table whose rows have ordinals, as its other `small` commits are made."""
 
-    def __init__(self, table: TableSpec, small: SmallCommits) -> None:
+    def __init__(self, table: TableSpec, small: DirectTable) -> None:
         assert table.ordinals is not None
         self._table, self._ordinals = table, table.ordinals
         self._log, self._rows = small.log, small.rows

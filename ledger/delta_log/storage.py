@@ -1,4 +1,8 @@
-"""The files below one table, by their paths from its place: how rows in them are read, and how new ones come there."""
+"""The files below one table, by their paths from there: how they are read, made and removed, and which there are.
+
+One interface, `Storage`, with three classes: LocalFiles here, ObjectFiles in `object_store`, and HadoopFiles in
+`hadoop`, for where only Spark's JVM reaches the files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledger.delta_log.durability import begin_writing, durability_of
-from ledger.delta_log.pruning import Wanted, dataset_of
+from ledger.delta_log.reading import Wanted, dataset_of
 from ledger.delta_log.spec import PartitionFilter
 from ledger.forks import renew_in_child
 from ledger.rules.location import Location, recorded
@@ -41,14 +45,14 @@ A_TABLE = 20_000
 AT_ONCE = 8
 
 
-class Stored(NamedTuple):
+class LogFile(NamedTuple):
     """A file: its path, and when it was written, in seconds since 1970."""
 
     path: str
     at: float
 
 
-class CommitFiles(Protocol):
+class Storage(Protocol):
     """What commits are read from, and made of. Raises what the storage does."""
 
     def has(self, path: str) -> bool:
@@ -91,10 +95,10 @@ class CommitFiles(Protocol):
         """The newest version of the table, which has had this one; None where the log tells of that no more."""
 
 
-class TableFiles(CommitFiles, Protocol):
+class TableStorage(Storage, Protocol):
     """All files of a table."""
 
-    def log(self) -> list[Stored]:
+    def log(self) -> list[LogFile]:
         """All files of the table's log."""
 
     def log_paths(self) -> list[str]:
@@ -126,8 +130,8 @@ def version_of(path: str) -> int | None:
     return int(named[1]) if named else None
 
 
-def galloped(files: CommitFiles, version: int) -> int | None:
-    """See CommitFiles.newest_from, where each file is asked for: a log is cut at its beginning, and has no gaps."""
+def find_latest_version(files: Storage, version: int) -> int | None:
+    """See Storage.newest_from, where each file is asked for: a log is cut at its beginning, and has no gaps."""
     if not files.has(log_file(version)):
         return None
     step = 1
@@ -137,15 +141,14 @@ def galloped(files: CommitFiles, version: int) -> int | None:
     return version
 
 
-def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableFiles:
+def table_files(location: str, storage_options: Mapping[str, str] | None, *, sync: bool = True) -> TableStorage:
     """The files of the table at a location. `sync`: on a local path what is written survives a power cut."""
     place = recorded(location)
     if place.is_local:
         return LocalFiles(place, sync=sync)
-    from ledger.delta_log.object_files import StoredFiles
-    from ledger.delta_log.object_store import ObjectStore
+    from ledger.delta_log.object_store import ObjectFiles, ObjectStore
 
-    return StoredFiles(ObjectStore(place.text, storage_options))
+    return ObjectFiles(ObjectStore(place.text, storage_options))
 
 
 class LocalFiles:
@@ -261,15 +264,15 @@ class LocalFiles:
         (self._place / path).unlink(missing_ok=True)
 
     def newest_from(self, version: int) -> int | None:
-        return galloped(self, version)
+        return find_latest_version(self, version)
 
-    def log(self) -> list[Stored]:
+    def log(self) -> list[LogFile]:
         found = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
                 # Others commit meanwhile, by files that are there for a moment.
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(Stored(f"{LOG}/{file.name}", file.stat().st_mtime))
+                    found.append(LogFile(f"{LOG}/{file.name}", file.stat().st_mtime))
         return found
 
     def log_paths(self) -> list[str]:
@@ -291,7 +294,7 @@ class LocalFiles:
 
 
 def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:
-    """See TableFiles.column."""
+    """See TableStorage.column."""
     chunks: list[pa.Array] = []
     for file in files:
         named = next((known for known in file.schema_arrow.names if known.lower() == name.lower()), None)
@@ -318,7 +321,7 @@ class FileRows:
     """The rows of a table's files with all its columns, those of the partition too. No file is ever written anew, so
     what was read is kept, and what was written."""
 
-    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: CommitFiles) -> None:
+    def __init__(self, schema: pa.Schema, partitions: Sequence[str], stored: Storage) -> None:
         self._schema, self._partitions, self._stored = schema, partitions, stored
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._size = 0

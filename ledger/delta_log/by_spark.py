@@ -2,45 +2,151 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.altered_tables import alteration_behind
-from ledger.delta_log.appending import Appending
-from ledger.delta_log.commit_history import parse_metadata
-from ledger.delta_log.edits import require_expected
+from ledger.delta_log.damage import alteration_behind, damage_behind
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.followed import Files
-from ledger.delta_log.joining import Joining
-from ledger.delta_log.log_ends import LogEnds
-from ledger.delta_log.log_gaps import without_gaps
-from ledger.delta_log.merge_statement import merge_statement
-from ledger.delta_log.protocol import Commit, NotDirect, Snapshot, require_next, require_unset
-from ledger.delta_log.pruning import NOTHING, wanted_rows, within
-from ledger.delta_log.spark_committing import (
-    commit_layout,
-    commit_nothing,
-    committed_version,
-    committing,
+from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
+from ledger.delta_log.join import Joining
+from ledger.delta_log.protocol import (
+    EXPECTED_REVISION,
+    OPERATION,
+    Commit,
+    Conflict,
+    NotDirect,
+    Snapshot,
+    require_next,
+    require_unset,
 )
-from ledger.delta_log.spark_replay import files_at, small_commits, statistics_of
-from ledger.delta_log.spark_sessions import EVERY_TRANSACTION, SMALL_TRANSACTIONS
-from ledger.delta_log.spark_tables import arrow_frame, create_table, jvm_of, temporary_view
+from ledger.delta_log.reading import NOTHING, wanted_rows, within
+from ledger.delta_log.replay import Files, LatestVersions
+from ledger.delta_log.rewrite import require_expected
+from ledger.delta_log.spark_replay import direct_tables, files_at, statistics_of
+from ledger.delta_log.spark_sessions import (
+    EVERY_TRANSACTION,
+    SMALL_TRANSACTIONS,
+    arrow_frame,
+    create_table,
+    jvm_of,
+    temporary_view,
+)
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.table_damage import damage_behind
 from ledger.errors import LedgerDamaged
 from ledger.forks import require_own
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: What the MERGE's own conditions say when the table is not as the decision supposed.
+CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
+
+
+def merge_statement(table: TableSpec, path: str, source: str, where: PartitionFilter) -> str:
+    """MERGE of the view `source` into the table at `path`, narrowed by literals on partition columns.
+
+    An edit that does not find the table as it supposes makes the whole statement fail with CHANGED_MEANWHILE: a row
+    with another revision, a row to insert that exists, a row to update or delete that does not.
+    """
+    columns = table.schema.names
+    matches = " AND ".join(f"t.{column} = s.{column}" for column in (*table.partitions, *table.key))
+    changes = ", ".join(f"{c} = s.{c}" for c in columns if c not in table.partitions)
+    fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
+    values = ", ".join(fail if c == "revision" else f"s.{c}" for c in columns)
+    return f"""
+        MERGE INTO delta.`{path}` AS t USING {source} AS s
+        ON {where.bounded().sql("t")} AND {matches}
+        WHEN MATCHED AND (s.{OPERATION} = 'insert' OR t.revision <> s.{EXPECTED_REVISION})
+            THEN UPDATE SET revision = {fail}
+        WHEN MATCHED AND s.{OPERATION} = 'delete' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET {changes}
+        WHEN NOT MATCHED AND s.{OPERATION} <> 'insert' THEN INSERT ({", ".join(columns)}) VALUES ({values})
+        WHEN NOT MATCHED THEN INSERT ({", ".join(columns)}) VALUES ({", ".join(f"s.{c}" for c in columns)})
+    """
+
+
+#: Siblings, not a hierarchy: each has to be named.
+CONFLICTS = (
+    delta_exceptions.ConcurrentAppendException,
+    delta_exceptions.ConcurrentDeleteReadException,
+    delta_exceptions.ConcurrentDeleteDeleteException,
+    delta_exceptions.ConcurrentWriteException,
+    delta_exceptions.ConcurrentTransactionException,
+    delta_exceptions.DeltaConcurrentModificationException,
+    delta_exceptions.MetadataChangedException,
+    delta_exceptions.ProtocolChangedException,
+)
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+LAST_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
+
+
+@contextmanager
+def committing(
+    session: SparkSession, metadata: Mapping[str, Any], jobs: AbstractContextManager[None]
+) -> Iterator[SparkSession]:
+    """A context in which what the session commits says this of itself; `jobs` names its jobs. Raises Conflict for a
+    lost race."""
+    session.conf.set(USER_METADATA, json.dumps(metadata))
+    session.conf.unset(LAST_VERSION)
+    try:
+        with jobs:
+            yield session
+    except CONFLICTS as conflict:
+        raise Conflict(str(conflict)) from conflict
+    except Exception as error:
+        if CHANGED_MEANWHILE in str(error):
+            raise Conflict(CHANGED_MEANWHILE) from error
+        if is_gap(error):
+            raise Conflict(str(error)) from error
+        raise
+    finally:
+        session.conf.unset(USER_METADATA)
+
+
+def commit_nothing(session: SparkSession, begun: Any, *transactions: tuple[str, int]) -> None:
+    """Commits a transaction that says nothing but which versions of which applications it is."""
+    jvm = jvm_of(session)
+    delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    marks = [delta.actions.SetTransaction(application, version, none) for application, version in transactions]
+    _commit(session, begun, marks)
+
+
+def commit_layout(session: SparkSession, begun: Any, properties: Mapping[str, str]) -> None:
+    """Commit a transaction that gives its table further properties."""
+    known = begun.metadata()
+    configuration = known.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    columns = (known.schemaString(), known.partitionColumns(), configuration, known.createdTime())
+    begun.updateMetadata(known.copy(known.id(), known.name(), known.description(), known.format(), *columns), False)
+    _commit(session, begun, [])
+
+
+def _commit(session: SparkSession, begun: Any, actions: list[Any]) -> None:
+    jvm = jvm_of(session)
+    operation = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
+    begun.commit(jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation)
+
+
+def committed_version(session: SparkSession) -> int:
+    """The version that was committed since `committing` began. Raises Conflict when there is none: a write under a
+    transaction that another writer has committed meanwhile is left out by Delta, and no error says so."""
+    version = session.conf.get(LAST_VERSION)
+    if version is None:
+        raise Conflict("nothing was committed: the transaction was committed before")
+    return int(version)
+
 
 #: What Spark raises when it cannot read or write.
 FAILURES = (PySparkException, Py4JError)
@@ -80,10 +186,9 @@ class SparkTables:
         self.session, self._spark, self.locations, self._sync = spark, spark, dict(locations), sync
         self._own = threading.local()
         self._files = {name: files_at(place, self._session, sync=sync) for name, place in self.locations.items()}
-        self._small = small_commits(self._specs, self.locations, self._files, self._session, self._state, *FAILURES)
-        self._appending = {name: Appending(specs[name], small) for name, small in self._small.items()}
-        logs = {table: small.log.followed for table, small in self._small.items()}
-        self._ends = LogEnds(self._files, logs, self.version, at_once=False)
+        self._direct = direct_tables(self._specs, self.locations, self._files, self._session, self._state, *FAILURES)
+        logs = {table: small.log.followed for table, small in self._direct.items()}
+        self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -120,7 +225,7 @@ class SparkTables:
         return int(self._state(table).version()) >= 0
 
     def version(self, table: str) -> int:
-        followed = self._small[table].log.followed
+        followed = self._direct[table].log.followed
         known = followed.newest() if followed.seen() is not None else None
         version = int(self._state(table).version()) if known is None else known.version
         if version < 0:
@@ -128,13 +233,13 @@ class SparkTables:
         return version
 
     def generation(self) -> int:
-        return next(iter(self._small.values())).log.followed.generation()
+        return next(iter(self._direct.values())).log.followed.generation()
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        return self._ends.of(tables)
+        return self._latest.of(tables)
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
-        snapshot = self._small[table].load(where)
+        snapshot = self._direct[table].load(where)
         if snapshot is not None:
             return snapshot
         version = self.version(table)
@@ -147,10 +252,10 @@ class SparkTables:
     ) -> int:
         # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
         require_expected(snapshot, self._specs[table], edits)
-        version = self._small[table].commit(snapshot, where, edits, metadata)
+        version = self._direct[table].merge(snapshot, where, edits, metadata)
         if version is not None:
             return version
-        self._small[table].require_same(snapshot)
+        self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
             session.sql(merge_statement(self._specs[table], self.locations[table], source, where))
@@ -164,7 +269,7 @@ class SparkTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction, still_valid or _always)
+        version = self._direct[table].append(rows, metadata, transaction, still_valid or _always)
         if version is not None:
             return version
         if still_valid is not None:
@@ -178,7 +283,7 @@ class SparkTables:
             return committed_version(session)
 
     def is_direct(self, table: str) -> bool:
-        return self._small[table].log.followed.seen() is not None
+        return self._direct[table].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self.committing(metadata) as session:
@@ -189,7 +294,7 @@ class SparkTables:
             return self._made_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._small[table].log.followed.newest()
+        known = self._direct[table].log.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
         state = self._state(table)
@@ -203,7 +308,7 @@ class SparkTables:
         between: Mapping[str, tuple[int, int]] = NOTHING,
         above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
-        near = self._appending[table].small_rows(where, above)
+        near = self._direct[table].small_rows(where, above)
         if near is not None:
             return within(near, wanted_rows(self._specs[table], where, columns, between, above))
         schema = self._specs[table].schema
@@ -240,7 +345,7 @@ class SparkTables:
         return sorted(commits, key=lambda commit: commit.version)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        self._ends.make_durable(table, version)
+        self._latest.make_durable(table, version)
 
     def _made_durable(self, table: str) -> int:
         """The newest version, which survives a power cut then."""
@@ -248,10 +353,10 @@ class SparkTables:
         return version
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._small[table].log.transaction_version(application)
+        return self._direct[table].log.transaction_version(application)
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
-        joined = Joining(self._specs[table], self._small[table]).join(where, growing=growing)
+        joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
         if joined is None:
             with self.committing({}) as session:
                 (done,) = session.sql(f"OPTIMIZE {self._named(table)} WHERE {where.sql()}").collect()
@@ -312,7 +417,7 @@ class SparkTables:
         return without_gaps(lambda: session.sql(query).toArrow())
 
     def committing(self, metadata: Mapping[str, Any], *, small: bool = True) -> AbstractContextManager[SparkSession]:
-        """As `spark_committing.committing`, in this thread's session."""
+        """As `committing`, in this thread's session."""
         session = self._session(small=small)
         return committing(session, metadata, self._name_jobs(session, metadata))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,18 +16,27 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
-from ledger.delta_log.altered_tables import alteration_behind
-from ledger.delta_log.appending import Appending
-from ledger.delta_log.checkpoints import replaced
-from ledger.delta_log.commit_history import ReadMetadata, history, parse_metadata
-from ledger.delta_log.committing import commit_nothing, committing, conflicts, properties
-from ledger.delta_log.edits import require_expected
-from ledger.delta_log.empty_tables import log_for_spark
+from ledger.delta_log.damage import LogTail, alteration_behind, damage_behind
+from ledger.delta_log.delta_rs_commits import (
+    LoadedTables,
+    catch_up,
+    commit_nothing,
+    committing,
+    conflicts,
+    demands_of_staging,
+    log_for_spark,
+    metadata_action,
+    newest_listed,
+    opened,
+    properties,
+    publish,
+    require_plain,
+    require_staged,
+)
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.file_statistics import FileStatistics
-from ledger.delta_log.followed import Files, ReplayOfDeltaRs
-from ledger.delta_log.joining import Joining
-from ledger.delta_log.loaded_tables import LoadedTables
+from ledger.delta_log.file_facts import FileStatistics
+from ledger.delta_log.history import Generations, ReadMetadata, history, parse_metadata, without_gaps
+from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
     append_rows,
     checkpoint_in_place,
@@ -36,19 +46,26 @@ from ledger.delta_log.local_commits import (
     delete_rows,
     require_each_next,
 )
-from ledger.delta_log.log_ends import LogEnds
-from ledger.delta_log.log_gaps import without_gaps
-from ledger.delta_log.log_identity import Generations
-from ledger.delta_log.merging import SmallCommits, layout_entry, merge_by_query
-from ledger.delta_log.newest_version import catch_up, newest_listed, opened
-from ledger.delta_log.protocol import Commit, Conflict, NotDirect, Snapshot, StagedFile, require_next, require_unset
-from ledger.delta_log.pruning import NOTHING, wanted_rows, within
-from ledger.delta_log.publishing import demands_of_staging, publish, require_plain, require_staged
+from ledger.delta_log.log import DirectTable, commit_info
+from ledger.delta_log.maintenance import replaced, unneeded
+from ledger.delta_log.protocol import (
+    EXPECTED_REVISION,
+    OPERATION,
+    Commit,
+    Conflict,
+    NotDirect,
+    Snapshot,
+    StagedFile,
+    require_next,
+    require_unset,
+)
+from ledger.delta_log.reading import NOTHING, wanted_rows, within
+from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
+from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.table_damage import LogTail, damage_behind
-from ledger.delta_log.table_files import AT_ONCE, LocalFiles, TableFiles, log_file, table_files
-from ledger.delta_log.vacuuming import unneeded
+from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, log_file, table_files
 from ledger.errors import LedgerDamaged
+from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.threads import map_at_once
 
@@ -87,17 +104,16 @@ class DeltaRsTables:
             for table, location in locations.items()
         }
         replays = {
-            name: ReplayOfDeltaRs(specs[name], loaded, partial(checkpoint_in_place, self._files[name]))
+            name: DeltaRsReplay(specs[name], loaded, partial(checkpoint_in_place, self._files[name]))
             for name, loaded in self._loaded.items()
         }
-        self._small = {
-            name: SmallCommits(specs[name], replay, self._files[name], DeltaError, generations=generations)
+        self._direct = {
+            name: DirectTable(specs[name], replay, self._files[name], DeltaError, generations=generations)
             for name, replay in replays.items()
         }
-        self._appending = {name: Appending(specs[name], small) for name, small in self._small.items()}
         local = all(recorded(place).is_local for place in self.locations.values())
-        logs = {table: small.log.followed for table, small in self._small.items()}
-        self._ends = LogEnds(self._files, logs, self._newest_listed, at_once=not local)
+        logs = {table: small.log.followed for table, small in self._direct.items()}
+        self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
         """Where a table lies, for errors."""
@@ -151,7 +167,7 @@ class DeltaRsTables:
         return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
-        known = self._small[table].log.followed.newest()
+        known = self._direct[table].log.followed.newest()
         if known is not None:
             return known.version
         with self._using(table) as loaded:
@@ -161,14 +177,14 @@ class DeltaRsTables:
         return self._generations.current
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
-        return self._ends.of(tables)
+        return self._latest.of(tables)
 
     def _newest_listed(self, table: str) -> int:
         listed = newest_listed(self._files[table])
         return self.version(table) if listed is None else listed
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
-        snapshot = self._small[table].load(where)
+        snapshot = self._direct[table].load(where)
         if snapshot is not None:
             return snapshot
         with self._using(table) as loaded:
@@ -180,14 +196,14 @@ class DeltaRsTables:
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
         require_expected(snapshot, self._specs[table], edits)
-        version = self._small[table].commit(snapshot, where, edits, metadata)
+        version = self._direct[table].merge(snapshot, where, edits, metadata)
         if version is not None:
             return version
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A query would rebase it. A forked child has none, and decides anew on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
-        self._small[table].require_same(snapshot)
+        self._direct[table].require_same(snapshot)
         with conflicts():
             place, options = self.locations[table], self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
@@ -201,7 +217,7 @@ class DeltaRsTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._appending[table].append(rows, metadata, transaction, still_valid or _always)
+        version = self._direct[table].append(rows, metadata, transaction, still_valid or _always)
         if version is not None:
             return version
         if still_valid is not None:
@@ -220,7 +236,7 @@ class DeltaRsTables:
             return loaded.version()
 
     def is_direct(self, table: str) -> bool:
-        return self._small[table].log.followed.seen() is not None
+        return self._direct[table].log.followed.seen() is not None
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._committing(table) as loaded:
@@ -264,7 +280,7 @@ class DeltaRsTables:
             return loaded.version()
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._small[table].log.followed.newest()
+        known = self._direct[table].log.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
         with self._using(table) as loaded:
@@ -280,10 +296,10 @@ class DeltaRsTables:
         above: Mapping[str, int] = NOTHING,
     ) -> pa.Table:
         wanted = wanted_rows(self._specs[table], where, columns, between, above)
-        appending = self._appending[table]
+        direct = self._direct[table]
         # A forked child reads whole files, however many: it has nothing else to read them with.
         is_forked = forks.is_inherited("delta-rs")
-        near = appending.all_rows(where) if is_forked else appending.small_rows(where, above)
+        near = direct.all_rows(where) if is_forked else direct.small_rows(where, above)
         if near is not None:
             return within(near, wanted)
         with self._using(table) as loaded:
@@ -302,13 +318,13 @@ class DeltaRsTables:
         return history(self._files[table], max(since, -1), table, self._read_metadata)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
-        self._ends.make_durable(table, version)
+        self._latest.make_durable(table, version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._small[table].log.transaction_version(application)
+        return self._direct[table].log.transaction_version(application)
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
-        joined = Joining(self._specs[table], self._small[table]).join(where, growing=growing)
+        joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
         if joined is None:
             log.info("the table %s was altered: its small files are joined by an upkeep through Spark alone", table)
         return bool(joined)
@@ -324,7 +340,7 @@ class DeltaRsTables:
             loaded.cleanup_metadata()
         map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
 
-    def _stored(self, location: str) -> TableFiles:
+    def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._storage_options, sync=self._sync)
 
     def _using(self, table: str) -> AbstractContextManager[DeltaTable]:
@@ -333,9 +349,43 @@ class DeltaRsTables:
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
         """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
-        with self._small[table].log.guarding(), self._using(table) as loaded:
+        with self._direct[table].log.guarding(), self._using(table) as loaded:
             yield loaded
 
 
 def _always(files: Files) -> None:
     """The append supposes nothing of the table."""
+
+
+def merge_by_query(
+    loaded: DeltaTable, table: TableSpec, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
+) -> int:
+    """One MERGE of edits into the partitions of `where`; returns the version committed. Raises what delta-rs does."""
+    matches = [f"t.{column} = s.{column}" for column in (*table.partitions, *table.key)]
+    columns = {column: f"s.{column}" for column in table.schema.names}
+    changeable = {column: value for column, value in columns.items() if column not in table.partitions}
+    merger = loaded.merge(
+        edits.drop_columns([EXPECTED_REVISION]),
+        " AND ".join([where.bounded().sql("t"), *matches]),
+        source_alias="s",
+        target_alias="t",
+        **committing(metadata),
+    )
+    merger = (
+        merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
+        .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
+        .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
+    )
+    merger.execute()
+    committed: int = loaded.version()
+    return committed
+
+
+def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
+    """Return the commit that gives a loaded table further properties."""
+    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    changed = metadata_action(
+        loaded, loaded.schema().to_json(), {**known.configuration, **properties}, known.description
+    )
+    parameters = {"properties": json.dumps(dict(properties))}
+    return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])

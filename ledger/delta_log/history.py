@@ -1,0 +1,238 @@
+"""Entries of a table's log: parsed, named as damage, known again, and what they say of their commits.
+
+**An entry** is one JSON file. Each writer makes it appear whole. The ledger and delta-rs link a finished file; on an
+object store they put it in one request. Delta's log stores for local paths and HDFS write a temporary file and rename
+it, as their documentation says. So an entry that is empty or torn is no commit in progress. A power cut left it of a
+commit that the disk did not have yet, or a copy was cut short. delta-rs and Spark both read an empty entry as a commit
+that changes nothing. Another log store may write in place. For it, and for network file systems, `require_whole` reads
+a flawed entry again for a second.
+
+An entry of the client's own tables also has a `commitInfo`, by which their user finds its own commits. Delta's
+protocol makes it optional, but this client, delta-rs and Spark write one. Spark 4.2 with Delta 4.4 does so even in a
+session with spark.databricks.delta.commitInfo.enabled=false (tried). An entry without one is taken for damage. Entries
+of other tables need none.
+
+**A listing with a gap.** A folder is listed entry by entry while others commit. So a listing may hold version 6 and
+not 5, though 5 was there first. Both engines take that for a damaged log. Another look sees 5; if it is really gone,
+no look does.
+
+**Whether it is the same log.** Somebody may remove a table and make it anew, or put a backup in its place, while
+processes have it open. The new log has the same file names with other content. So each version that is known is known
+with its `Entry`: the digest of the file, which no other log has, as each commit names files or an operation of its
+own. Where the log is another one, whatever a process knows of the tables is of the old one. `Generations` counts these
+findings for tables that belong together: what is kept in memory is kept under the generation that it was read in.
+
+**History.** delta-rs's own counts down from the version that is loaded, but tells of the newest files that there are
+when it looks. Beside others who commit, each commit would have a version that is too low, and the oldest would be left
+out. So each commit has the version that its file is named after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ledger.delta_log.protocol import Commit
+from ledger.delta_log.storage import AT_ONCE, LOG, Stamp, Storage, TableStorage, log_file, version_of
+from ledger.errors import LedgerDamaged
+from ledger.threads import map_at_once
+
+Read = TypeVar("Read")
+#: How delta-rs and Delta on Spark say that the versions that they saw have a gap.
+GAPS = ("Expected contiguous commit files", "Gap between checkpoint version", "DELTA_VERSIONS_NOT_CONTIGUOUS")
+#: Seconds to wait before each further look: a damaged log is believed after a second.
+PAUSES = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
+
+
+def is_gap(error: BaseException) -> bool:
+    """Whether an engine's error says that a version of the log is missing."""
+    return any(gap in str(error) for gap in GAPS)
+
+
+def without_gaps(read: Callable[[], Read]) -> Read:
+    """What `read` returns, tried again while it meets a gap. Raises what it raises."""
+    for pause in PAUSES:
+        try:
+            return read()
+        except Exception as error:
+            if not is_gap(error):
+                raise
+        time.sleep(pause)
+    return read()
+
+
+#: What repairs a log.
+REPAIR = (
+    "A power cut does this to a ledger that was written without sync, and so does a copy that was cut short. Restore a "
+    "backup; or stop all that uses the ledger, and `ledger repair ROOT` cuts it back to its last whole version"
+)
+#: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
+NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
+_CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
+
+
+class Flawed(ValueError):
+    """An entry is no whole commit; the message says what it is."""
+
+
+def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any]]:
+    """Return the actions of an entry. Raises Flawed for one that is empty, torn, or lacks the `commitInfo` it needs."""
+    if not content.strip(b" \t\r\n\0"):
+        raise Flawed("has no bytes" if not content else "has nothing but blanks")
+    try:
+        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+    except ValueError as error:
+        raise Flawed(f"is torn: {error}") from error
+    if not all(isinstance(action, dict) for action in actions):
+        raise Flawed("is torn: a line is no JSON object")
+    if needs_info and not any("commitInfo" in action for action in actions):
+        raise Flawed(NO_COMMIT_INFO)
+    return actions
+
+
+def flaw_of(content: bytes, *, needs_info: bool = True) -> str | None:
+    """Return what is wrong with an entry; None: it is whole."""
+    try:
+        actions_in(content, needs_info=needs_info)
+    except Flawed as flaw:
+        return str(flaw)
+    return None
+
+
+def damaged(table: str, version: int, what: str) -> LedgerDamaged:
+    """Return the error that names a damaged entry of one of the ledger's tables."""
+    return LedgerDamaged(f"Version {version} of the table {table} is damaged: {log_file(version)} {what}", f"{REPAIR}.")
+
+
+def require_whole(table: str, version: int, content: bytes, stored: Storage) -> list[dict[str, Any]] | None:
+    """Return the actions of an entry; None when it is gone by now.
+
+    A network file system may show a new file without its bytes for a moment, so a flawed entry is read again, for a
+    second. Raises LedgerDamaged for one that stays so.
+    """
+    try:
+        return actions_in(content)
+    except Flawed as flaw:
+        last = flaw
+    for pause in PAUSES:
+        time.sleep(pause)
+        again = stored.read(log_file(version))
+        if again is None:
+            return None
+        try:
+            return actions_in(again)
+        except Flawed as flaw:
+            last = flaw
+    raise damaged(table, version, str(last)) from last
+
+
+def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = True) -> Mapping[int, str]:
+    """Return, by version, what is wrong with some entries; those that are gone by now are left out."""
+    contents = ((version, stored.read(log_file(version))) for version in versions)
+    flaws = ((version, flaw_of(content, needs_info=needs_info)) for version, content in contents if content is not None)
+    return {version: flaw for version, flaw in flaws if flaw is not None}
+
+
+def checkpointed(paths: Sequence[str]) -> list[int]:
+    """Return the versions that have a checkpoint, in order, of the paths of a log."""
+    return sorted({int(found[1]) for found in map(_CHECKPOINT.fullmatch, paths) if found})
+
+
+class Generations:
+    """Counts how often a log of one ledger was found to be another one. Threads share it."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self._lock = threading.Lock()
+
+    def end(self, generation: int) -> None:
+        """Ends a generation. Threads that find the same replaced log end it once."""
+        with self._lock:
+            if self.current == generation:
+                self.current += 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of the log's file of one version: the digest of its content, and its stamp (see
+    Storage.stamp), by which a file that was not touched is known without reading it."""
+
+    digest: bytes
+    stamp: Stamp | None = None
+
+
+def entry_of(content: bytes, stamp: Stamp | None = None) -> Entry:
+    """The entry with this content. A `stamp` must have been taken before the content was read."""
+    return Entry(hashlib.sha256(content).digest(), stamp)
+
+
+def read_entry(stored: Storage, version: int) -> Entry | None:
+    """The entry of a version, by reading it; None: there is none."""
+    stamp = stored.stamp(log_file(version))
+    content = stored.read(log_file(version))
+    return None if content is None else entry_of(content, stamp)
+
+
+#: Up to so many commits are looked for by their names; for more the log is listed.
+FEW = 20
+ReadMetadata = Callable[[str | None], dict[str, Any]]
+
+
+def parse_metadata(text: str | None) -> dict[str, Any]:
+    """Return the JSON object in a commit's userMetadata; {} where others have written something else."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMetadata) -> list[Commit]:
+    """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
+
+    Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
+    """
+    found = _following(stored, table, read_metadata, since + 1, FEW)
+    if 0 < len(found) < FEW:
+        return found
+    # There are more, or none, or the next one was removed with old ones.
+    last = found[-1].version if found else since
+    later = [version for version in map(version_of, stored.log_paths()) if version is not None and version > last]
+    if later:
+        # All between, and before: a listing may leave out what comes while it is made.
+        first = last + 1 if stored.has(log_file(last + 1)) else min(later)
+        versions = range(first, max(later) + 1)
+        read = map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE)
+        found += [commit for commit in read if commit is not None]
+        found += _following(stored, table, read_metadata, max(later) + 1)
+    return found
+
+
+def _following(
+    stored: TableStorage, table: str, read: ReadMetadata, first: int, most: int | None = None
+) -> list[Commit]:
+    """The commits from a version on up to the first that is not there."""
+    found: list[Commit] = []
+    while len(found) != most:
+        commit = _commit(stored, first + len(found), table, read)
+        if commit is None:
+            break
+        found.append(commit)
+    return found
+
+
+def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) -> Commit | None:
+    content = stored.read(log_file(version))
+    actions = None if content is None else require_whole(table, version, content, stored)
+    if actions is None:
+        return None
+    said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    if not isinstance(said, dict):
+        raise damaged(table, version, "has a commitInfo that is no JSON object")
+    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")))

@@ -1,0 +1,203 @@
+"""What edits make of a partition's files, and what they suppose of its rows.
+
+**What they suppose** is held against the snapshot that they were decided on, before they are committed. Spark's MERGE
+statement can raise where an edit does not find its row; delta-rs's lets such an edit pass in silence. A commit is made
+from the snapshot, and fails when others committed to the same partitions since. So what holds of the snapshot's rows
+holds of the table, and checking these is enough.
+
+**Which files give way**: those with a row that changes, and those that are small. A row that has a value in one of the
+columns `ends` of its table's spec hardly ever changes any more. A partition that gets thirty commits a second has
+100,000 such rows after an hour. In one file with the others each commit would write them again. So they come into files
+of their own as soon as they are enough, and those files into larger ones, each made of files that are at most twice as
+large as what joins them. A row is then written a dozen times, and not with every commit. A partition has a dozen files,
+and one for each FULL rows.
+
+Rows are told apart, and found in other tables: of many by Arrow's queries, of few without one. To plan a query takes
+Arrow a third of a millisecond and more, which a small commit would do twenty times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict, Snapshot
+from ledger.delta_log.spec import TableSpec
+from ledger.errors import LedgerDamaged
+
+#: Up to so many rows are few: no query is planned for them.
+FEW = 1_000
+#: So many rows more than others are simply compared with them.
+VERY_FEW = 100
+_ROW, _EDIT = "row", "edit"
+
+
+def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """A number from 0 on for each of so many rows, given by columns, which equal rows share; and some row of each."""
+    number, some_row = np.zeros(length, dtype=np.int64), np.zeros(min(length, 1), dtype=np.int64)
+    for column in columns:
+        if column.null_count == length:
+            continue
+        values = _comparable(column)
+        # Mostly a column says no more than those before it, a receipt's above all. To sort what says more takes longer.
+        if (values[some_row][number] != values).any():
+            _, values = np.unique(values, return_inverse=True)
+            together = number * (int(values.max()) + 1) + values
+            _, some_row, number = np.unique(together, return_index=True, return_inverse=True)
+    return number, some_row
+
+
+def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """What is in some columns, each combination once."""
+    if rows.num_rows > FEW:
+        rows = rows.group_by(list(columns), use_threads=False).aggregate([])
+    return [dict(zip(columns, one)) for one in dict.fromkeys(_tuples(rows, columns))]
+
+
+def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of rows and of edits that are the same in the columns `keys`, a pair for each; nulls are the same as
+    nothing."""
+    if edits.num_rows > FEW:
+        pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
+        return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
+    near, some = np.arange(rows.num_rows), rows
+    if rows.num_rows > edits.num_rows + VERY_FEW:
+        for key in keys:
+            # What has an edit's value in each column, one by one, is mostly the row itself.
+            values = rows[key] if len(near) == rows.num_rows else rows[key].take(pa.array(near))
+            near = near[pc.is_in(values, pc.unique(edits[key]), skip_nulls=True).to_numpy()]
+        some = rows.select(list(keys)).take(pa.array(near))
+    known: dict[tuple[Any, ...], list[int]] = {}
+    for number, one in enumerate(_tuples(edits, keys)):
+        if None not in one:
+            known.setdefault(one, []).append(number)
+    found = [known.get(one, []) for one in _tuples(some, keys)]
+    return np.repeat(near, [len(some) for some in found]), np.array([*chain(*found)], dtype=np.int64)
+
+
+def _comparable(column: pa.ChunkedArray) -> np.ndarray:
+    """Numbers that are equal where a column's values are."""
+    if pa.types.is_timestamp(column.type):
+        # No instant of ours is before 1970.
+        instants: np.ndarray = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
+        return instants
+    encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+    numbers: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _tuples(rows: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in columns)))
+
+
+def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
+    # Without the others: columns of maps cannot go through a join.
+    return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
+
+
+#: No revision: they count from 1.
+NONE = -1
+
+
+def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
+    """Raise Conflict when an edit does not find the table as it supposes.
+
+    It supposes that a row to insert is not there, that one to update or delete is, with the revision that it names, and
+    that the partition was read.
+
+    Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one key where the table says
+    what that means; ValueError for two edits of another row, which no commit may have.
+    """
+    keys = [*table.partitions, *table.key]
+    if edits.num_rows != len(distinct(edits, keys)):
+        inserts = edits.filter(pc.equal(edits[OPERATION], "insert"))
+        if table.doubled is not None and inserts.num_rows != len(distinct(inserts, keys)):
+            raise LedgerDamaged(table.doubled)
+        raise ValueError(f"two edits of {table.name} are about one row")
+    if table.partitions and not all(snapshot.where.covers(*one.values()) for one in distinct(edits, table.partitions)):
+        raise Conflict(f"of {table.name} more is changed than was read")
+    row, edit = matches(snapshot.rows, edits, keys)
+    there = np.bincount(edit, minlength=edits.num_rows)
+    if (there > 1).any():
+        raise LedgerDamaged(
+            f"A row of the table {table.name} is there twice. Run upkeep (Ledger.upkeep or jobs/upkeep.py), which "
+            "repairs it"
+        )
+    wanted = pc.not_equal(edits[OPERATION], "insert").to_numpy()
+    # One that is not there has no revision: none that is expected.
+    revision = np.full(edits.num_rows, NONE)
+    revision[edit] = _numbers(snapshot.rows["revision"].take(pa.array(row)))
+    expected = _numbers(edits[EXPECTED_REVISION])
+    if ((there > 0) != wanted).any() or ((expected != NONE) & (expected != revision)).any():
+        raise Conflict(f"{table.name} is not as the decision supposed")
+
+
+def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
+    numbers: np.ndarray = pc.fill_null(revisions, NONE).to_numpy()
+    return numbers
+
+
+#: So many settled rows get a file of their own, and files with fewer rows are written anew with every commit.
+ENOUGH = 256
+#: Files are joined into one of at most so many rows.
+FULL = 50_000
+
+
+class Rewrite(NamedTuple):
+    """The files that give way, and the rows of each that comes in their place."""
+
+    gone: list[str]
+    written: list[pa.Table]
+
+
+def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpec) -> Rewrite:
+    """What edits make of a partition's files, whose rows they suppose as they are (see `require_expected`)."""
+    rows = pa.concat_tables([table.nothing, *files.values()])
+    sizes = np.array([one.num_rows for one in files.values()], dtype=np.int64)
+    file_of = np.repeat(np.arange(len(files)), sizes)
+    left = np.ones(rows.num_rows, dtype=bool)
+    # All of it is of one partition.
+    left[matches(rows, edits, table.key)[0]] = False
+    coming = _coming(edits, table)
+    arriving, staying = _settled(coming, table), _settled(rows, table) & left
+    gone = sizes < ENOUGH
+    gone[file_of[~left]] = True
+    while True:
+        count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
+        joined = ~gone & (sizes <= 2 * count)
+        # What has become large is left alone: a commit of more rows is a query's, which puts nothing apart.
+        if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
+            break
+        gone |= joined
+    chosen = left & gone[file_of]
+    after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
+    apart = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
+    parts = [after.filter(pa.array(mine)) for mine in (~apart, apart)] if apart.any() else [after]
+    # In one piece each: they are kept, and the next commit would add one more, and the next.
+    written = [part.combine_chunks() for part in parts if part.num_rows]
+    return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
+
+
+def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
+    """The rows that are there behind the edits."""
+    stays = pc.not_equal(edits[OPERATION], "delete")
+    rows = edits.select(table.schema.names)
+    rows = rows if pc.all(stays).as_py() else rows.filter(stays)
+    # Arrow casts column by column, to what they are.
+    return rows if rows.schema.equals(table.schema) else rows.cast(table.schema)
+
+
+def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
+    """Return which rows hardly ever change any more, as the table's spec has it."""
+    ended = [pc.is_valid(rows[name]).to_numpy() for name in table.ends if rows[name].null_count < rows.num_rows]
+    if not ended:
+        return np.zeros(rows.num_rows, dtype=bool)
+    found: np.ndarray = np.logical_or.reduce(ended)
+    for name, value in (table.changing or {}).items():
+        found = found & pc.not_equal(rows[name], value).to_numpy()
+    return found
