@@ -53,9 +53,11 @@ from ledger.delta_log.protocol import (
     OPERATION,
     Commit,
     Conflict,
+    LogReplaced,
     NotDirect,
     Snapshot,
     StagedFile,
+    require_generation,
     require_next,
     require_unset,
 )
@@ -305,8 +307,9 @@ class DeltaRsTables:
         with self._using(table) as loaded:
             return self._files[table].rows(loaded, where, wanted)
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         with self._committing(table) as loaded, conflicts():
+            require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].apart_by)
 
     def greatest(self, table: str, column: str) -> int | None:
@@ -330,7 +333,8 @@ class DeltaRsTables:
         return bool(joined)
 
     def vacuum(self, table: str) -> None:
-        files, since = self._files[table], time.time()
+        files, followed, since = self._files[table], self._direct[table].log.followed, time.time()
+        before = followed.newest()
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
             gone = unneeded(loaded, since, self._specs[table].staged)
@@ -338,6 +342,9 @@ class DeltaRsTables:
             files.make_durable(loaded.version())
             files.sync_checkpoints()
             loaded.cleanup_metadata()
+        # What one log needs no more another one may need, whose files have the same names.
+        if before is not None and not followed.is_same(before):
+            raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
         map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
 
     def _stored(self, location: str) -> TableStorage:

@@ -25,6 +25,7 @@ from ledger.delta_log.protocol import (
     Conflict,
     NotDirect,
     Snapshot,
+    require_generation,
     require_next,
     require_unset,
 )
@@ -318,7 +319,10 @@ class SparkTables:
             conditions.append(f"{name} > {f'timestamp_millis({bound})' if is_instant else bound}")
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
+        if generation is not None:
+            self.version(table)
+            require_generation(table, generation, self.generation())
         with self.committing(metadata) as session:
             session.sql(f"DELETE FROM {self._named(table)} WHERE {predicate}")
             self._made_durable(table)

@@ -180,8 +180,9 @@ class DeltaTables(Protocol):
         """Commit no rows, under transactions. Raises Conflict where the first may not be committed next, see
         `add_rows`; the others go with it, whatever was before."""
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        """Remove the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
+        """Remove the rows that a SQL predicate names; cheapest when it names whole partitions by literals. With the
+        `generation` in which that was decided, raise LogReplaced where that is over."""
 
     # --- maintenance
 
@@ -195,6 +196,12 @@ class DeltaTables(Protocol):
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         """Make a version of a table survive a power cut, and all before it; without a table, all that this process has
         seen of its tables. Costs nothing where that is so already."""
+
+
+def require_generation(table: str, expected: int | None, current: int) -> None:
+    """Raise LogReplaced where a commit was decided in an `expected` generation that is over; None: in whichever."""
+    if expected is not None and expected != current:
+        raise LogReplaced(f"the log was replaced since this commit to {table} was decided")
 
 
 def require_next(transaction: tuple[str, int] | None, committed: int | None) -> None:

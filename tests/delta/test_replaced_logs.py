@@ -2,6 +2,7 @@
 loads the ledger anew, and decides anew."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -284,3 +285,75 @@ def test_a_dataframe_that_was_written_below_a_ledger_that_was_replaced_is_not_pu
         queue.send(spark.range(100).selectExpr("CAST(id AS STRING) AS body"))
     assert whole(root, open_ledger).queue("work").counts().visible == 1
     assert open_ledger().queue("work").receive(5).messages()[0].body == "b"
+
+
+def at_the_first(engine, method, table, monkeypatch, then):
+    """Does `then` before the first call of an engine's method about a table."""
+    right, armed = getattr(engine, method), [True]
+
+    def interrupted(*arguments, **keywords):
+        if armed and arguments[0] == table:
+            armed.clear()
+            then()
+        return right(*arguments, **keywords)
+
+    monkeypatch.setattr(engine, method, interrupted)
+
+
+@pytest.mark.parametrize("table", ["messages", "visibility"])
+@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+def test_an_upkeep_drops_nothing_of_a_backup_that_is_put_in_place_meanwhile(
+    open_ledger, root, tmp_path, clock, monkeypatch, table, engine
+):
+    """What was finished in the ledger of before is work in its backup, in the same segments of the same queues."""
+    ledger = open_ledger(engine, keep_deleted_receipts=1)
+    done, gone = ledger.create_queue("done", {"Lanes": 1}), ledger.create_queue("gone", {"Lanes": 1})
+    done.send(["a", "b"], attempt_id="1")
+    gone.send(["c", "d"], attempt_id="2")
+    gone.receive(1).delete()
+    open_ledger().backup(tmp_path / "copy")
+    done.receive(None).delete()
+    ledger.delete_queue("gone")
+    clock.advance(60)
+    restore = partial(Ledger.restore_backup, tmp_path / "copy", root, replace=True)
+    at_the_first(ledger.store.engine, "delete", table, monkeypatch, restore)
+    ledger.upkeep(vacuum=False)
+    restored = open_ledger()
+    assert restored.queue("done").counts().visible == 2
+    assert (restored.queue("gone").counts().visible, restored.queue("gone").counts().deleted) == (1, 1)
+
+
+def test_a_process_reads_few_entries_of_a_log_whose_versions_go_on_a_million_later(
+    open_ledger, root, tmp_path, monkeypatch
+):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    ledger.backup(tmp_path / "copy")
+    queue.receive(1)
+    Ledger.restore_backup(tmp_path / "copy", root, replace=True)
+    reads, right = [], LocalFiles.read
+
+    def read(files, path):
+        reads.append(path)
+        assert len(reads) < 1_000, "each missing version is asked for"
+        return right(files, path)
+
+    monkeypatch.setattr(LocalFiles, "read", read)
+    assert ledger.queue("work").counts().visible == 2
+    ledger.upkeep()
+
+
+def test_receipts_are_not_filled_from_the_log_of_a_ledger_that_was_replaced(open_ledger, root, tmp_path, monkeypatch):
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    ledger.backup(tmp_path / "copy")
+    newer = queue.receive(1).receipt_id
+    restore = partial(Ledger.restore_backup, tmp_path / "copy", root, replace=True)
+    at_the_first(ledger.store.engine, "append", "receipts", monkeypatch, restore)
+    ledger.fill_receipts()
+    mine = ledger.queue("work").receive(1).receipt_id
+    ledger.fill_receipts()
+    told = ledger.sql("SELECT DISTINCT receipt_id FROM receipts")["receipt_id"].to_pylist()
+    assert mine in told and newer not in told

@@ -128,9 +128,9 @@ def test_what_a_sender_with_a_slow_clock_still_appends_while_upkeep_drops_is_not
     clock.advance(max(KEPT, OPEN) + 1)
     delete = engine.delete
 
-    def delete_late(table, predicate, metadata):
+    def delete_late(table, *rest):
         sender.send("late")
-        delete(table, predicate, metadata)
+        delete(table, *rest)
 
     monkeypatch.setattr(engine, "delete", delete_late)
     assert ledger.upkeep().segments_dropped == 1

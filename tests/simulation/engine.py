@@ -134,6 +134,7 @@ class SimulatedEngine:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
+        generation: int | None = None,
     ) -> int:
         self._at(f"append {table}")
         known = self._look(table)
@@ -198,7 +199,7 @@ class SimulatedEngine:
             rows = rows.filter(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
         return rows.select(list(columns))
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         self._at(f"delete {table}")
         known = self._look(table)
         asked, names = compiled(predicate)

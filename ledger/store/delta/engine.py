@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from ledger.delta_log import rewrite as log_edits
 from ledger.delta_log.failures import translate_storage_errors
-from ledger.delta_log.protocol import Commit, Conflict, DeltaTables, NotDirect, Snapshot, StagedFile
+from ledger.delta_log.protocol import (
+    Commit,
+    Conflict,
+    DeltaTables,
+    NotDirect,
+    Snapshot,
+    StagedFile,
+    require_generation,
+)
 from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Layout
 from ledger.errors import LedgerDamaged
@@ -73,10 +81,12 @@ class Tables(Protocol):
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
+        generation: int | None = None,
     ) -> int:
         """One blind append. With a transaction (application id, version) it is committed only as the first one of its
         application, or directly after the version before; else Conflict. It is committed only where the segments of
-        `messages` that it extends end as `ends` says; else SegmentTaken."""
+        `messages` that it extends end as `ends` says; else SegmentTaken. With the `generation` in which its rows were
+        decided, LogReplaced where that is over."""
 
     def extends_segments(self) -> bool:
         """Whether `append` can extend a segment, or raises SegmentTaken for any that is not new: as far as it is known
@@ -86,8 +96,9 @@ class Tables(Protocol):
         """One commit of no rows under transactions, each an application id and a version. Raises Conflict where the
         first may not be committed next, see `append`; what else there is goes with it, whatever was before."""
 
-    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any]) -> None:
-        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals."""
+    def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
+        """Removes the rows that a SQL predicate names; cheapest when it names whole partitions by literals. With the
+        `generation` in which that was decided, raises LogReplaced where that is over."""
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         """Makes few large files of the many small ones that some partitions of `messages` have, without changing a row;
@@ -211,13 +222,22 @@ class LedgerTables(DeltaTables):
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         ends: Sequence[SegmentEnd] = (),
+        generation: int | None = None,
     ) -> int:
         """See Tables."""
+
+        def require_valid(files: Files) -> None:
+            require_generation(table, generation, files.generation)
+            require_ends(files, ends)
+
         try:
-            still_valid = partial(require_ends, ends=ends) if ends else None
-            return self.add_rows(table, rows, metadata, transaction, still_valid)
+            is_asked = bool(ends) or generation is not None
+            return self.add_rows(table, rows, metadata, transaction, require_valid if is_asked else None)
         except NotDirect:
             require_new(ends)
+            if generation is not None:
+                self.version(table)
+                require_generation(table, generation, self.generation())
             return self.add_rows(table, rows, metadata, transaction)
 
     def extends_segments(self) -> bool:

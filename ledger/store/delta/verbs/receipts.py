@@ -33,12 +33,15 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
     for losses in attempts:
         with transactions.turn("receipts", "", losses):
             since = tables.version("receipts")
+            # What is read between this look at the table and the commit is of one ledger, or the commit is refused.
+            generation = tables.generation()
             filled, rows = unfilled(tables)
             if not rows.num_rows:
                 return 0
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
-            append = partial(tables.append, "receipts", rows, metadata, (f"{FILLS}{filled}", 1))
+            transaction = (f"{FILLS}{filled}", 1)
+            append = partial(tables.append, "receipts", rows, metadata, transaction, generation=generation)
             if transactions.commit("receipts", metadata, since, append, attempts) is not None:
                 return len(rows)
     raise attempts.outlasted()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
-from ledger.delta_log.protocol import Conflict
+from ledger.delta_log.protocol import Conflict, LogReplaced, require_generation
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
@@ -47,11 +47,12 @@ def is_final(record: Record, before: int) -> bool:
 
 class Tidying:
     """Of one upkeep. What was deleted before the instant `before` loses its receipt; NEVER: nothing is final by age.
-    A clock that is not confirmed moves no lane's time beyond the instant `not_beyond`; None: it is confirmed."""
+    A clock that is not confirmed moves no lane's time beyond the instant `not_beyond`; None: it is confirmed. All is
+    decided in the `generation` in which the upkeep began; each method raises LogReplaced where that is over."""
 
-    def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None) -> None:
+    def __init__(self, store: DeltaStore, clock: Clock, before: int, not_beyond: int | None, generation: int) -> None:
         self._store, self._engine, self._clock, self._before = store, store.engine, clock, before
-        self._not_beyond = not_beyond
+        self._not_beyond, self._generation = not_beyond, generation
 
     def repair(self, rows: pa.Table) -> None:
         """Gives lanes that have several head rows one again: a new one, with a higher revision and another ordinal
@@ -88,6 +89,7 @@ class Tidying:
 
         def decide(losses: int) -> Plan[None]:
             snapshot, now = self._engine.load("visibility", Where(queue)), self._clock()
+            require_generation("visibility", self._generation, self._engine.generation())
             known = Lanes(queue, snapshot.rows)
             missing = tuple(lane for lane in lanes if lane not in known.heads.revisions)
             edits = known.heads.edits(missing, max(now, known.latest))
@@ -119,6 +121,7 @@ class Tidying:
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
             new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), loaded.now, lane)
+            require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
             return Plan(loaded.snapshot, Where(queue.id, (lane,)), edits, [], lambda version: joined, loaded.now)
 
@@ -155,7 +158,7 @@ class Tidying:
         transactions = self._store.transactions
         metadata = transactions.metadata("", "upkeep", queue, self._clock(), [])
         read = transactions.beside("visibility", self._engine.version("visibility"))
-        self._engine.delete("visibility", predicate, {**metadata, "read": read})
+        self._engine.delete("visibility", predicate, {**metadata, "read": read}, self._generation)
 
 
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
@@ -178,13 +181,15 @@ def _lanes(queue: QueueRecord, rows: pa.Table) -> Lanes:
 
 def retried(transactions: Transactions, table: str, commit: Callable[[], object]) -> bool:
     """Tries a commit of upkeep's that is no decision until no other writer is first. It is the one that gives way:
-    False leaves it to the next round."""
+    False leaves it to the next round. Raises LogReplaced."""
     attempts = Attempts(f"upkeep of {table}", ATTEMPTS, FIRST_PAUSE)
     for _ in attempts:
         try:
             with transactions.turn(table):
                 commit()
                 return True
+        except LogReplaced:
+            raise
         except Conflict:
             continue
     log.warning("%s; it is left to the next upkeep", attempts.outlasted())

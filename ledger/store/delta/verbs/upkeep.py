@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
+from ledger.delta_log.protocol import LogReplaced
 from ledger.delta_log.values import literal
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import is_fifo
@@ -82,23 +83,37 @@ class Upkeep:
       whoever is about to move something out of it decide again, before any of its messages is dropped.
     - Whether messages are final is read last, from one version of `visibility`: what moves from one queue to another
       is in one of them. All queues that it tells of count there, those made or deleted meanwhile, too.
+    - Each commit that removes rows names the generation in which the round began, and is to a table that the round has
+      read. Where the ledger is replaced meanwhile, the commit is refused, and the round begins anew: what is final in
+      one ledger may be work in a backup of it, with the same ids.
     """
 
     def __init__(self, store: DeltaStore, clock: Clock) -> None:
         self._store, self._engine, self._clock = store, store.engine, clock
+        self._generation = 0
 
     @releasing
     def run(self, vacuum: bool, judged: Judged) -> UpkeepReport:
         """One round over all queues, which judges ages as `judged` says. Deleted messages keep their rows for the
-        setting keep_deleted_receipts."""
-        now = judged.at
+        setting keep_deleted_receipts. Raises ContentionOutlastedRetries where the ledger is replaced again and again.
+        """
+        attempts = self._store.transactions.attempts("upkeep")
+        for _ in attempts:
+            try:
+                return self._round(vacuum, judged)
+            except LogReplaced as replaced:
+                log.info("the upkeep begins anew: %s", replaced)
+        raise attempts.outlasted()
+
+    def _round(self, vacuum: bool, judged: Judged) -> UpkeepReport:
+        self._generation, now = self._engine.generation(), judged.at
         settings = self._store.settings
         if vacuum:
             require_possible(self._engine, settings)
         before = NEVER if now is None else now - settings.keep_deleted_receipts * MILLISECONDS
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
         not_beyond = None if judged.is_confirmed else NEVER if now is None else now
-        tidying = Tidying(self._store, self._clock, before, not_beyond)
+        tidying = Tidying(self._store, self._clock, before, not_beyond, self._generation)
         filled = fill_receipts(self._engine, self._store.transactions)
         compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
         version, files = self._engine.files()
@@ -199,7 +214,7 @@ class Upkeep:
 
     def _delete(self, queue: str, predicate: str) -> None:
         metadata = self._store.transactions.metadata("", "upkeep", queue, self._clock(), [])
-        self._engine.delete("messages", predicate, metadata)
+        self._engine.delete("messages", predicate, metadata, self._generation)
 
     def _compact(self, where: Where) -> bool:
         done: list[bool] = []
