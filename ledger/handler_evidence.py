@@ -7,7 +7,8 @@ applied to outcomes that come one by one.
    alike, and no success, all that waits is put into an order of chance. When as many more as in rule 1 fail alike, not
    counting the calls that had begun before, the handler is broken. One success, or another error, acquits it as long as
    this claim lasts.
-3. When nothing is left to call, the claims together are judged: LEAST_WITNESSES failures alike and no success since.
+3. When nothing is left to call, the claims together are judged: LEAST_WITNESSES failures alike, and no success since
+   the consumer began. (A few bad messages may be all that is left of a queue.)
 
 A witness of rules 2 and 3 is a message that was received for the first time: another one may come again because it is
 bad. Failures of a claim that is not judged yet are undecided, and are not settled until it is.
@@ -49,6 +50,7 @@ class Evidence:
         self._lock = threading.Lock()
         self._of: dict[Any, _OfClaim] = {}
         self._in_a_row: list[Handled] = []
+        self._has_succeeded = False
 
     def add(self, claim: Any, messages: int, one: Handled, running: int, *, may_judge: bool) -> Finding:
         """Add an outcome.
@@ -106,9 +108,7 @@ class Evidence:
         """Return a failure of a broken handler, once nothing is left to call; None where it is not broken."""
         with self._lock:
             row = self._in_a_row
-            is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not any(
-                one.is_acquitted for one in self._of.values()
-            )
+            is_broken = _count_witnesses(row) >= LEAST_WITNESSES and not self._has_succeeded
             return row[-1] if is_broken else None
 
     def forget(self, claim: Any) -> None:
@@ -117,6 +117,7 @@ class Evidence:
             self._of.pop(claim, None)
 
     def _acquit(self, known: _OfClaim) -> None:
+        self._has_succeeded = True
         known.is_acquitted = True
         known.failures.clear()
         self._in_a_row.clear()

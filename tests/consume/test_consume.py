@@ -399,6 +399,17 @@ def test_a_row_of_bad_messages_is_no_broken_handler(ledger):
     assert (done.messages, done.failed) == (400, 300)
 
 
+def test_a_few_bad_messages_that_are_all_that_is_left_are_no_broken_handler(ledger):
+    queue = ledger.create_queue("work.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    bodies = [str(n) for n in range(6)] + [f"bad-{n}" for n in range(6)]
+    queue.send([{"MessageBody": body, "MessageGroupId": body} for body in bodies])
+    done = queue.consume(number, max_messages=6)
+    assert (done.messages, done.failed) == (6, 18)
+    queue.send([{"MessageBody": f"worse-{n}", "MessageGroupId": f"worse-{n}"} for n in range(6)])
+    with pytest.raises(ValueError, match="worse"):
+        queue.consume(number)
+
+
 def test_an_output_that_refuses_everything_stops_it(place):
     place.queue.send([str(n) for n in range(50)])
     place.queue.consume(lambda message: {"n": 1}, place.table, max_messages=10, until="once")
