@@ -323,20 +323,19 @@ class Handlers:
                 loop.call_soon_threadsafe(_cancel_all, loop)
 
     def _run_thread(self) -> None:
-        handler = self._told.handler
-        while (call := self._backlog.wait_and_take()) is not None:
-            steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
-            try:
+        try:
+            while (call := self._backlog.wait_and_take()) is not None:
+                steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
                 while (argument := steps.next()) is not None:
                     try:
-                        answer = handler(argument)
+                        answer = self._told.handler(argument)
                     except Exception as error:
                         steps.raised(error)
                     else:
                         steps.answered(answer)
-            except BaseException as error:
-                self._end(error)
-            self._tell(call, steps)
+                self._tell(call, steps)
+        except BaseException as error:
+            self._end(error)
 
     def _run_loop(self) -> None:
         try:
@@ -344,7 +343,7 @@ class Handlers:
         except asyncio.CancelledError:
             pass
         except BaseException as error:
-            self.fatal = error
+            self._end(error)
 
     async def _run_tasks(self) -> None:
         loop, more = asyncio.get_running_loop(), asyncio.Event()
@@ -368,18 +367,13 @@ class Handlers:
                 await more.wait()
                 continue
             steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
-            try:
-                while (argument := steps.next()) is not None:
-                    try:
-                        answer = await handler(argument)
-                    except Exception as error:
-                        steps.raised(error)
-                    else:
-                        steps.answered(answer)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self._end(error)
+            while (argument := steps.next()) is not None:
+                try:
+                    answer = await handler(argument)
+                except Exception as error:
+                    steps.raised(error)
+                else:
+                    steps.answered(answer)
             self._tell(call, steps)
 
     def _end(self, error: BaseException) -> None:

@@ -418,6 +418,22 @@ def test_an_output_that_refuses_everything_stops_it(place):
     assert place.queue.counts().visible == 40
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_ends_the_process_ends_the_consumer_and_all_is_given_back(ledger, is_async):
+    queue = ledger.create_queue("work")
+    queue.send([str(n) for n in range(20)])
+
+    def handler(message):
+        raise SystemExit(7)
+
+    async def same(message):
+        raise SystemExit(7)
+
+    with pytest.raises(SystemExit, match="7"):
+        queue.consume(same if is_async else handler)
+    assert queue.counts().visible == 20
+
+
 # Order.
 
 
