@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ledger.errors import InvalidParameterValue, ResourceNotFound
 from ledger.rules.limits import MILLISECONDS
 
-_ID = re.compile(r"[0-9a-f]{32}")
 #: The service's own ids have dashes. A handle with such an id is one, of a task that there is not.
 _ID_IN_A_HANDLE = re.compile(r"[0-9a-f-]{1,64}")
 #: An update that is older than this many milliseconds says that nobody runs the task any more.
@@ -118,8 +117,8 @@ def handle_of(task: MoveTask, source_arn: str) -> str:
 
 
 def task_id(handle: object) -> str:
-    """The task's id in a handle; earlier releases gave out the id alone. Raises InvalidParameterValue."""
-    return handle if isinstance(handle, str) and _ID.fullmatch(handle) else _read(handle)["taskId"]
+    """Return the task's id in a handle. Raises InvalidParameterValue."""
+    return _read(handle)["taskId"]
 
 
 def source_of(handle: object) -> str:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.cli.app import run
-from ledger.delta_log import table_damage
+from ledger.delta_log import damage
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
@@ -106,11 +106,11 @@ def test_a_process_that_has_the_replaced_ledger_open_reads_a_few_entries(open_le
     queue.send("a")
     ledger.backup(dest)
     Ledger.restore_backup(dest, root, replace=True)
-    looked, look = [], table_damage.flaws_in
+    looked, look = [], damage.flaws_in
     monkeypatch.setattr(
-        table_damage, "flaws_in", lambda stored, versions: looked.append(len(versions)) or look(stored, versions)
+        damage, "flaws_in", lambda stored, versions: looked.append(len(versions)) or look(stored, versions)
     )
-    assert queue.counts().visible == 1 and max(looked) <= table_damage.FEW
+    assert queue.counts().visible == 1 and max(looked) <= damage.FEW
 
 
 def test_versions_grow_across_each_of_several_restores(open_ledger, root, dest):

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger.delta_log import maintenance
-from ledger.delta_log.maintenance import DAY, SPARED, Stored, is_due, replaced
+from ledger.delta_log.maintenance import DAY, SPARED, LogFile, is_due, replaced
 from ledger.delta_log.storage import LocalFiles, table_files
 from ledger.errors import InvalidParameterValue
 from ledger.settings import YEAR, Settings
@@ -20,11 +20,11 @@ from tests.delta.test_engines import CHANGED, HELD, QUEUE, Decision
 
 
 def checkpoint(version, at, part=""):
-    return Stored(f"_delta_log/{version:020d}.checkpoint.{part}parquet", at)
+    return LogFile(f"_delta_log/{version:020d}.checkpoint.{part}parquet", at)
 
 
 def commit(version, at):
-    return Stored(f"_delta_log/{version:020d}.json", at)
+    return LogFile(f"_delta_log/{version:020d}.json", at)
 
 
 def test_of_replaced_checkpoints_one_a_day_stays_and_the_oldest_and_the_two_newest():
@@ -49,7 +49,7 @@ def test_a_checkpoint_of_several_files_goes_or_stays_as_a_whole():
 
 def test_what_is_no_checkpoint_stays():
     others = ["_last_checkpoint", "_commit_1.json.tmp", f"{1:020d}.json", f"{1:020d}.crc"]
-    assert replaced([Stored(f"_delta_log/{name}", 0.0) for name in others] + [commit(9, 90 * DAY)]) == []
+    assert replaced([LogFile(f"_delta_log/{name}", 0.0) for name in others] + [commit(9, 90 * DAY)]) == []
 
 
 @pytest.mark.parametrize(

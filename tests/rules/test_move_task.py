@@ -29,7 +29,9 @@ def test_d2_every_task_has_a_handle_of_its_own_by_which_it_can_be_cancelled():
         others = [one._replace(status="COMPLETED") for one in tasks if one.source == f"dead-{number % 3}"]
         tasks.append(move_task.new_task(f"dead-{number % 3}", None, None, 1, NOW, others))
     assert len({each.task for each in tasks}) == 100
-    assert all(move_task.to_cancel(tasks, each.task) is each for each in tasks)
+    assert all(
+        move_task.to_cancel(tasks, move_task.handle_of(each, "arn:aws:sqs:here:1:dead")) is each for each in tasks
+    )
 
 
 def test_d2_two_tasks_that_start_beside_the_same_others_are_one_by_their_id_whenever_they_start():
@@ -90,8 +92,11 @@ def test_d2_a_task_that_ends_early_says_when_and_why():
 
 def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_handle():
     running, done = task(task="b" * 32), task(status=TaskStatus.COMPLETED.value)
-    assert move_task.to_cancel([done, running], running.task) is running
-    for handle in (done.task, "0" * 32):
+    running_handle, *others = (
+        move_task.handle_of(one, "arn:aws:sqs:here:1:dead") for one in (running, done, task(task="0" * 32))
+    )
+    assert move_task.to_cancel([done, running], running_handle) is running
+    for handle in others:
         with pytest.raises(ResourceNotFound, match="No running message move task") as raised:
             move_task.to_cancel([done, running], handle)
         assert raised.value.message == "Task does not exist."
@@ -100,14 +105,14 @@ def test_d2_recorded_only_a_running_task_can_be_cancelled_and_only_by_its_own_ha
 def test_d2_what_is_no_handle_is_refused():
     one = task()
     handle = move_task.handle_of(one, "arn:aws:sqs:here:1:dead")
-    assert move_task.task_id(handle) == move_task.task_id(one.task) == one.task
+    assert move_task.task_id(handle) == one.task
     assert move_task.source_of(handle) == "arn:aws:sqs:here:1:dead"
     said = f'{{"taskId":"{one.task}","sourceArn":"arn:aws:sqs:here:1:dead"}}'
     assert base64.b64decode(handle).decode() == said, "as the service writes it"
     nothing = base64.b64encode(b'{"taskId": "x", "sourceArn": "y"}').decode()
     without = base64.b64encode(f'{{"taskId": "{one.task}"}}'.encode()).decode()
     listed = base64.b64encode(b"[1]").decode()
-    for wrong in (handle[:-4], handle + "!", nothing, without, listed, "x" * 32, "", None, 7):
+    for wrong in (handle[:-4], handle + "!", nothing, without, listed, "x" * 32, one.task, "", None, 7):
         for read in (move_task.task_id, move_task.source_of):
             with pytest.raises(InvalidParameterValue, match="TaskHandle") as raised:
                 read(wrong)
