@@ -22,19 +22,26 @@ def judge_answers(run: Run, changed: dict[int, list[Any]]) -> list[str]:
     """`changed`: what the commits of each call changed, see judge.violations."""
     sent = _ever_sent(run)
     bodies = Counter(message.body for message in sent.messages.values())
-    problems = []
+    problems = judge_calls(run, run.calls, changed)
+    problems += [
+        f"{body!r} was sent once, and is there {n} times" for body, n in bodies.items() if n > 1 and " " in body
+    ]
+    problems += _twice_in_the_interval(sent, run.storage)
+    return problems
+
+
+def judge_calls(run: Any, calls: Iterable[Call], changed: dict[int, list[Any]]) -> list[str]:
+    """Judges what some calls were answered."""
+    sent, problems = _ever_sent(run), []
+    bodies = Counter(message.body for message in sent.messages.values())
     skewed = WORLDS[run.schedule.world].jumps or max(skews(run)) - min(skews(run)) > ALLOWED
-    for call in run.calls:
+    for call in calls:
         found = list(_answer(call, sent, bodies, changed.get(id(call), [])))
         if call.error is not None and call.error.startswith("bare "):
             found.append(f"ended in {call.error}")
         if call.error == "ClocksDisagree" and not skewed:
             found.append("no two clocks are further apart than allowed, and it says ClocksDisagree")
         problems += [f"{call.client}'s {call.verb} {call.queue} ({call.began} to {call.ended}): {one}" for one in found]
-    problems += [
-        f"{body!r} was sent once, and is there {n} times" for body, n in bodies.items() if n > 1 and " " in body
-    ]
-    problems += _twice_in_the_interval(sent, run.storage)
     return problems
 
 

@@ -9,6 +9,8 @@ from unittest import mock
 
 from ledger.store.delta.commit import turns
 from ledger.store.delta.commit.steady_clock import SteadyClock
+from ledger.store.delta.state.listing import Listing, Listings
+from ledger.store.delta.verbs import sharing, tidying
 from ledger.store.delta.verbs.ages import Ages, Judged
 from ledger.store.delta.verbs.open_segments import OpenSegments
 from ledger.store.delta.verbs.output_tables import OutputTables
@@ -32,8 +34,8 @@ def upkeep_moves_time(stack: contextlib.ExitStack) -> None:
     """An upkeep whose clock nothing confirmed set the time of the lanes that it tidied."""
     right = Tidying.__init__
 
-    def broken(self: Any, store: Any, clock: Any, before: int, not_beyond: int | None) -> None:
-        right(self, store, clock, before, None)
+    def broken(self: Any, store: Any, clock: Any, before: int, not_beyond: int | None, generation: int) -> None:
+        right(self, store, clock, before, None, generation)
 
     stack.enter_context(mock.patch.object(Tidying, "__init__", broken))
 
@@ -83,6 +85,46 @@ def children_wait_for_threads(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(turns, "renew_in_child", lambda owner, renew: None))
 
 
+def logs_are_taken_for_the_same(stack: contextlib.ExitStack) -> None:
+    """A process took whatever log it found for the one that it had read."""
+    stack.enter_context(mock.patch.object(engine.Known, "is_in", lambda self, table: True))
+
+
+def listings_outlive_their_ledger(stack: contextlib.ExitStack) -> None:
+    """A listing of messages was kept while the version of the table was the same one, of whatever log."""
+
+    def broken(self: Any) -> Any:
+        version = self._engine.version("messages")
+        if self._kept is None or self._kept.version != version:
+            self._kept = Listing(self._engine, *self._engine.files(), self._engine.generation())
+        return self._kept
+
+    stack.enter_context(mock.patch.object(Listings, "newest", broken))
+
+
+def queues_are_of_any_ledger(stack: contextlib.ExitStack) -> None:
+    """A send was answered in whatever ledger it landed, also in one that has no such queue."""
+    stack.enter_context(mock.patch.object(sharing, "_OneLedger", AnyLedger))
+
+
+class AnyLedger:
+    """Stands for sharing._OneLedger."""
+
+    def __init__(self, opened: Any, queues: Any) -> None:
+        pass
+
+    @staticmethod
+    def of(queue: Any) -> contextlib.AbstractContextManager[None]:
+        """Whatever ledger there is."""
+        return contextlib.nullcontext()
+
+
+def upkeep_of_any_ledger(stack: contextlib.ExitStack) -> None:
+    """Upkeep removed from a ledger what was finished in the one that it had read, and filled receipts so."""
+    for module in (engine, tidying):
+        stack.enter_context(mock.patch.object(module, "require_generation", lambda table, expected, current: None))
+
+
 #: As in `broken`: how each is taken out, what the judge then says, and the world that is about it.
 REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None]] = {
     "a step of the clock is refused": (steps_are_believed, "is done by a clock", "clocks"),
@@ -93,5 +135,9 @@ REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None
     "a segment has one writer": (two_writers_of_one_segment, "is stored twice", "forks"),
     "a child begins segments of its own": (children_go_on_with_segments, "is stored twice", "forks"),
     "a child waits for no thread of its parent's": (children_wait_for_threads, "wait for each other", "forks"),
+    "a log that was replaced is noticed": (logs_are_taken_for_the_same, "never was", "replaced"),
+    "a listing is of one ledger": (listings_outlive_their_ledger, "cannot receive", "replaced"),
+    "a send is answered by the ledger that has its queue": (queues_are_of_any_ledger, "never was there", "replaced"),
+    "an upkeep is of one ledger": (upkeep_of_any_ledger, "and the message is still there", "replaced"),
     "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
 }

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.delta_log.protocol import Commit, Conflict, Snapshot, require_next
+from ledger.delta_log.protocol import Commit, Conflict, LogReplaced, Snapshot, require_generation, require_next
 from ledger.delta_log.spec import Layout
 from ledger.errors import OutputUnreadable
 from ledger.outputs.protocol import OutputLog, unreadable
@@ -23,7 +23,7 @@ from ledger.rules.output_columns import ColumnsAsked
 from ledger.store.delta.engine import SegmentEnd, names_failures, require_ends, require_expected
 from ledger.store.delta.model.tables import INSTANT, SEGMENT_FILES, TABLES
 from ledger.store.delta.model.where import Where
-from tests.simulation.log import File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
+from tests.simulation.log import Change, File, NewestFiles, Partition, Storage, Table, keys_of, reading, rows_of, split
 from tests.simulation.merging import merged
 from tests.simulation.predicates import Whatever, compiled
 
@@ -49,6 +49,21 @@ def nobody(call: str) -> Fault | None:
     return None
 
 
+class Known(NamedTuple):
+    """What a process knows of a table's log: the table's id, and the newest commit that it has seen, in which
+    generation."""
+
+    identifier: str
+    change: Change
+    generation: int
+
+    def is_in(self, table: Table) -> bool:
+        """Whether a table's log is the one that was seen: it has the very entry."""
+        at = self.change.version - table.first
+        there = 0 <= at < len(table.changes) and table.changes[at] is self.change
+        return there and table.identifier == self.identifier
+
+
 @names_failures()
 class SimulatedEngine:
     """Engine on a Storage. Threads may share it."""
@@ -60,6 +75,9 @@ class SimulatedEngine:
         self._spark = rules == "spark"
         #: By table, the newest version that this process has looked at.
         self._seen: dict[str, int] = {}
+        #: The same, to tell whether the log is another one by now; and how often it was (see Tables.generation).
+        self._known: dict[str, Known] = {}
+        self._generation = 0
 
     @staticmethod
     def place(table: str) -> str:
@@ -74,51 +92,52 @@ class SimulatedEngine:
     def damage(table: str) -> None:
         """Return the damage behind a failure: there is none, failures are planned here."""
 
-    @staticmethod
-    def generation() -> int:
-        """The simulated storage is never replaced."""
-        return 0
+    def generation(self) -> int:
+        return self._generation
 
     def create(self, table: str) -> None:
         self._at("create")
 
     def layout(self, table: str) -> Layout:
-        return Layout(TABLES[table].description, {**TABLES[table].properties, **self.storage.tables[table].properties})
+        return Layout(TABLES[table].description, {**TABLES[table].properties, **self._tables()[table].properties})
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
-        known = self._look(table)
+        known, _ = self._look(table)
         return self._commit(table, known, known.version, [], [], metadata, None, data=False, properties=properties)
 
     def exists(self, table: str) -> bool:
-        return table in self.storage.tables
+        return not self.storage.is_gone and table in self.storage.tables
 
     def version(self, table: str) -> int:
         self._at(f"version {table}")
-        version = self._look(table).version
+        version = self._look(table)[0].version
         self._at(f"versioned {table}")
         return version
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         # Nothing is decided by it: no point of a schedule.
-        return {table: self.storage.tables[table].version for table in tables}
+        return {table: self._tables()[table].version for table in tables}
 
     def load(self, table: str, where: Where) -> Snapshot:
         self._at(f"load {table}")
-        known = self._look(table)
+        known, seen = self._look(table)
         version, state = known.version, known.changes[-1].state
         if known.partitions:
             named = reading(where, known.partitions)
             files = [file for partition, files in state.items() if named(partition) for file in files]
         else:
             files = [file for files in state.values() for file in files]
-        snapshot = Snapshot(version, where, rows_of(files, known.schema))
+        snapshot = Snapshot(version, where, rows_of(files, known.schema), seen)
         self._at(f"loaded {table}")
         return snapshot
 
     def merge(self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         self._at(f"merge {table}")
         require_expected(snapshot, table, edits)
-        known = self._look(table)
+        self._require_same(table, snapshot)
+        known, seen = self._look(table)
+        if known.version > snapshot.version and seen.generation != snapshot.loaded.generation:
+            raise LogReplaced(f"{table} was replaced since version {snapshot.version}, which was read")
         base = known.version if self._spark else snapshot.version
         named = reading(where, known.partitions)
         removed, added = merged(known, known.state(base), named, edits, checked=self._spark)
@@ -137,7 +156,8 @@ class SimulatedEngine:
         generation: int | None = None,
     ) -> int:
         self._at(f"append {table}")
-        known = self._look(table)
+        known, seen = self._look(table)
+        require_generation(table, generation, seen.generation)
         base = known.version
         require_next(transaction, transaction and known.transaction_version(transaction[0], base))
         if self._spark:
@@ -154,14 +174,14 @@ class SimulatedEngine:
 
     def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
         self._at(f"mark {table}")
-        known = self._look(table)
+        known, _ = self._look(table)
         base = known.version
         require_next(transaction, known.transaction_version(transaction[0], base))
         return self._commit(table, known, base, [], [], metadata, None, transaction, also=also)
 
     def files(self) -> tuple[int, pa.Table]:
         self._at("files")
-        known = self._look("messages")
+        known, _ = self._look("messages")
         version = known.version
         rows = [
             [*partition, file.rows.num_rows, *file.bounds("seq")]
@@ -183,7 +203,7 @@ class SimulatedEngine:
         sent_after: int | None = None,
     ) -> pa.Table:
         self._at("messages")
-        known = self._look("messages")
+        known, _ = self._look("messages")
         named = reading(where, known.partitions)
         files = [
             file
@@ -201,7 +221,8 @@ class SimulatedEngine:
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         self._at(f"delete {table}")
-        known = self._look(table)
+        known, seen = self._look(table)
+        require_generation(table, generation, seen.generation)
         asked, names = compiled(predicate)
         columns, base, removed, added = sorted({*names, *known.partitions}), known.version, [], []
 
@@ -220,33 +241,47 @@ class SimulatedEngine:
 
     def greatest(self, table: str, column: str) -> int | None:
         self._at(f"greatest {table}")
-        state = self._look(table).changes[-1].state
+        state = self._tables()[table].changes[-1].state
         return max((file.bounds(column)[1] for files in state.values() for file in files), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         self._at(f"history {table}")
-        later = self.storage.tables[table].changes[since + 1 :]
+        later = self._tables()[table].since(since)
         return [Commit(change.version, change.timestamp, dict(change.metadata)) for change in later]
 
     def transaction_version(self, table: str, application: str) -> int | None:
         self._at(f"transaction_version {table}")
-        known = self._look(table)
+        known, _ = self._look(table)
         return known.transaction_version(application, known.version)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         # Between a commit and this call others have had their turn: no point of its own.
         for name, until in list(self._seen.items()) if table is None else [(table, version)]:
-            self.storage.tables[name].make_durable(until)
+            self._tables()[name].make_durable(until)
 
     def make_output_durable(self, location: str, version: int) -> None:
         """As `make_durable`, for an output table."""
         self.storage.outputs[location].make_durable(version)
 
-    def _look(self, table: str) -> Table:
-        """A table of the ledger, as of now."""
-        known = self.storage.tables[table]
+    def _tables(self) -> Mapping[str, Table]:
+        """The tables of the ledger that lies in the storage. Raises FileNotFoundError where there is none."""
+        if self.storage.is_gone:
+            raise FileNotFoundError("there is no such folder")
+        return self.storage.tables
+
+    def _look(self, table: str) -> tuple[Table, Known]:
+        """A table of the ledger, as of now. Ends the generation where its log is not the one that was seen."""
+        known, before = self._tables()[table], self._known.get(table)
+        if before is not None and before.generation == self._generation and not before.is_in(known):
+            self._generation += 1
+        seen = self._known[table] = Known(known.identifier, known.changes[-1], self._generation)
         self._seen[table] = known.version
-        return known
+        return known, seen
+
+    def _require_same(self, table: str, snapshot: Snapshot) -> None:
+        """Raises LogReplaced where a table's log is another one than a snapshot was read from."""
+        if not snapshot.loaded.is_in(self._tables()[table]):
+            raise LogReplaced(f"{table} was replaced since version {snapshot.version}, which was read")
 
     def output_log(self, location: str, application: str) -> OutputLog:
         known = self._output(location, self._at("output_log"))
@@ -306,7 +341,7 @@ class SimulatedEngine:
 
     def compact(self, where: Where, *, growing: bool = False) -> bool:
         self._at("compact messages")
-        known = self._look("messages")
+        known, _ = self._look("messages")
         named, base, removed, added = reading(where, known.partitions), known.version, [], []
         for partition, files in known.state(base).items():
             if named(partition) and len(files) > 1:
@@ -341,6 +376,8 @@ class SimulatedEngine:
             raise Conflict("somebody else was first, it seems")
         if fault is Fault.NEVER:
             raise AnswerLost("the storage did not answer, and did nothing")
+        if name != "output" and self._tables()[name] is not table:
+            raise LogReplaced(f"{name} was replaced since it was read")
         require_ends(NewestFiles(table.changes[-1].state), ends)
         # Written and read as text, as in the log: nothing that a writer still holds is shared with a reader.
         said = json.loads(json.dumps(metadata))

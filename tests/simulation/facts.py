@@ -63,6 +63,8 @@ class Facts:
     latest: dict[str, int] = field(default_factory=dict)
     #: Queues that were ever there.
     known: set[str] = field(default_factory=set)
+    #: Messages that were ever there.
+    ever: set[Key] = field(default_factory=set)
     #: The point at which a message that was sent meanwhile was committed.
     landed: dict[Key, int] = field(default_factory=dict)
 
@@ -144,6 +146,7 @@ def apply(
             if key in facts.messages:
                 problems.append(f"message {key} is stored twice")
         facts.messages.update(new)
+        facts.ever.update(new)
         return old, new, problems
     if table == "visibility":
         ignored: list[str] = []

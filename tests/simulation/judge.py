@@ -6,16 +6,19 @@ guess is nothing: who committed, by which clock, on whose behalf, and what the t
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
 
-from tests.simulation.answers import judge_answers, skews
+from tests.simulation.answers import judge_answers, judge_calls, skews
+from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, apply, beginning, later
 from tests.simulation.groups import judge_order, judge_places
 from tests.simulation.leases import LeaseJudge
-from tests.simulation.log import Change
+from tests.simulation.log import Change, Era
 from tests.simulation.moves import TaskJudge
 from tests.simulation.outputs import OutputJudge
 from tests.simulation.queues import QueueJudge
+from tests.simulation.receipts import ReceiptsJudge
 from tests.simulation.records import ACTIONS, judge_messages, judge_records
 from tests.simulation.retention import RetentionJudge
 from tests.simulation.run import Run
@@ -30,31 +33,62 @@ SLACK = 500
 
 def violations(run: Run) -> list[str]:
     """What was not allowed, in words; nothing for a good run."""
-    facts, problems = beginning(run.before), []
+    eras = run.eras()
+    judged = [_judged(run, era, [call for call in run.calls if _is_within(call, era)]) for era in eras]
+    problems = [problem for found, _ in judged for problem in found]
+    # What was answered behind a replacement may be so in the ledger of before, or in the one of now.
+    for call in (call for call in run.calls if not any(_is_within(call, era) for era in eras)):
+        both = [(_Part(run, era, [call]), changed) for era, (_, changed) in zip(eras, judged) if _is_beside(call, era)]
+        wrong = [judge_calls(part, [call], changed) for part, changed in both]
+        problems += wrong[-1] if wrong and all(wrong) else []
+    return problems + run.problems
+
+
+class _Part:
+    """Of a run what happened while one ledger lay in the storage: as judges look at it."""
+
+    def __init__(self, run: Run, era: Era, calls: list[Call]) -> None:
+        self.schedule, self.scheduler = run.schedule, run.scheduler
+        self.before, self.storage, self.calls = era.before, era.after, calls
+
+
+def _is_within(call: Call, era: Era) -> bool:
+    return era.began <= call.began and (era.ended == inf if call.ended is None else call.ended <= era.ended)
+
+
+def _is_beside(call: Call, era: Era) -> bool:
+    return call.began <= era.ended and (call.ended is None or call.ended >= era.began)
+
+
+def _judged(run: Run, era: Era, calls: list[Call]) -> tuple[list[str], dict[int, list[Any]]]:
+    """Judges one ledger, and the calls that were called and answered while it lay in the storage. Returns what was not
+    allowed, and what the commits of each call changed."""
+    part, facts, problems = _Part(run, era, calls), beginning(era.before), []
     judges = Judges(
-        OutputJudge(run.before),
+        OutputJudge(era.before),
         QueueJudge(facts),
         RetentionJudge(facts, max(skews(run))),
-        TaskJudge(run.before),
-        LeaseJudge(run, facts),
+        TaskJudge(era.before),
+        LeaseJudge(part, facts),
         TimeJudge(),
+        ReceiptsJudge(era.before),
     )
     changed: dict[int, list[Any]] = {}
-    for table, change in later(run.before, run.storage):
-        for problem in judges.time.commit(table, change):
+    for table, change in later(era.before, era.after):
+        for problem in (*judges.time.commit(table, change), *judges.receipts.commit(table, change)):
             problems.append(f"{table} at version {change.version} ({_who(change)}): {problem}")
         shared = parts(change) if table == "visibility" else [change]
-        for part in shared:
-            for problem in _judge(facts, judges, table, part, changed):
-                problems.append(f"{table} at version {change.version} ({_who(part)}): {problem}")
+        for one in shared:
+            for problem in _judge(facts, judges, table, one, changed):
+                problems.append(f"{table} at version {change.version} ({_who(one)}): {problem}")
         if len(shared) > 1:
             problems += [f"{table} at version {change.version}: {problem}" for problem in differences(facts, change)]
     problems += judges.outputs.end(facts)
-    problems += judges.queues.end(run.calls)
-    problems += judges.tasks.end(run.calls)
+    problems += judges.queues.end(calls)
+    problems += judges.tasks.end(calls)
     problems += judges.leases.end()
-    problems += judge_answers(run, changed)
-    return problems + run.problems
+    problems += judge_answers(part, changed)
+    return problems, changed
 
 
 class Judges(NamedTuple):
@@ -66,6 +100,7 @@ class Judges(NamedTuple):
     tasks: TaskJudge
     leases: LeaseJudge
     time: TimeJudge
+    receipts: ReceiptsJudge
 
 
 def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: dict[int, list[Any]]) -> list[str]:

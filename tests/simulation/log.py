@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ledger.delta_log.protocol import Conflict
+from ledger.store.delta.backups import VERSIONS
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
+from ledger.store.delta.verbs.receipts import FILLS
 
 Partition = tuple[Any, ...]
 #: A file system writes what nobody syncs by itself, so many milliseconds later.
@@ -112,12 +114,34 @@ class Table:
         return self.changes[-1].version
 
     @property
+    def first(self) -> int:
+        """The version that the log begins with: that of a restored table is no 0."""
+        return self.changes[0].version
+
+    @property
     def properties(self) -> dict[str, str]:
         """Those that commits have set."""
         return {name: value for change in self.changes for name, value in change.properties.items()}
 
     def state(self, version: int) -> State:
-        return self.changes[version].state
+        return self.changes[version - self.first].state
+
+    def since(self, version: int) -> list[Change]:
+        """The commits behind a version."""
+        return self.changes[max(0, version + 1 - self.first) :]
+
+    def restored(self, identifier: str, beyond: int, timestamp: int) -> Table:
+        """What a backup of this version becomes in the place of a table whose newest version is `beyond`: another table
+        of the same rows, see `backups`. It knows of no fill of receipts."""
+        version = (max(self.version, beyond) // VERSIONS + 1) * VERSIONS
+        said = {"verb": "backup", "at": timestamp, "owner": "", "events": []}
+        change = Change(version, timestamp, said, (), (), None, self.changes[-1].state)
+        known = {
+            name: [(version, versions[-1][1])]
+            for name, versions in self.transactions.items()
+            if versions and not name.startswith(FILLS)
+        }
+        return Table(self.schema, self.partitions, self.key, identifier, [change], known)
 
     def make_durable(self, version: int) -> None:
         """Syncs the versions up to this one: one folder names them all."""
@@ -125,7 +149,7 @@ class Table:
 
     def cut(self, version: int) -> None:
         """Loses the commits after a version."""
-        del self.changes[version + 1 :]
+        del self.changes[version + 1 - self.first :]
         self.durable = version
         for name, known in self.transactions.items():
             self.transactions[name] = [one for one in known if one[0] <= version]
@@ -162,7 +186,7 @@ class Table:
         removed a file that this one removes; or has the same application id.
         """
         mine = {id(file) for _, file in removed}
-        for winner in self.changes[base + 1 :]:
+        for winner in self.since(base):
             if transaction and winner.transaction and winner.transaction[0] == transaction[0]:
                 raise Conflict(f"transaction {transaction[0]} was committed at version {winner.version}")
             if properties and winner.properties:
@@ -197,11 +221,22 @@ class Table:
         return version
 
 
+class Era(NamedTuple):
+    """A ledger that lay in the storage, from its first to its last point: as it was in the beginning and in the end."""
+
+    began: int
+    before: Storage
+    ended: float
+    after: Storage
+
+
 class Storage:
     """What all engines of one ledger share: its tables, the output tables, the storage's clock, and who listens."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
+        #: Whether somebody has removed the ledger, and put no other one in its place yet.
+        self.is_gone = False
         self.tables = {name: Table(known.schema, known.partitions, known.key) for name, known in TABLES.items()}
         self.outputs: dict[str, Table] = {}
 
@@ -212,6 +247,15 @@ class Storage:
         for table in (*self.tables.values(), *self.outputs.values()):
             kept = max((one.version for one in table.changes if one.timestamp <= until), default=0)
             table.cut(dice.randint(max(kept, table.durable), table.version))
+
+    def restored(self, replaced: Storage, name: str) -> Storage:
+        """The ledger that a backup, which this is, becomes in the place of another one."""
+        other = Storage(self.clock)
+        other.tables = {
+            table: known.restored(f"{name} {table}", replaced.tables[table].version, self.clock())
+            for table, known in self.tables.items()
+        }
+        return other
 
     def copy(self, clock: Callable[[], int]) -> Storage:
         """The same tables, to be carried on apart."""

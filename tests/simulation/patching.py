@@ -34,10 +34,10 @@ _WHILE_NOBODY_RUNS = random.Random("setup")
 _now: list[Scheduler | None] = [None]
 
 
-def use(scheduler: Scheduler | None) -> None:
-    """From now on the product runs under this scheduler; None: under nobody's."""
+def use(scheduler: Scheduler | None, seed: str = "setup") -> None:
+    """From now on the product runs under this scheduler; None: under nobody's, with randomness of this seed."""
     _now[0] = scheduler
-    _WHILE_NOBODY_RUNS.seed("setup")
+    _WHILE_NOBODY_RUNS.seed(seed)
 
 
 def dice() -> random.Random:

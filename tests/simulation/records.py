@@ -33,6 +33,8 @@ def judge_records(
             if key in facts.messages:
                 problems.append(f"what is recorded about {where} vanished, and the message is still there")
             continue
+        if before is None and (key not in facts.ever or queue not in facts.known):
+            problems.append(f"{where}: something is recorded, and there never was such a message, or queue")
         old = old or Record()
         problems += [f"{where}: {what}" for what in _transition(verb, at, receipts, old, new)]
         if call is not None and call.verb == "beat" and (new.visible_at or 0) < (old.visible_at or 0):
@@ -127,6 +129,10 @@ def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message
         if key in old and record.deleted_at is not None and record.receipt_id is not None
     }
     for key, message in new.items():
+        # Decided on the ledger that lay here before: it may land, if nobody is told that it is sent.
+        is_answered = change.actor.call is None or (change.actor.call.ended and change.actor.call.error is None)
+        if message.queue not in facts.known and is_answered:
+            problems.append(f"{key[0][:8]}/{key[1]} is sent to {message.queue}, which never was there")
         if key in old and old[key] != message:
             problems.append(f"{key[0][:8]}/{key[1]} changed")
     for key, message in old.items():

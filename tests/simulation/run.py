@@ -15,7 +15,7 @@ from ledger.store.delta.model.tables import TABLES
 from tests.simulation import patching
 from tests.simulation.calls import Actor, Call
 from tests.simulation.locks import SimulatedLock
-from tests.simulation.log import Storage
+from tests.simulation.log import Era, Storage
 from tests.simulation.plan import Plan
 from tests.simulation.programs import Schedule
 from tests.simulation.scheduler import Client, Process, Scheduler
@@ -62,6 +62,10 @@ class Run:
         self.storage = _WORLDS[schedule.world](lambda: self.scheduler.now)
         self.scheduler.on_cut = lambda number: self.storage.cut_power(random.Random(number))
         self.before = self.storage.copy(lambda: 0)
+        #: The ledgers that lay in the storage before the one that lies there, and since when, and how, this one does.
+        self.past: list[Era] = []
+        self._began, self._before = 0, self.before
+        self.backups: list[Storage] = []
         self.calls: list[Call] = self.scheduler.calls
         self.problems: list[str] = []
         self.claims: list[Held] = []
@@ -149,6 +153,37 @@ class Run:
             self.claims.append(replace(held, slot=slot.number, claim=claim, ledger=slot.ledger))
         self.slots.append(slot)
         return slot
+
+    def remove(self) -> None:
+        """Removes the ledger from the storage."""
+        after = Storage(self.storage.clock)
+        after.tables = self.storage.tables
+        self.past.append(Era(self._began, self._before, self.scheduler.steps, after))
+        self.storage.is_gone = True
+
+    def put(self, other: Storage) -> None:
+        """Puts another ledger in the place of the one that was removed."""
+        self.storage.tables, self.storage.is_gone = other.tables, False
+        self._began, self._before = self.scheduler.steps, other.copy(lambda: 0)
+
+    def restored(self, backup: Storage) -> Storage:
+        """The ledger that a backup becomes in the place of the one that was removed."""
+        return backup.restored(self.past[-1].after, f"restored {len(self.past)}")
+
+    def made_anew(self) -> Storage:
+        """A ledger with queues of the same names, and messages of its own."""
+        key = f"{self.schedule.world} anew {len(self.past)}"
+        if key not in _WORLDS:
+            _WORLDS[key] = beginnings(WORLDS[self.schedule.world], key)
+            patching.use(self.scheduler)
+        made = _WORLDS[key](self.storage.clock)
+        for name, table in made.tables.items():
+            table.identifier = f"anew {len(self.past)} {name}"
+        return made
+
+    def eras(self) -> list[Era]:
+        """All ledgers that lay in the storage, one after the other."""
+        return [*self.past, Era(self._began, self._before, float("inf"), self.storage)]
 
     def open_ahead(self, process: Process) -> Ledger:
         """The ledger object of a process that has just started, by whatever clock."""

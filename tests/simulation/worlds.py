@@ -221,6 +221,20 @@ def _alike(ledger: Ledger, advance: Callable[[float], None]) -> None:
     ledger.create_queue("line.fifo", {"FifoQueue": True, "Lanes": 1})
 
 
+def _kept(ledger: Ledger, advance: Callable[[float], None]) -> None:
+    """Queues with work that is done, in flight and left: what upkeep drops in one ledger, another one may have yet."""
+    ledger.create_queue("dead", {"Lanes": 2})
+    queue = ledger.create_queue("work", {"Lanes": 2, "RedrivePolicy": _policy("dead", 2)})
+    for n in range(3):
+        queue.send([f"work {n} {m}" for m in range(2)], attempt_id=f"begin {n}")
+    queue.receive(1).delete()
+    queue.receive(1)
+    fifo = ledger.create_queue("line.fifo", {"FifoQueue": True, "Lanes": 2})
+    fifo.send(_grouped(range(4)))
+    advance(1)
+    fifo.receive(1)
+
+
 RECEIVING = {"receive": 12, "delete": 4, "release": 4, "extend": 3, "settle": 3, "again": 2, "wait": 2}
 WORLDS = {
     world.name: world
@@ -294,6 +308,21 @@ WORLDS = {
             {**RECEIVING, "send": 10, "small": 26, "fork": 6, "twin": 6, "redrive": 1, "upkeep": 2, "restore": 1},
             forks=True,
         ),
+        World(
+            "replaced",
+            _kept,
+            {
+                **RECEIVING,
+                "receive": 10,
+                "small": 6,
+                "send": 8,
+                "back_up": 3,
+                "put_back": 4,
+                "make_anew": 3,
+                "upkeep": 5,
+            }
+            | {"redrive": 3, "restore": 1, "upkeep": 4, "purge": 1, "lock": 1, "settings": 1, "delete_queue": 1},
+        ),
         # Few sends: each makes up for what threads forgot before it.
         World("threads", _ordered, {"send": 4, "receive": 14, "release": 2}, of_threads=True),
     )
@@ -304,11 +333,11 @@ DRAWN = ("feeding", "moving", "fifo", "ordered", "quota", "outputs", "anew")
 NAMED = tuple(name for name in WORLDS if name not in DRAWN)
 
 
-def beginnings(world: World) -> Callable[[Callable[[], int]], Storage]:
-    """Copies of a world as it begins."""
+def beginnings(world: World, seed: str = "setup") -> Callable[[Callable[[], int]], Storage]:
+    """Copies of a world as it begins, with ids of this seed."""
     from tests.simulation.patching import use
 
-    use(None)
+    use(None, seed)
     passed = [0.0]
     storage = Storage(lambda: BEGINNING - 600_000 + round(passed[0] * 1_000))
     clock = storage.clock
