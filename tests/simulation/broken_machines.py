@@ -138,6 +138,6 @@ REPAIRS: dict[str, tuple[Callable[[contextlib.ExitStack], None], str, str | None
     "a log that was replaced is noticed": (logs_are_taken_for_the_same, "never was", "replaced"),
     "a listing is of one ledger": (listings_outlive_their_ledger, "cannot receive", "replaced"),
     "a send is answered by the ledger that has its queue": (queues_are_of_any_ledger, "never was there", "replaced"),
-    "an upkeep is of one ledger": (upkeep_of_any_ledger, "and the message is still there", "replaced"),
+    "an upkeep is of one ledger": (upkeep_of_any_ledger, "no commit did so", "replaced"),
     "an unconfirmed clock moves no lane's time": (upkeep_moves_time, "into the future", "clocks"),
 }

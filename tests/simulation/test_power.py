@@ -6,11 +6,36 @@ from tests.simulation import patching
 from tests.simulation.broken import REPAIRS, without
 from tests.simulation.searching import search
 
+#: Those that are noticed within so many schedules, which takes seconds.
+SOON = {
+    "a step of the clock is refused": 10,
+    "what is old is marked before it is dropped": 10,
+    "an unconfirmed clock moves no lane's time": 10,
+    "what is answered is on the disk": 10,
+    "rows are on the disk before messages are done": 100,
+    "a segment has one writer": 10,
+    "a child begins segments of its own": 10,
+    "a child waits for no thread of its parent's": 10,
+    "a log that was replaced is noticed": 10,
+    "a listing is of one ledger": 30,
+    "a send is answered by the ledger that has its queue": 30,
+    "the clock is read at each decision": 100,
+}
+
+
+def is_noticed(repair, seed, schedules):
+    *_, world = REPAIRS[repair]
+    with patching.installed(), without(repair) as expected:
+        return any(expected in problem for found in search(seed, schedules, world) for problem in found.problems)
+
+
+@pytest.mark.parametrize("repair", SOON)
+def test_a_repair_taken_out_is_noticed_soon(repair):
+    assert is_noticed(repair, "quick", SOON[repair])
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("repair", REPAIRS)
 def test_a_repair_taken_out_is_noticed(repair):
-    *_, world = REPAIRS[repair]
-    with patching.installed(), without(repair) as expected:
-        assert any(expected in problem for found in search("power", 10_000, world) for problem in found.problems)
+    assert is_noticed(repair, "power", 10_000)
