@@ -6,10 +6,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledger.arrow_values import NotPlain, first_failing, plain_column
 from ledger.errors import InvalidParameterValue, LedgerError
@@ -120,13 +121,25 @@ def require_column(table: pa.Table, name: str, right: Callable[[pa.DataType], bo
         raise InvalidParameterValue(
             "column", name, f"The table has no such column; it has {there}", "Rename or name another one."
         )
-    kind = table.schema.field(name).type
-    if pa.types.is_null(kind) or not table.num_rows:
-        # A column without values is of any type: so pandas types one of a selection without rows.
+    values = _without_nan(table[name])
+    kind = values.type
+    if pa.types.is_null(kind) or values.null_count == table.num_rows:
+        # A column without values is of any type: pandas makes floats of one.
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+    if right is is_integer and pa.types.is_floating(kind):
+        # And pandas makes floats of whole numbers beside a missing one.
+        with suppress(pa.ArrowInvalid):
+            return values.cast(pa.int64())
     if not right(kind):
         raise InvalidParameterValue("column", name, f"It is {kind} and must be {kinds}", "Cast it.")
-    return table[name]
+    return values
+
+
+def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a column, with nulls in place of NaN, which pandas has for what is missing."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -13,7 +13,14 @@ import pytest
 
 from ledger import Ledger
 from ledger.errors import InvalidParameterValue, LedgerError
-from ledger.tabular import UnreadableByLibrary, arrow_table, reading_by_library
+from ledger.tabular import (
+    UnreadableByLibrary,
+    arrow_table,
+    is_integer,
+    is_text,
+    reading_by_library,
+    require_column,
+)
 
 TEXTS = ["a", "b", "a"]
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array(TEXTS))
@@ -222,3 +229,14 @@ def test_an_empty_table_is_pardoned_whatever_its_types_are(queue):
     assert queue.send(empty).count == 0 and queue.send(pl.DataFrame({"body": []})).count == 0
     assert queue.delete(pd.DataFrame({"receipt_handle": []})).num_rows == 0
     assert queue.delete(pl.DataFrame({"receipt_handle": pl.Series([], dtype=pl.Int64)})).num_rows == 0
+
+
+def test_pandas_makes_floats_of_what_is_missing():
+    """Of a column without values, and of whole numbers beside a missing one."""
+    frame = pd.DataFrame({"reason": [np.nan, np.nan], "seconds": [30.0, np.nan], "half": [0.5, 1.0]})
+    table = arrow_table("rows", frame)
+    assert require_column(table, "reason", is_text, "string").to_pylist() == [None, None]
+    assert require_column(table, "seconds", is_integer, "int64").to_pylist() == [30, None]
+    for name, right in (("half", is_integer), ("seconds", is_text)):
+        with pytest.raises(InvalidParameterValue, match="It is double and must be"):
+            require_column(table, name, right, "another")
