@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.log import DirectTable
 from ledger.outputs.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.by_spark import SparkEngine
@@ -78,7 +79,7 @@ def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_t
     other = open_ledger("delta-rs").queue("jobs.fifo")
     send = lambda to, body: to.send(body, message_group_id="g", message_deduplication_id=body)  # noqa: E731
     if by == "Spark's writer":
-        monkeypatch.setattr("append", lambda *arguments: None)
+        monkeypatch.setattr(DirectTable, "append", lambda *arguments: None)
     ledger.store.engine.interrupts = (lambda: send(other, "first"),)
     sent = send(queue, "second")
     received = other.receive(None).messages()

@@ -1,6 +1,5 @@
 """Opening a ledger on S3: who commits is decided and recorded, and what is wrong is said in seconds, with the fix."""
 
-import dataclasses
 import time
 from types import SimpleNamespace
 
@@ -16,14 +15,13 @@ from ledger.errors import (
     ClocksDisagree,
     InvalidParameterValue,
     LedgerDoesNotExist,
-    LedgerTooNew,
     StorageFailed,
     UnsafeStorage,
 )
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from ledger.store.delta.commit.storage_clock import probe_of
-from ledger.store.delta.model import formats
+from ledger.store.delta.model import tables
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.s3.server import s3_server
@@ -155,20 +153,16 @@ def test_a_storage_that_writes_over_files_is_refused_and_nothing_is_made(place):
         assert not list(ObjectStore(place, careless.options).paths())
 
 
-def test_a_new_ledger_records_that_delta_rs_commits_and_keeps_out_who_would_not(opened, s3, place, monkeypatch):
+def test_a_new_ledger_records_that_delta_rs_commits_and_keeps_out_who_would_not(opened, s3, place):
     opened().create_queue("jobs").send("a")
     queues = table(s3, place, "queues").metadata()
     assert (queues.description, queues.configuration[COMMITS], queues.configuration[FORMAT]) == (
-        "ledger format 2",
+        "ledger format 1",
         "delta-rs",
-        "2",
+        "1",
     )
     with pytest.raises(UnsafeStorage, match="what commits to a ledger there is delta-rs"):
         opened(place, SimpleNamespace(version="4.2.0"), "spark")
-    with monkeypatch.context() as earlier:
-        earlier.setitem(TABLES, "queues", dataclasses.replace(TABLES["queues"], on_s3=None))
-        with pytest.raises(LedgerTooNew, match=r"queues has format 2.*up to 1\. Upgrade"):
-            opened()
 
 
 def test_a_ledger_that_another_engine_commits_to_is_refused_with_the_fix(opened, s3, place):
@@ -180,7 +174,7 @@ def test_a_ledger_that_another_engine_commits_to_is_refused_with_the_fix(opened,
 
 def test_a_ledger_of_before_there_was_a_record_is_opened_by_a_single_driver_only(opened, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr(formats, "S3", ())
+        before.setattr(tables, "S3", ())
         opened(settings=Settings(single_driver=True)).create_queue("jobs").send("a")
     with pytest.raises(UnsafeStorage, match=r"made by an earlier release.*single_driver=True.*a new ledger"):
         opened()
