@@ -12,13 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.values import literal
-from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of, plain
-from ledger.rules.output_columns import differing, stored_as_null
+from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, Fit, decimal, decimal_of, fit, name_of, plain, told
+from ledger.rules.output_columns import differing, outside_years, stored_as_null, stored_as_text
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: The days and instants that Python has, which reads most tables.
+YEARS = {
+    "date": ("0001-01-01", "9999-12-31"),
+    "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
+    "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
+}
 #: What stands before and behind the sentence in the error of a task.
 MARK, VALUE = "ledger refuses a value: ", "\x01"
 _REFUSED = re.compile(f"{MARK}(.*?)\\|\\|", re.DOTALL)
@@ -39,16 +45,20 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
     `partitions` fails its task."""
     lower = {name.lower() for name in partitions}
     there = {one["name"].lower(): one for one in schema["fields"]}
-    columns, changed = [], False
+    columns, unread, changed = [], [], False
     for one in schema_of(frame)["fields"]:
         to, value = there.get(one["name"].lower()), quoted(one["name"])
         cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
-        if cast is not None and to is not None and plain(to["type"]) == "string" and one["name"].lower() in lower:
-            told = literal(f"{MARK}{stored_as_null(one['name'])}||")
-            cast = f"CASE WHEN {cast} = '' THEN CAST(raise_error({told}) AS STRING) ELSE {cast} END"
+        if cast is not None and to is not None:
+            cast = _guarded(cast, plain(to["type"]), one["name"], is_partition=one["name"].lower() in lower)
+        elif told(one["type"]) is None:
+            unread.append(value)
         changed |= cast != value
         if cast is not None and to is not None:
             columns.append(f"{cast} AS {quoted(one['name'])}")
+    for value in unread:
+        # A column of nulls alone is left out, but what computes it may raise: assert_true, for one.
+        frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
 
 
@@ -87,6 +97,22 @@ def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
     return value if same else f"IF({value} IS NULL, NULL, named_struct({', '.join(made_of)}))"
 
 
+def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
+    """The value, or an error of its task for one that Delta or its readers would make another one of."""
+    if kind in YEARS:
+        first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
+        said = outside_years(name, VALUE).partition(VALUE)
+        shown = f"CAST({value} AS STRING)"
+        wrong = f"{value} < {first} OR {value} > {last}"
+    elif is_partition and kind in ("string", "binary"):
+        said = (stored_as_null(name) if kind == "string" else stored_as_text(name)), "", ""
+        shown, wrong = "''", f"{value} = ''" if kind == "string" else f"{value} IS NOT NULL"
+    else:
+        return value
+    told_of = f"concat({literal(MARK + said[0])}, {shown}, {literal(said[2] + '||')})"
+    return f"CASE WHEN {wrong} THEN CAST(raise_error({told_of}) AS {_sql(kind)}) ELSE {value} END"
+
+
 def _is_text(given: Any, column: Any) -> bool:
     return bool(column == "string" and given != "void")
 
@@ -111,8 +137,8 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
     said, _, behind = differing(name, given, column, VALUE).partition(VALUE)
-    told = f"concat({literal(MARK + said)}, CAST({value} AS STRING), {literal(behind + '||')})"
-    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE CAST(raise_error({told}) AS {to}) END"
+    text = f"concat({literal(MARK + said)}, CAST({value} AS STRING), {literal(behind + '||')})"
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE CAST(raise_error({text}) AS {to}) END"
 
 
 def _instant(value: str, given: str, column: str) -> tuple[str, str]:

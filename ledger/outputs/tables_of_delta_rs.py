@@ -21,7 +21,7 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.decimal_bounds import exact_bounds, with_bounds
+from ledger.outputs.file_entries import corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
@@ -33,6 +33,7 @@ from ledger.rules.output_columns import (
     ColumnsDiffer,
     columns_of_new,
     stored_as_null,
+    stored_as_text,
     without_later,
 )
 from ledger.rules.publishable import FOLDER
@@ -128,7 +129,7 @@ class DeltaRsOutputTables:
             with columns_differ(location):
                 columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
                 ready = fitted(rows, columns.schema)
-                _require_no_empty_partition(loaded, ready)
+                _require_partitions_kept(loaded, ready)
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -168,11 +169,9 @@ class DeltaRsOutputTables:
         see `staged_output`."""
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
-        now, publishing, bounds = (
-            system_clock(),
-            self.output_publishing(location),
-            exact_bounds(rows.drop_columns(_partitions_in(loaded, rows))),
-        )
+        now, publishing = system_clock(), self.output_publishing(location)
+        counted = rows.drop_columns(_partitions_in(loaded, rows))
+        bounds, columns = exact_bounds(counted), schema_of(loaded)
         name = staging.new_folder(now)
         place = f"{location.rstrip('/')}/{FOLDER}/{name}"
         publishing.stage(place, demands, now)
@@ -183,7 +182,7 @@ class DeltaRsOutputTables:
             entry = table_files(place, None).read(log_file(1)) or b""
             added = [json.loads(line).get("add") for line in entry.splitlines()]
             files = [staged_file(name, add) for add in added if add is not None]
-            files, unneeded = [replace(one, statistics=with_bounds(one.statistics, bounds)) for one in files], None
+            files, unneeded = [corrected(one, counted, bounds, columns) for one in files], None
             publishing.publish(location, target, files, transaction, metadata, schema)
             unneeded = f"{place}/{LOG}"
         except Conflict:
@@ -209,11 +208,13 @@ class DeltaRsOutputTables:
         return {**self._known_elsewhere(place.text.split("/")[2]), **(self._storage_options or {})}
 
 
-def _require_no_empty_partition(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer for an empty text in a column of the table's partitions."""
+def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
+    """Raise ColumnsDiffer for an empty text, and for bytes, in a column of the table's partitions."""
     for name in _partitions_in(loaded, rows):
-        texts = rows[name]
-        if pa.types.is_string(texts.type) and pa.compute.any(pa.compute.equal(texts, "")).as_py():
+        values = rows[name]
+        if pa.types.is_binary(values.type) and values.null_count < len(values):
+            raise ColumnsDiffer(stored_as_text(name))
+        if pa.types.is_string(values.type) and pa.compute.any(pa.compute.equal(values, "")).as_py():
             raise ColumnsDiffer(stored_as_null(name))
 
 

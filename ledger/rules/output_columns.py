@@ -219,6 +219,22 @@ def stored_as_null(name: str) -> str:
     )
 
 
+def stored_as_text(name: str) -> str:
+    """Return the sentence for bytes in a column by which a table is partitioned: Delta stores a text for them."""
+    return (
+        f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
+        "give back as other bytes. Partition by a text instead"
+    )
+
+
+def outside_years(name: str, value: str) -> str:
+    """Return the sentence for a day or an instant that lies outside the years of Delta's readers."""
+    return (
+        f"column {name} has the value {value}, which lies outside the years 1 to 9999: Python and other readers of the "
+        f"table would fail on it. Leave it out, or write {name} as a text"
+    )
+
+
 def properties_of(columns: Columns) -> dict[str, str]:
     """Return what a new table remembers of its columns."""
     return {LEFT_OUT: json.dumps(columns.left_out)} if columns.left_out else {}

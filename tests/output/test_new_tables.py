@@ -265,3 +265,10 @@ def test_an_empty_text_in_a_column_of_partitions_is_refused(place, write):
         write({"part": [""], "x": [2]})
     write({"part": pa.array([None], pa.string()), "x": [3]})
     assert [row["part"] for row in write({"part": ["b"], "x": [4]})] == ["a", "b", None]
+
+
+def test_bytes_in_a_column_of_partitions_are_refused(place, write):
+    rows = pa.table({"message_id": ["m"], "part": pa.array([None], pa.binary()), "x": [1]})
+    write_deltalake(place.table, rows, partition_by=["part"])
+    with pytest.raises(OutputNotWritten, match="column part has bytes, and the table is partitioned by it"):
+        write({"part": [b"ab"], "x": [2]})

@@ -1,8 +1,12 @@
 """The same of DataFrames: staged rows that delta-rs publishes, and tables that Spark commits to."""
 
+import datetime
+import decimal
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from ledger.errors import LeaseLost, OutputNotWritten
 from tests.clock import FrozenClock
@@ -98,3 +102,54 @@ def test_an_empty_text_in_a_column_of_partitions_is_refused(write, spark):
 def test_timestamps_without_a_zone_may_be_in_maps(write):
     assert len(write("map('k', timestamp_ntz'2024-01-01 00:00:00') AS x")) == 1
     assert len(write("map('k', timestamp_ntz'2024-01-02 00:00:00') AS x")) == 2
+
+
+def test_days_and_instants_that_readers_fail_on_are_refused(write):
+    for column, said in (
+        (
+            "date_add(date'1970-01-01', 3700000) AS x",
+            "column x has the value .*12100-04-04, which lies outside the years",
+        ),
+        ("timestamp_micros(253402300800000000) AS x", "outside the years 1 to 9999"),
+    ):
+        with pytest.raises(OutputNotWritten, match=said):
+            write(column)
+    assert len(write("date'9999-12-31' AS x", "timestamp'0001-01-01 00:00:00+00:00' AS y")) == 1
+
+
+def test_a_column_of_nulls_alone_is_computed(write):
+    """It is left out of the table. What checks rows has this type, too."""
+    with pytest.raises(OutputNotWritten, match="bad body"):
+        write("1 AS n", "assert_true(body <> 'a', 'bad body') AS checked")
+    assert write("1 AS n", "assert_true(body = 'a', 'bad body') AS checked") == [{"n": 1}]
+
+
+def test_what_arrow_writes_spark_finds(spark, tmp_path):
+    """By a filter on a value that the bounds in the log do not tell of, and by an instant that partitions the table."""
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["a", "b"])
+    claim = place.queue.receive(2)
+    at = datetime.datetime(2024, 1, 1, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+    number = decimal.Decimal("12345678901234567890.123456789")
+    kinds = {"message_id": pa.string(), "x": pa.float64(), "s": pa.struct([("x", pa.float64())])}
+    kinds |= {"d": pa.struct([("d", pa.decimal128(38, 18))]), "at": pa.timestamp("us", "UTC")}
+    write_deltalake(place.table, pa.schema(list(kinds.items())).empty_table(), partition_by=["at"])
+    rows = [
+        {"message_id": message.message_id, "x": x, "s": {"x": x}, "d": {"d": number}, "at": at}
+        for message, x in zip(claim.messages(), (1.0, float("nan")))
+    ]
+    claim.write(pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))), place.table)
+    found = spark.read.format("delta").load(place.table)
+    for condition in ("x > 5", "x = double('NaN')", "s.x > 5"):
+        assert found.where(condition).count() == 1, condition
+    assert found.where(f"d.d = {number}BD").count() == 2
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        (instant,) = {row[0] for row in found.selectExpr("unix_micros(at)").collect()}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert instant == 1_704_070_923_000_004
+    table = DeltaTable(place.table)
+    assert table.to_pyarrow_dataset().to_table(filter=pc.field("x") == 1.0).num_rows == 1
+    assert table.to_pyarrow_dataset().to_table(filter=pc.field("at") == pa.scalar(at, kinds["at"])).num_rows == 2

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ledger.arrow_values import first_failing, rebuilt
 from ledger.rules.column_types import Fit, fit
-from ledger.rules.output_columns import ColumnsDiffer, differing
+from ledger.rules.output_columns import ColumnsDiffer, differing, outside_years
 from ledger.store.delta.model.arrow_types import arrow_type, delta_type
 
 types = pa.types
@@ -55,10 +55,7 @@ def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) ->
     for chunk in fitting.chunks:
         outside = _outside_years(chunk)
         if outside is not None:
-            raise ColumnsDiffer(
-                f"column {name} has the value {outside}, which lies outside the years 1 to 9999: Python and other "
-                f"readers of the table would fail on it. Leave it out, or write {name} as a text"
-            )
+            raise ColumnsDiffer(outside_years(name, outside))
     return fitting
 
 

@@ -1,0 +1,110 @@
+"""What the log says of the files that delta-rs wrote for an output table, where delta-rs says it so that readers err.
+
+- *Bounds of decimals.* delta-rs writes them as floats, which have some sixteen digits: readers that filter then pass by
+  a file that has the value. Without bounds it is worse: deltalake's own dataset compares with null, and finds no row.
+  So the exact bounds of all the rows of a write take their place in the statistics of each of its files.
+- *Floats that are no numbers.* To Spark NaN is greater than all numbers, and the bounds do not tell of it. For infinity
+  deltalake's dataset compares with null. So files with such a value have no bounds at all.
+- *Partitions by instants.* delta-rs leaves out the zone, and Spark takes that of its session. They get a Z.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledger.delta_log.protocol import StagedFile
+
+#: An instant as delta-rs writes it.
+_LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+#: By the path of a column, its least and its greatest value.
+Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]]
+
+
+def exact_bounds(rows: pa.Table) -> Bounds:
+    """Return the bounds of the columns of decimals, also of those inside structs, that have a value."""
+    found: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
+    for path, values in _columns(rows, pa.types.is_decimal):
+        both = pc.min_max(values).as_py()
+        if both["min"] is not None:
+            found[path] = both["min"], both["max"]
+    return found
+
+
+def corrected(file: StagedFile, rows: pa.Table, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
+    """Return what the log says of a file that was written with others for `rows`.
+
+    Args:
+        file: What delta-rs says of it.
+        rows: All rows of the write.
+        bounds: Their `exact_bounds`.
+        schema: The table's columns, as the log writes them.
+    """
+    instants = {one["name"] for one in schema["fields"] if one["type"] == "timestamp"}
+    partition = {
+        name: f"{value.replace(' ', 'T')}Z" if name in instants and value and _LOCAL.fullmatch(value) else value
+        for name, value in file.partition.items()
+    }
+    statistics = _without_bounds(file.statistics) if _has_other_floats(rows) else with_bounds(file.statistics, bounds)
+    return replace(file, partition=partition, statistics=statistics)
+
+
+def _without_bounds(statistics: str) -> str:
+    known = json.loads(statistics)
+    return json.dumps({"numRecords": known["numRecords"]} if "numRecords" in known else {})
+
+
+def _has_other_floats(rows: pa.Table) -> bool:
+    """Whether there is a NaN or an infinity in a column, or inside a struct."""
+    floats = (values for _, values in _columns(rows, pa.types.is_floating))
+    return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
+
+
+def with_bounds(statistics: str, bounds: Bounds) -> str:
+    """Return a file's statistics with these bounds of its columns of decimals, as JSON."""
+    if not bounds:
+        return statistics
+    known = json.loads(statistics, parse_float=decimal.Decimal)
+    numbers: dict[str, str] = {}
+    for number, part in enumerate(("minValues", "maxValues")):
+        for path, values in bounds.items():
+            inner = known.setdefault(part, {})
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = values[number]
+
+    def marked(value: object) -> str:
+        # json writes no Decimal: the text of the number takes the place of a mark.
+        mark = f"\x00{len(numbers)}\x00"
+        numbers[json.dumps(mark)] = format(value, "f")
+        return mark
+
+    written = json.dumps(known, default=marked)
+    for mark, text in numbers.items():
+        written = written.replace(mark, text)
+    return written
+
+
+def _columns(
+    rows: pa.Table, is_wanted: Callable[[pa.DataType], bool]
+) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    """The columns of some types, also those inside structs, with their paths."""
+    for name in rows.column_names:
+        yield from _inside((name,), rows[name], is_wanted)
+
+
+def _inside(
+    path: tuple[str, ...], values: pa.ChunkedArray, is_wanted: Callable[[pa.DataType], bool]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if is_wanted(values.type):
+        yield path, values
+    elif pa.types.is_struct(values.type):
+        for field, inner in zip(values.type, values.flatten()):
+            yield from _inside((*path, field.name), inner, is_wanted)
