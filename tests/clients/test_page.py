@@ -21,7 +21,7 @@ PAGE = (CHECKOUT / "docs" / "clients.md").read_text()
 PROGRAMS = Path(__file__).parent
 SHOWN = {
     "go": ["go/main.go"],
-    "java": ["java/Program.java"],
+    "java": ["java/Program.java", "jms/Program.java"],
     "js": ["javascript/program.mjs", "sqs_consumer/program.mjs"],
     "python": ["aiobotocore/program.py"],
     "rust": ["rust/program.rs"],
