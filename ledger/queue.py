@@ -23,7 +23,7 @@ from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.consumer_processes import consume
 from ledger.consumption import Consumption, Handler
-from ledger.errors import LedgerError
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
 from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Worked
@@ -39,7 +39,7 @@ from ledger.working import Work, Worker
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from ledger.handles import Handles, HandleSequence, Outcomes, Timeouts
     from ledger.store.delta.dataframes.bulk_send import Sent
@@ -190,9 +190,10 @@ class Queue(Settling):
 
     def work(
         self,
-        function: Callable[[DataFrame], DataFrame | tuple[DataFrame, DataFrame]],
+        function: Callable[[DataFrame], DataFrame | tuple[DataFrame, DataFrame]] | Callable[[Row], object],
         output: str | os.PathLike[str],
         *,
+        per_row: bool = False,
         failures: str | os.PathLike[str] | None = None,
         reason: str | None = None,
         max_messages: int | None = None,
@@ -224,6 +225,9 @@ class Queue(Settling):
         log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone
         have failed, each with its own exception as the reason. A function that aggregates over the claim then sees
         parts of it. Where everything raises alike, the claim is given back and the error is raised.
+        With `per_row` the `function` gets a Row of one message in place of the DataFrame, in Spark's Python workers. It
+        returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which it raises
+        failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`).
         `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
         held is waited for); "once" after one receive; "forever" never.
         `attempt_id` makes a retry get back what the failed run still holds, before new work. `schema`: as in
@@ -234,8 +238,17 @@ class Queue(Settling):
         are printed in notebooks and at prompts, and logged elsewhere.
         Returns what it did. Raises what `function` and `Claim.write` raise for everything alike, but LeaseLost.
         """
+        of_frame: Callable[..., object] = function
+        if per_row:
+            from ledger.functions import REASON, rowwise
+
+            if reason is not None:
+                bound = "With per_row a row that raises has its error as the reason"
+                raise InvalidParameterValue("reason", reason, bound, "Leave it out, and raise.")
+            self.access.spark("Queue.work")
+            of_frame, reason = rowwise(function, schema), REASON
         work = Work(
-            function, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
+            of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
             park, stamped, schema, progress.report(report, working.log.info),
         )  # fmt: skip
         return Worker(self.access, work).run()

@@ -105,6 +105,7 @@ LAYERS = {
     "ledger.claim_source": 7.15,
     "ledger.claim_in_hand": 7.15,
     "ledger.consumer": 7.2,
+    "ledger.functions": 4.2,
     "ledger.consumer_processes": 7.3,
     "ledger.working": 7.2,
     "ledger.termination": 4,
