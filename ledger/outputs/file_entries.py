@@ -52,7 +52,7 @@ def corrected(file: StagedFile, rows: pa.Table, bounds: Bounds, schema: Mapping[
         name: f"{value.replace(' ', 'T')}Z" if name in instants and value and _LOCAL.fullmatch(value) else value
         for name, value in file.partition.items()
     }
-    statistics = _without_bounds(file.statistics) if _has_other_floats(rows) else with_bounds(file.statistics, bounds)
+    statistics = _without_bounds(file.statistics) if has_other_floats(rows) else with_bounds(file.statistics, bounds)
     return replace(file, partition=partition, statistics=statistics)
 
 
@@ -61,8 +61,8 @@ def _without_bounds(statistics: str) -> str:
     return json.dumps({"numRecords": known["numRecords"]} if "numRecords" in known else {})
 
 
-def _has_other_floats(rows: pa.Table) -> bool:
-    """Whether there is a NaN or an infinity in a column, or inside a struct."""
+def has_other_floats(rows: pa.Table) -> bool:
+    """Return whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
 

@@ -21,7 +21,7 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.file_entries import corrected, exact_bounds
+from ledger.outputs.file_entries import corrected, exact_bounds, has_other_floats
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
@@ -133,7 +133,7 @@ class DeltaRsOutputTables:
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
-            how = _without_wrong_statistics(ready.schema)
+            how = _without_wrong_statistics(ready)
             try:
                 if columns.added and _asks_for_feature(loaded, columns):
                     add(loaded, columns)
@@ -230,13 +230,16 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
     )
 
 
-def _without_wrong_statistics(schema: pa.Schema) -> dict[str, Any]:
-    """No bounds for columns of decimals with many digits: delta-rs writes them as floats, and readers that filter would
-    pass by a file that has the value. Those inside a struct it cannot be told to leave out."""
-    wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
+def _without_wrong_statistics(rows: pa.Table) -> dict[str, Any]:
+    """How delta-rs writes no bounds by which readers that filter would pass by a file: of decimals with many digits,
+    which it writes as floats; and of a file with a NaN, of which they do not tell, and which Spark takes for greater
+    than all numbers. Those of single columns inside a struct it cannot be told to leave out."""
+    none = ColumnProperties(statistics_enabled="NONE")
+    if has_other_floats(rows):
+        return {"writer_properties": WriterProperties(compression="SNAPPY", default_column_properties=none)}
+    wrong = [one.name for one in rows.schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
     if not wrong:
         return {}
-    none = ColumnProperties(statistics_enabled="NONE")
     return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
 
 
