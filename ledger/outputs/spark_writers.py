@@ -23,6 +23,7 @@ from ledger.outputs.targets import (
     not_written,
     partitions_of,
     require_transactions_kept,
+    table_of_spark,
 )
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
@@ -216,11 +217,20 @@ class SparkWriter(_OfSpark):
     def make(self, before_changing: Callable[[], None]) -> Location:
         before_changing()
         rows = fitted(self._rows, self._after.schema)
+        if self._place is None or table_of_spark(self._spark, self._place.text) is None:
+            self._require_writable_values(rows)
         made = make_with_spark(self._table, self._place, rows, properties_of(self._after))
         require_transactions_kept(self._table, made, self._spark)
         # A table that the catalog had not: only now it has a place.
         self._outputs.require_allowed(made.text)
         return made
+
+    def _require_writable_values(self, rows: DataFrame) -> None:
+        """Raise OutputNotWritten for a value that is refused, before there is a table. The rows have been computed."""
+        try:
+            rows.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            raise OutputNotWritten(self._table, refused_value(error) or reason(error)) from error
 
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)

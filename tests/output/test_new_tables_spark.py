@@ -115,6 +115,7 @@ def test_timestamps_without_a_zone_may_be_in_maps(write):
 def test_days_and_instants_that_readers_fail_on_are_refused(write, column):
     with pytest.raises(OutputNotWritten, match=r"column x has the value \+?[0-9-]+.*, which lies outside the years"):
         write(column)
+    assert not DeltaTable.is_deltatable(write.place.table)
 
 
 def test_the_first_and_the_last_day_are_written(write):
