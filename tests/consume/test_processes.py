@@ -142,7 +142,8 @@ def test_the_second_signal_gives_all_back(queue, tmp_path):
     os.kill(run.process.pid, signal.SIGTERM)
     run.until("drains")
     os.kill(run.process.pid, signal.SIGTERM)
-    assert run.end() == 143
+    # By its own exit, or by the signal where that comes when the process has given its handler back.
+    assert run.end() in (143, -signal.SIGTERM)
     assert queue.counts().visible == 8 and numbers(tmp_path / "out") == []
 
 

@@ -33,9 +33,9 @@ def at_steps(ledger: Ledger, listener: Any) -> None:
     engine = ledger.store.engine
     append = engine.append
 
-    def told(*arguments: Any) -> Any:
+    def told(*arguments: Any, **keywords: Any) -> Any:
         listener("appending")
-        answer = append(*arguments)
+        answer = append(*arguments, **keywords)
         listener("appended")
         return answer
 

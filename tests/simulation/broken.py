@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ledger.errors import OutputUnreadable
 from ledger.rules import output_doubts, redrive
 from ledger.store.delta.state import fifo_groups, snapshot
-from ledger.store.delta.verbs import moving, output_tables, queues, receiving, sharing, store, upkeep
+from ledger.store.delta.verbs import actions, moving, output_tables, queues, receiving, sharing, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
 from tests.simulation import broken_machines, broken_rows, engine
 
@@ -71,7 +71,7 @@ def clock_read_once(stack: contextlib.ExitStack) -> None:
         return broken
 
     _patch(stack, receiving.Receiver, "receive", once(receiving.Receiver.receive))
-    _patch(stack, store.DeltaStore, "apply", once(store.DeltaStore.apply))
+    _patch(stack, actions.Applier, "apply", once(actions.Applier.apply))
 
 
 def settings_read_before(stack: contextlib.ExitStack) -> None:

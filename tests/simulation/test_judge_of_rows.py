@@ -202,7 +202,8 @@ def moved_by(bad, call):
 
 def cancelled_in_words(bad):
     tasks(bad, FIRST)
-    bad.call("cancel_task", "dead", 0, handle="a" * 32)
+    said = base64.b64encode(json.dumps({"taskId": "a" * 32, "sourceArn": "arn:aws:sqs:here:1:dead"}).encode())
+    bad.call("cancel_task", "dead", 0, handle=said.decode())
     return "answered that the task is cancelled, and it is RUNNING"
 
 

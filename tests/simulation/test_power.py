@@ -12,7 +12,6 @@ SOON = {
     "what is old is marked before it is dropped": 10,
     "an unconfirmed clock moves no lane's time": 10,
     "what is answered is on the disk": 10,
-    "rows are on the disk before messages are done": 100,
     "a segment has one writer": 10,
     "a child begins segments of its own": 10,
     "a child waits for no thread of its parent's": 10,

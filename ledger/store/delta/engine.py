@@ -187,6 +187,7 @@ class Engine(Tables, MessageFiles, Protocol):
 
 #: The methods of an engine that reach the storage.
 METHODS = (
+    "newest_versions",
     *("create", "layout", "configure"),
     *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
     "history",
