@@ -1,6 +1,7 @@
 """Fixtures for the whole suite."""
 
 import contextlib
+import logging
 from importlib.util import find_spec
 
 import pytest
@@ -28,3 +29,10 @@ def spark():
 def by_hand(monkeypatch):
     """No thread runs a message move task: the test takes its steps."""
     monkeypatch.setattr("ledger.move_tasks.MoveTasks.run", lambda self, handle, revision: None)
+
+
+@pytest.fixture(autouse=True)
+def logs_of_the_ledger():
+    """Each test finds the ledger's logger as it is by default, whatever one before it left."""
+    logging.getLogger("ledger").setLevel(logging.NOTSET)
+    logging.getLogger("ledger").propagate = True

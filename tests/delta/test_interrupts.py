@@ -119,9 +119,11 @@ def run_of(verb, queue, root, numbers):
     places = []
     for at, *_ in interrupted(queue, root, acts[verb], numbers):
         places.append(at)
+        # What the interrupted verb wrote is synced with this one. Else each would sync more files, in more places.
         if verb == "send":
-            # What the interrupted one wrote is synced with this one. Else each would sync more files, in more places.
             assert queue.send("other")
+        else:
+            acts[verb]()
     return places, tried, answered
 
 
