@@ -7,13 +7,13 @@ written; their messages have failed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_clai
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
 from ledger.outputs.writers import Writer
+from ledger.results import Consumed
 from ledger.row_errors import is_of_function
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
@@ -44,18 +45,6 @@ log = logging.getLogger("ledger.consume")
 MAXIMUM_RECEIVES = 3
 #: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
 CEILING_MARGIN_SECONDS = 60
-
-
-class SettledCounts(NamedTuple):
-    """What one settlement did, in messages; `rows` in rows, and `cost` in whatever the column of costs counts."""
-
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    rejected: int = 0
-    lost: int = 0
-    rows: int = 0
-    cost: float = 0
 
 
 class ClaimInHand:
@@ -106,7 +95,7 @@ class ClaimInHand:
         waits = time.monotonic() - self.pending_since >= self._told.flush_seconds
         return ripe > 0 and (self.is_handled or ripe >= self._told.flush_rows or waits)
 
-    def settle(self, withheld: Iterable[Handled] = ()) -> SettledCounts:
+    def settle(self, withheld: Iterable[Handled] = ()) -> Consumed:
         """Settle what is pending but the `withheld`, in one commit.
 
         Returns:
@@ -119,7 +108,7 @@ class ClaimInHand:
         kept_back = {id(one) for one in withheld}
         ripe = [one for one in self.pending if id(one) not in kept_back]
         if not ripe:
-            return SettledCounts()
+            return Consumed()
         counts = self._settle(ripe)
         self.pending = [one for one in self.pending if id(one) in kept_back]
         self.pending_since = time.monotonic() if self.pending else None
@@ -145,24 +134,24 @@ class ClaimInHand:
         """End the heartbeat."""
         self.heartbeat.__exit__(None, None, None)
 
-    def _settle(self, handled: list[Handled]) -> SettledCounts:
+    def _settle(self, handled: list[Handled]) -> Consumed:
         done = [one for one in handled if one.verdict is Verdict.DONE]
         others = [one for one in handled if one.verdict is not Verdict.DONE]
         counts, mark = self._reject([one for one in others if one.verdict is Verdict.REJECTED])
         if counts.rejected or counts.lost:
             others = [one for one in others if one.verdict is not Verdict.REJECTED]
         try:
-            return _sum([counts, self._commit(done, others, mark)])
+            return counts.and_then(self._commit(done, others, mark))
         except Exception as error:
             if not any(one.rows for one in done) or not is_of_function(error):
                 raise
-            return _sum([counts, self._settle_apart(done, others, mark, error)])
+            return counts.and_then(self._settle_apart(done, others, mark, error))
 
-    def _settle_apart(self, done: list[Handled], others: list[Handled], mark: int, error: Exception) -> SettledCounts:
+    def _settle_apart(self, done: list[Handled], others: list[Handled], mark: int, error: Exception) -> Consumed:
         """Settle in parts what the output table refused as a whole."""
         self._told.say(f"the rows could not be written, they are tried again in halves: {error}")
         by_id = {one.message.message_id: one for one in done}
-        parts = [SettledCounts()]
+        parts: list[Consumed] = []
 
         def attempt(part: Grant) -> None:
             parts.append(self._commit([by_id[name] for name in _ids_of(part.runs)], []))
@@ -172,18 +161,18 @@ class ClaimInHand:
         failed = [self._refused(by_id, culprit) for culprit in culprits]
         if others or failed:
             parts.append(self._commit([], [*others, *failed], mark))
-        return _sum(parts)
+        return functools.reduce(Consumed.and_then, parts, Consumed())
 
     @staticmethod
     def _refused(by_id: dict[str, Handled], culprit: Culprit) -> Handled:
         (name,) = _ids_of(culprit.run)
         return Handled(by_id[name].message, Verdict.FAILED, error=culprit.error)
 
-    def _commit(self, done: list[Handled], others: list[Handled], mark: int = 0) -> SettledCounts:
+    def _commit(self, done: list[Handled], others: list[Handled], mark: int = 0) -> Consumed:
         """One commit: rows, acknowledgements, and what is given back. `mark` is the first mark (see
         `visibility.change`) that no earlier action of this settlement has."""
         if not done and not others:
-            return SettledCounts()
+            return Consumed()
         record = self._access.record()
         rows = [row for one in done for row in one.rows]
         runs, actions = self._runs_of(done), self._give_back_actions(record, others, mark)
@@ -201,12 +190,12 @@ class ClaimInHand:
             written, changed = self._apply(record, runs, actions)
         return self._counted(done, others, written, changed, rows)
 
-    def _reject(self, rejected: list[Handled]) -> tuple[SettledCounts, int]:
+    def _reject(self, rejected: list[Handled]) -> tuple[Consumed, int]:
         """Move messages to the dead-letter queue, each for its reason, in a commit of its own. Return what was done,
         which is nothing where there is no such queue, and the first mark that is free."""
         record = self._access.record()
         if not rejected or redrive.policy_of(record.attributes) is None:
-            return SettledCounts(), 0
+            return Consumed(), 0
         reasons = [[one.message.message_id for one in rejected], [_reason_of(one) for one in rejected]]
         table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
         runs = self._runs_of(rejected)
@@ -215,8 +204,8 @@ class ClaimInHand:
             moved = self._access.store.reject(record, actions, self._access.clock)
             if moved is None:
                 ending.done = RUNS.empty_table()
-                return SettledCounts(), 0
-        return SettledCounts(rejected=moved, lost=len(rejected) - moved), len(actions)
+                return Consumed(), 0
+        return Consumed(rejected=moved, lost=len(rejected) - moved), len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
         """Acknowledge and give back; return of how many messages each was true."""
@@ -232,18 +221,18 @@ class ClaimInHand:
 
     def _counted(
         self, done: list[Handled], others: list[Handled], written: int, changed: int, rows: list[dict[str, object]]
-    ) -> SettledCounts:
+    ) -> Consumed:
         verdicts = [one.verdict for one in others]
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
         costs = [row.get(self._told.cost) for row in rows] if self._told.cost else ()
-        return SettledCounts(
-            written,
-            verdicts.count(Verdict.FAILED),
-            verdicts.count(Verdict.RETRIED),
-            verdicts.count(Verdict.REJECTED),
-            lost,
-            len(rows),
-            sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool)),
+        return Consumed(
+            messages=written,
+            failed=verdicts.count(Verdict.FAILED),
+            retried=verdicts.count(Verdict.RETRIED),
+            rejected=verdicts.count(Verdict.REJECTED),
+            lost=lost,
+            rows=len(rows),
+            cost=sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool)),
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
@@ -292,10 +281,6 @@ class ClaimInHand:
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
         return of_claim(self._grant.runs, named.messages)[0]
-
-
-def _sum(parts: Iterable[SettledCounts]) -> SettledCounts:
-    return SettledCounts(*map(sum, zip(*parts)))
 
 
 def _reason_of(one: Handled) -> str | None:

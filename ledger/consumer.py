@@ -16,7 +16,7 @@ import time
 import pyarrow as pa
 
 from ledger.access import Access
-from ledger.claim_in_hand import ClaimInHand, SettledCounts
+from ledger.claim_in_hand import ClaimInHand
 from ledger.claim_source import ClaimSource
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
@@ -244,12 +244,11 @@ class Consumer:
         self._backlog.remove(one)
         self._in_hand.remove(one)
         self._evidence.forget(one)
-        self._count(SettledCounts(lost=one.claim.count - one.settled))
+        self._count(Consumed(lost=one.claim.count - one.settled))
         one.end()
 
-    def _count(self, counts: SettledCounts) -> None:
-        done, failed, retried, rejected, lost, rows, cost = counts
-        self.consumed = self.consumed.and_then(Consumed(0, done, failed, retried, rejected, lost, rows, cost))
+    def _count(self, counts: Consumed) -> None:
+        self.consumed = self.consumed.and_then(counts)
         self._told.on_progress(self.consumed)
 
     def _drain(self) -> None:
