@@ -24,12 +24,15 @@ from ledger.delta_log.protocol import StagedFile
 
 #: An instant as delta-rs writes it.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
-#: By the path of a column, its least and its greatest value.
-Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]]
+#: By the path of a column of decimals, its least and its greatest value. None: the files have no bounds at all.
+Bounds = Mapping[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] | None
 
 
 def exact_bounds(rows: pa.Table) -> Bounds:
-    """Return the bounds of the columns of decimals, also of those inside structs, that have a value."""
+    """Return the bounds of the columns of decimals, also of those inside structs, that have a value; None where a float
+    is no number or infinite."""
+    if _has_other_floats(rows):
+        return None
     found: dict[tuple[str, ...], tuple[decimal.Decimal, decimal.Decimal]] = {}
     for path, values in _columns(rows, pa.types.is_decimal):
         both = pc.min_max(values).as_py()
@@ -38,13 +41,12 @@ def exact_bounds(rows: pa.Table) -> Bounds:
     return found
 
 
-def corrected(file: StagedFile, rows: pa.Table, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
-    """Return what the log says of a file that was written with others for `rows`.
+def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> StagedFile:
+    """Return what the log says of a file that was written, with others.
 
     Args:
         file: What delta-rs says of it.
-        rows: All rows of the write.
-        bounds: Their `exact_bounds`.
+        bounds: The `exact_bounds` of all rows of the write.
         schema: The table's columns, as the log writes them.
     """
     instants = {one["name"] for one in schema["fields"] if one["type"] == "timestamp"}
@@ -52,26 +54,22 @@ def corrected(file: StagedFile, rows: pa.Table, bounds: Bounds, schema: Mapping[
         name: f"{value.replace(' ', 'T')}Z" if name in instants and value and _LOCAL.fullmatch(value) else value
         for name, value in file.partition.items()
     }
-    statistics = _without_bounds(file.statistics) if has_other_floats(rows) else with_bounds(file.statistics, bounds)
-    return replace(file, partition=partition, statistics=statistics)
+    return replace(file, partition=partition, statistics=_with_bounds(file.statistics, bounds))
 
 
-def _without_bounds(statistics: str) -> str:
-    known = json.loads(statistics)
-    return json.dumps({"numRecords": known["numRecords"]} if "numRecords" in known else {})
-
-
-def has_other_floats(rows: pa.Table) -> bool:
-    """Return whether there is a NaN or an infinity in a column, or inside a struct."""
+def _has_other_floats(rows: pa.Table) -> bool:
+    """Whether there is a NaN or an infinity in a column, or inside a struct."""
     floats = (values for _, values in _columns(rows, pa.types.is_floating))
     return any(pc.any(pc.invert(pc.is_finite(values))).as_py() for values in floats)
 
 
-def with_bounds(statistics: str, bounds: Bounds) -> str:
-    """Return a file's statistics with these bounds of its columns of decimals, as JSON."""
+def _with_bounds(statistics: str, bounds: Bounds) -> str:
+    """A file's statistics with these bounds, as JSON."""
+    known = json.loads(statistics, parse_float=decimal.Decimal)
+    if bounds is None:
+        return json.dumps({"numRecords": known["numRecords"]} if "numRecords" in known else {})
     if not bounds:
         return statistics
-    known = json.loads(statistics, parse_float=decimal.Decimal)
     numbers: dict[str, str] = {}
     for number, part in enumerate(("minValues", "maxValues")):
         for path, values in bounds.items():

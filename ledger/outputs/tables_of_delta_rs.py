@@ -21,7 +21,7 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.file_entries import corrected, exact_bounds, has_other_floats
+from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
@@ -133,7 +133,8 @@ class DeltaRsOutputTables:
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
-            how = _without_wrong_statistics(ready)
+            bounds = exact_bounds(applied.drop_columns(_partitions_in(loaded, applied)))
+            how = _without_wrong_statistics(applied.schema, bounds)
             try:
                 if columns.added and _asks_for_feature(loaded, columns):
                     add(loaded, columns)
@@ -141,7 +142,7 @@ class DeltaRsOutputTables:
                     known = schema_of(loaded)
                 if commits_here(loaded, stored):
                     schema = json.dumps(columns.schema) if columns.schema != known else None
-                    self._publish_rows(location, loaded, schema, applied, (application, version), metadata, how)
+                    self._publish_rows(location, loaded, schema, applied, bounds, (application, version), metadata, how)
                     return
                 with conflicts():
                     said = properties(metadata, (application, version))
@@ -160,6 +161,7 @@ class DeltaRsOutputTables:
         loaded: DeltaTable,
         schema: str | None,
         rows: pa.Table,
+        bounds: Bounds,
         transaction: tuple[str, int],
         metadata: Mapping[str, Any],
         how: Mapping[str, Any],
@@ -169,9 +171,7 @@ class DeltaRsOutputTables:
         see `staged_output`."""
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
-        now, publishing = system_clock(), self.output_publishing(location)
-        counted = rows.drop_columns(_partitions_in(loaded, rows))
-        bounds, columns = exact_bounds(counted), schema_of(loaded)
+        now, publishing, columns = system_clock(), self.output_publishing(location), schema_of(loaded)
         name = staging.new_folder(now)
         place = f"{location.rstrip('/')}/{FOLDER}/{name}"
         publishing.stage(place, demands, now)
@@ -182,7 +182,7 @@ class DeltaRsOutputTables:
             entry = table_files(place, None).read(log_file(1)) or b""
             added = [json.loads(line).get("add") for line in entry.splitlines()]
             files = [staged_file(name, add) for add in added if add is not None]
-            files, unneeded = [corrected(one, counted, bounds, columns) for one in files], None
+            files, unneeded = [corrected(one, bounds, columns) for one in files], None
             publishing.publish(location, target, files, transaction, metadata, schema)
             unneeded = f"{place}/{LOG}"
         except Conflict:
@@ -230,14 +230,14 @@ def _asks_for_feature(loaded: DeltaTable, columns: Columns) -> bool:
     )
 
 
-def _without_wrong_statistics(rows: pa.Table) -> dict[str, Any]:
+def _without_wrong_statistics(schema: pa.Schema, bounds: Bounds) -> dict[str, Any]:
     """How delta-rs writes no bounds by which readers that filter would pass by a file: of decimals with many digits,
     which it writes as floats; and of a file with a NaN, of which they do not tell, and which Spark takes for greater
     than all numbers. Those of single columns inside a struct it cannot be told to leave out."""
     none = ColumnProperties(statistics_enabled="NONE")
-    if has_other_floats(rows):
+    if bounds is None:
         return {"writer_properties": WriterProperties(compression="SNAPPY", default_column_properties=none)}
-    wrong = [one.name for one in rows.schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
+    wrong = [one.name for one in schema if pa.types.is_decimal(one.type) and one.type.precision > DIGITS]
     if not wrong:
         return {}
     return {"writer_properties": WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(wrong, none))}
