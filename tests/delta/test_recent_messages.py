@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from ledger.errors import LedgerDamaged
+from ledger.rules.message import Entry
 from ledger.store.delta.state import recent_messages
+from ledger.store.delta.state.recent_messages import Append, RecentMessages
+from tests.delta.interrupting import Interrupter
 
 ATTRIBUTES = {
     "name": {"DataType": "String", "StringValue": "é"},
@@ -116,3 +121,19 @@ def test_messages_of_others_and_of_this_process_make_one_claim(reads, open_ledge
     queue.send(["a", "b"])
     other.queue("jobs").send(pa.table({"body": ["c", "d"]}))
     assert sorted(message.body for message in queue.receive(None)) == ["a", "b", "c", "d"]
+
+
+def test_what_is_kept_fits_together_wherever_an_interrupt_comes():
+    """Else a later send, which has committed, would fail as it makes room."""
+    for number in count(1):
+        recent = RecentMessages(None, most_bytes=20)
+        for seq in range(2):
+            recent.add(Append(0, "s", seq, [Entry("a")], 0, None, 10))
+        _, kept = Interrupter(number).run(
+            lambda recent=recent: recent.add(Append(0, "t", 0, [Entry("a")], 0, None, 10))
+        )
+        for seq in range(1, 6):
+            recent.add(Append(0, "t", seq, [Entry("a")], 0, None, 10))
+        if kept is None:
+            break
+    assert number > 3

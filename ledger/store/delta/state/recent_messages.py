@@ -85,6 +85,9 @@ class RecentMessages:
     def forget(self) -> None:
         """Begin anew, with nothing."""
         self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
         self._oldest_first = deque[Append]()
         #: By segment its appends, in the order of their ordinals.
         self._by_segment: dict[str, list[Append]] = {}
@@ -95,11 +98,16 @@ class RecentMessages:
         if append.size > MOST_BYTES_OF_AN_APPEND:
             return
         with self._lock:
-            self._oldest_first.append(append)
-            self._by_segment.setdefault(append.segment, []).append(append)
-            self._bytes += append.size
-            while self._bytes > self.most_bytes:
-                self._forget_oldest()
+            try:
+                self._oldest_first.append(append)
+                self._by_segment.setdefault(append.segment, []).append(append)
+                self._bytes += append.size
+                while self._bytes > self.most_bytes:
+                    self._forget_oldest()
+            except BaseException:
+                # Interrupted in between: what is kept would not fit together any more.
+                self._clear()
+                raise
 
     def find(self, listing: Listing, runs: Iterable[GrantedRun]) -> list[StoredMessage] | None:
         """Return the messages of some runs, in the order of the runs; None where not all of them are known here, or
