@@ -54,7 +54,6 @@ from ledger.delta_log.protocol import (
     Commit,
     Conflict,
     LogReplaced,
-    NotDirect,
     Snapshot,
     StagedFile,
     require_generation,
@@ -219,11 +218,9 @@ class DeltaRsTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._direct[table].append(rows, metadata, transaction, still_valid or _always)
+        version = self._direct[table].append(rows, metadata, transaction, still_valid)
         if version is not None:
             return version
-        if still_valid is not None:
-            raise NotDirect(f"{table} was altered: only delta-rs appends to it")
         with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
@@ -358,10 +355,6 @@ class DeltaRsTables:
         """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
         with self._direct[table].log.guarding(), self._using(table) as loaded:
             yield loaded
-
-
-def _always(files: Files) -> None:
-    """The append supposes nothing of the table."""
 
 
 def merge_by_query(

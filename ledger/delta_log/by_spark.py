@@ -23,7 +23,6 @@ from ledger.delta_log.protocol import (
     OPERATION,
     Commit,
     Conflict,
-    NotDirect,
     Snapshot,
     require_generation,
     require_next,
@@ -270,11 +269,9 @@ class SparkTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._direct[table].append(rows, metadata, transaction, still_valid or _always)
+        version = self._direct[table].append(rows, metadata, transaction, still_valid)
         if version is not None:
             return version
-        if still_valid is not None:
-            raise NotDirect(f"{table} was altered: only Spark appends to it")
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -424,7 +421,3 @@ class SparkTables:
         """As `committing`, in this thread's session."""
         session = self._session(small=small)
         return committing(session, metadata, self._name_jobs(session, metadata))
-
-
-def _always(files: Files) -> None:
-    """The append supposes nothing of the table."""

@@ -412,6 +412,10 @@ def _shown(value: Any) -> Any:
     return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value
 
 
+def _always(files: Files) -> None:
+    """The append supposes nothing of the table."""
+
+
 class DirectTable:
     """Reads of a table whose log is followed, and commits to it without a statement of an engine: edits and appends.
     What only an engine can do is not done here."""
@@ -483,20 +487,23 @@ class DirectTable:
         rows: pa.Table,
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
-        still_valid: Callable[[Files], None],
+        still_valid: Callable[[Files], None] | None,
     ) -> int | None:
         """Commit rows, under a transaction that may be committed next, and return the version.
 
-        None: only the engine can do it, and nothing has happened. Raises what `LogWriter.commit` does.
+        None: only the engine can do it, and nothing has happened. Raises NotDirect instead where there is a
+        `still_valid`, which no engine asks; else what `LogWriter.commit` does.
         """
         if not self._table.statistics or self.log.followed.newest() is None:
+            if still_valid is not None:
+                raise NotDirect(f"{self._table.name} was altered: only its engine appends to it")
             return None
         partitions = distinct(rows, self._table.partitions)
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
         commit = Commit("WRITE", metadata, adds, transaction=transaction, with_statistics=True)
-        return self.log.commit(commit, still_valid)
+        return self.log.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """The rows of the partitions that are named, all of them; or, of all with one value in their first column,
