@@ -26,7 +26,7 @@ import secrets
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -101,7 +101,7 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
     made = _missing(folder)
     try:
         with naming(str(folder), DeltaError):
-            return _written(folder, locations, tables, taken_at, report)
+            return _written(folder, made, locations, tables, taken_at, report)
     except BaseException as error:
         # What was there before was empty.
         for path in made[-1:] or list(folder.iterdir()):
@@ -115,13 +115,14 @@ def back_up(engine: Engine, transactions: Transactions, dest: object, report: Ca
 
 def _written(
     folder: Path,
+    made: Sequence[Path],
     locations: Mapping[str, Path],
     tables: Mapping[str, DeltaTable],
     taken_at: str,
     report: Callable[[str], None],
 ) -> BackupReport:
-    """Write a backup of these versions of the tables, safe on the disk with its name."""
-    made = _missing(folder)
+    """Write a backup of these versions of the tables, safe on the disk with its name. `made`: the folders that it
+    makes."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / UNFINISHED, b"")
     for name, table in tables.items():
