@@ -101,16 +101,21 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """The value, or an error of its task for one that Delta or its readers would make another one of."""
     if isinstance(kind, str) and kind in YEARS:
         first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
-        said = outside_years(name, VALUE).partition(VALUE)
-        shown = f"CAST({value} AS STRING)"
-        wrong = f"{value} < {first} OR {value} > {last}"
-    elif is_partition and kind in ("string", "binary"):
-        said = (stored_as_null(name) if kind == "string" else stored_as_text(name)), "", ""
-        shown, wrong = "''", f"{value} = ''" if kind == "string" else f"{value} IS NOT NULL"
+        wrong, sentence = f"{value} < {first} OR {value} > {last}", outside_years(name, VALUE)
+    elif is_partition and kind == "string":
+        wrong, sentence = f"{value} = ''", stored_as_null(name)
+    elif is_partition and kind == "binary":
+        wrong, sentence = f"{value} IS NOT NULL", stored_as_text(name)
     else:
         return value
-    told_of = f"concat({literal(MARK + said[0])}, {shown}, {literal(said[2] + '||')})"
-    return f"CASE WHEN {wrong} THEN CAST(raise_error({told_of}) AS {_sql(kind)}) ELSE {value} END"
+    return f"CASE WHEN {wrong} THEN {_refusal(sentence, value, _sql(kind))} ELSE {value} END"
+
+
+def _refusal(sentence: str, value: str, to: str) -> str:
+    """An expression of a type that fails its task with a sentence, in which the value stands in the place of VALUE."""
+    before, mark, behind = sentence.partition(VALUE)
+    shown = f"CAST({value} AS STRING)" if mark else "''"
+    return f"CAST(raise_error(concat({literal(MARK + before)}, {shown}, {literal(behind + '||')})) AS {to})"
 
 
 def _is_text(given: Any, column: Any) -> bool:
@@ -136,9 +141,8 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
         survives += f" AND {back} < {BEHIND_LONG}" * (digits is None)
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
-    said, _, behind = differing(name, given, column, VALUE).partition(VALUE)
-    text = f"concat({literal(MARK + said)}, CAST({value} AS STRING), {literal(behind + '||')})"
-    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE CAST(raise_error({text}) AS {to}) END"
+    refusal = _refusal(differing(name, given, column, VALUE), value, to)
+    return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE {refusal} END"
 
 
 def _instant(value: str, given: str, column: str) -> tuple[str, str]:
