@@ -196,10 +196,8 @@ class ClaimInHand:
         record = self._access.record()
         if not rejected or redrive.policy_of(record.attributes) is None:
             return Consumed(), 0
-        reasons = [[one.message.message_id for one in rejected], [_reason_of(one) for one in rejected]]
-        table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
         runs = self._runs_of(rejected)
-        actions = give_back_each(record.id, self._grant, runs, 0, table)
+        actions = give_back_each(record.id, self._grant, runs, 0, _reasons_of(rejected))
         with self.claim.endings.ending(runs) as ending:
             moved = self._access.store.reject(record, actions, self._access.clock)
             if moved is None:
@@ -240,9 +238,7 @@ class ClaimInHand:
         actions: list[Action] = []
         for how, some in _grouped(others, lambda one: self._way_back(record, one)):
             seconds, postponed, counted = how
-            reasons = [[one.message.message_id for one in some], [_reason_of(one) for one in some]]
-            table = pa.table([pa.array(column, pa.string()) for column in reasons], ["message_id", "reason"])
-            runs = self._runs_of(some)
+            runs, table = self._runs_of(some), _reasons_of(some)
             actions += give_back_each(
                 record.id, self._grant, runs, seconds, table, None, postponed, mark + len(actions), counted=counted
             )
@@ -281,6 +277,12 @@ class ClaimInHand:
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
         return of_claim(self._grant.runs, named.messages)[0]
+
+
+def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
+    """By message id, why messages are given back."""
+    columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
+    return pa.table([pa.array(column, pa.string()) for column in columns], ["message_id", "reason"])
 
 
 def _reason_of(one: Handled) -> str | None:
