@@ -34,7 +34,7 @@ class RedrivePolicy:
 
 @dataclass(frozen=True)
 class RedriveAllowPolicy:
-    """Which queues may name this one as their dead-letter queue. `sources` counts only for byQueue."""
+    """The queues that may name this one as their dead-letter queue. `sources` counts only for byQueue."""
 
     permission: str = "allowAll"
     sources: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class RedriveAllowPolicy:
 
 
 def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
-    """The redrive policy in a queue's attributes; None without one. M4: raises InvalidParameterValue."""
+    """Return the redrive policy in a queue's attributes; None where it has none. M4: raises InvalidParameterValue."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
@@ -72,7 +72,8 @@ def policy_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
 
 
 def answered(text: str) -> str:
-    """Return a redrive policy as a queue answers it: without spaces, the count a number. What is no policy stays.
+    """Return a redrive policy as a queue answers it: without spaces, the count a number. A text that is
+    no policy is answered as it is.
 
     Source: issue 5119 of hashicorp/terraform and pull request 5888, "the AWS API accepts either, but will always return
     an integer"; the service answered a policy of several lines so.
@@ -85,7 +86,7 @@ def answered(text: str) -> str:
 
 
 def allow_policy_of(attributes: Mapping[str, str]) -> RedriveAllowPolicy:
-    """Which queues may use this one for dead letters; by default all. Raises InvalidParameterValue."""
+    """Return which queues may use this one for dead letters; by default all. Raises InvalidParameterValue."""
     text = attributes.get("RedriveAllowPolicy")
     if not text:
         return RedriveAllowPolicy()
@@ -157,7 +158,7 @@ def require_target(
 
 
 def broken_bound(source: Any, destination: Any) -> str | None:
-    """What a queue must be, and is not, to take a queue's messages, dead or redriven; None when it may."""
+    """Return the bound that keeps a queue from taking another queue's messages, dead or redriven; None where it may."""
     if destination.attributes.get("FifoQueue") != source.attributes.get("FifoQueue"):
         return "Must be the same type of queue as the source"
     lanes = source.attributes["Lanes"]
@@ -188,7 +189,7 @@ def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:
 
 
 def moved_away(record: Record, target: str) -> Record:
-    """What the queue that a message leaves records: that it is elsewhere. The last receipt stays on record."""
+    """Return what the source queue records of a message that leaves it: where it is now. The last receipt is kept."""
     return record._replace(moved_to=target)
 
 
@@ -215,7 +216,7 @@ def redriven(now: int, origin: str | None = None) -> Record:
 
 
 def _map(text: str) -> dict[str, Any] | None:
-    """The JSON map in a text; None when it is none."""
+    """Return the JSON map in a text; None where the text is no JSON map."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
