@@ -43,4 +43,5 @@ async def patient(message):
 
 
 def hanging(message):
+    print("hangs", flush=True)
     time.sleep(600)
