@@ -31,8 +31,14 @@ def by_hand(monkeypatch):
     monkeypatch.setattr("ledger.move_tasks.MoveTasks.run", lambda self, handle, revision: None)
 
 
+def logging_now():
+    root, ledger = logging.getLogger(), logging.getLogger("ledger")
+    return root.level, root.manager.disable, ledger.level, ledger.propagate, ledger.disabled
+
+
 @pytest.fixture(autouse=True)
-def logs_of_the_ledger():
-    """Each test finds the ledger's logger as it is by default, whatever one before it left."""
-    logging.getLogger("ledger").setLevel(logging.NOTSET)
-    logging.getLogger("ledger").propagate = True
+def logging_as_it_was():
+    """No test, and no library that it runs, leaves the loggers changed: a later test would find its log empty."""
+    before = logging_now()
+    yield
+    assert logging_now() == before, "the test changed the root logger, or the ledger's, for all later tests"

@@ -124,7 +124,12 @@ def test_kombu_sends_receives_acknowledges_and_puts_back(endpoint, broker):
 def test_a_celery_task_that_outlives_its_visibility_timeout_is_run_again_and_acknowledged_once(endpoint, broker):
     from celery import Celery
     from celery.contrib.testing.worker import start_worker
+    from celery.signals import setup_logging
 
+    def no_logging(**settings):
+        """With a receiver of this signal a worker leaves the root logger, which is all tests', as it is."""
+
+    setup_logging.connect(no_logging)
     app = Celery("of-celery", broker=broker)
     app.conf.update(
         broker_transport_options={**OPTIONS, "visibility_timeout": 30},
