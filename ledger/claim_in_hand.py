@@ -132,7 +132,7 @@ class ClaimInHand:
 
     def end(self) -> None:
         """End the heartbeat."""
-        self.heartbeat.__exit__(None, None, None)
+        self.heartbeat.stop()
 
     def _settle(self, handled: list[Handled]) -> Consumed:
         done = [one for one in handled if one.verdict is Verdict.DONE]

@@ -9,6 +9,7 @@ receive them when the lease ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -161,10 +162,7 @@ class ConsumerProcesses:
                     connection.send(what)
 
     def _sum(self) -> Consumed:
-        together = Consumed()
-        for done in self._done.values():
-            together = together.and_then(done)
-        return together
+        return functools.reduce(Consumed.and_then, self._done.values(), Consumed())
 
 
 @dataclass

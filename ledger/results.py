@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ledger.errors import LedgerError
 from ledger.rules.message import Entry
@@ -141,6 +141,11 @@ class Counts:
         return self.visible + self.delayed + self.locked
 
 
+def _added(one: Worked | Consumed, other: Worked | Consumed) -> list[Any]:
+    """The fields of two results of a kind, each added to its like."""
+    return [mine + more for mine, more in zip(astuple(one), astuple(other))]
+
+
 @dataclass(frozen=True)
 class Worked:
     """What `Queue.work` did: how many claims it worked on, how many messages are done, how many failed receives there
@@ -153,7 +158,7 @@ class Worked:
 
     def and_then(self, more: Worked) -> Worked:
         """Both together."""
-        return Worked(*(mine + other for mine, other in zip(astuple(self), astuple(more))))
+        return Worked(*_added(self, more))
 
     def _repr_html_(self) -> str:
         return of_fields(self, ("claims", "messages", "failed", "lost"))
@@ -179,7 +184,7 @@ class Consumed:
 
     def and_then(self, more: Consumed) -> Consumed:
         """Return both together."""
-        return Consumed(*(mine + other for mine, other in zip(astuple(self), astuple(more))))
+        return Consumed(*_added(self, more))
 
     def _repr_html_(self) -> str:
         return of_fields(self, [field.name for field in fields(self)])
