@@ -113,7 +113,7 @@ def _judge(facts: Facts, judges: Judges, table: str, change: Change, changed: di
     problems = before_order + problems
     if table == "queues":
         problems += judges.queues.commit(old, new, change)
-        problems += judges.retention.queues(new, change)
+        problems += judges.retention.queues(new, change, is_confirmed=judges.time.is_confirmed(change))
     elif table == "tasks":
         problems += judges.tasks.commit(change)
     elif table == "messages":

@@ -35,14 +35,15 @@ class RetentionJudge:
             identifier: [Kept(-1, _period(queue), queue.expired_before)] for identifier, queue in before.queues.items()
         }
 
-    def queues(self, new: dict[str, Queue], change: Change) -> list[str]:
-        """Judges a commit to `queues`."""
+    def queues(self, new: dict[str, Queue], change: Change, *, is_confirmed: bool) -> list[str]:
+        """Judge a commit to `queues`. `is_confirmed`: a wrong clock is believed, since another owner's is as wrong."""
         problems, at = [], change.metadata.get("at", 0)
         for identifier, queue in new.items():
             known = self._kept.setdefault(identifier, [Kept(change.actor.at_point, _period(queue), -1)])
             last, noted = known[-1], queue.expired_before
             # Upkeep looks at its clock at the beginning, and takes no other one for behind by more than is allowed.
-            surely = change.timestamp + self._ahead - ALLOWED if change.metadata.get("verb") == "expire" else at
+            is_late = change.metadata.get("verb") == "expire" and not is_confirmed
+            surely = change.timestamp + self._ahead - ALLOWED if is_late else at
             if noted > last.expired(surely):
                 problems.append(f"{identifier} lets expire what came {noted - last.expired(surely)} ms too late for it")
             changed = _period(queue) != last.period

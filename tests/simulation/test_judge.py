@@ -477,6 +477,30 @@ def test_a_step_of_a_clock_that_nobody_else_confirms_is_caught():
     assert any("moves the time of lanes [5] into the future" in problem for problem in wrong)
 
 
+def expired_ahead(owner):
+    """What the judge says of an upkeep that lets messages expire by a clock that is five days ahead, behind a commit by
+    as wrong a clock of the owner "other"."""
+    bad = Bad("clocks")
+    ahead = bad.now + AHEAD
+    call = bad.call("upkeep", ahead=AHEAD)
+    bad.commit("visibility", lambda rows: rows, {"verb": "upkeep", "at": ahead, "owner": "other"}, call)
+    noted = {"ExpiredBefore": str(ahead - 60_000)}
+
+    def change(rows):
+        return [
+            {**row, "attributes": [*row["attributes"], *noted.items()]} if row["queue"] == bad.queue("brief") else row
+            for row in rows
+        ]
+
+    bad.commit("queues", change, {"verb": "expire", "at": ahead, "owner": owner})
+    return [problem for problem in bad.violations() if "expire" in problem and "too late" in problem]
+
+
+def test_what_is_old_by_two_wrong_clocks_that_agree_may_expire_and_by_one_may_not():
+    assert expired_ahead("mine") == []
+    assert expired_ahead("other") != []
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_where_nothing_happened_nothing_is_wrong(world):
     assert Bad(world).violations() == []

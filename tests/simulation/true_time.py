@@ -1,8 +1,9 @@
 """Judges commits by the true time, which no client knows: what a clock that jumped has done.
 
 The documented rule: a process refuses a step of its clock that no other owner's commit confirms. So the judge lets a
-commit by a wrong clock pass in one case only: an earlier commit of another owner, to one of WITNESSES, is as wrong. The
-damage that such clocks do to messages is judged by the facts all the same.
+commit by a wrong clock pass in one case only: an earlier commit of another owner, to one of WITNESSES, is as wrong. Two
+clocks that agree are the time to all who can only ask each other, so what is old by such a clock may be dropped. All
+other damage that such clocks do to messages is judged by the facts all the same.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class TimeJudge:
         if at is None or is_told or (call is not None and "ahead" in call.about):
             return []
         off = at - change.timestamp
-        if abs(off) <= DECIDED or self._is_confirmed(change, at):
+        if abs(off) <= DECIDED or self.is_confirmed(change):
             return []
         return [f"is done by a clock that is {off} ms off"]
 
@@ -54,11 +55,17 @@ class TimeJudge:
         heads = [row for row in rows if row["segment"] == "" and row["received_at"] is not None]
         times = {row["lane"]: round(row["received_at"].timestamp() * 1_000) for row in heads}
         ahead = sorted(
-            lane for lane, at in times.items() if at > change.timestamp + DECIDED and not self._is_confirmed(change, at)
+            lane for lane, at in times.items() if at > change.timestamp + DECIDED and not self._says(change, at)
         )
         return [f"moves the time of lanes {ahead} into the future"] if ahead else []
 
-    def _is_confirmed(self, change: Change, at: int) -> bool:
-        """Whether an earlier commit of another owner says that it is about this time."""
+    def is_confirmed(self, change: Change) -> bool:
+        """Return whether the commit's own time is ahead, and an earlier commit of another owner says the same."""
+        at = change.metadata.get("at")
+        return at is not None and self._says(change, at)
+
+    def _says(self, change: Change, at: int) -> bool:
+        """Return whether an earlier commit of another owner, which is ahead of the true time, says that it is about
+        this time."""
         owner = change.metadata.get("owner", "")
         return any(other != owner and at - AHEAD < said <= at + BEHIND for other, said in self._ahead)
