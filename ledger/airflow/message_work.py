@@ -1,4 +1,4 @@
-"""Work on claims without Spark: a function of a list of messages, under a heartbeat. Knows nothing of Airflow."""
+"""Work on one claim without Spark: a function of its messages, under a heartbeat. Knows nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.claim import Claim
-from ledger.claim_source import ClaimSource
 from ledger.errors import InvalidParameterValue, LeaseLost
-from ledger.queue import Queue
-from ledger.results import Settled, Worked
+from ledger.results import Settled
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome
 
-UNTIL = ("once", "empty")
 #: Whether a claim, of which an error ended the work, is kept, and not given back.
 Keeps = Callable[[Claim, BaseException], bool]
 #: What is said of a message that the function names without a reason.
@@ -33,7 +30,7 @@ def never(claim: Claim, error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class MessageWork:
-    """What is done with each claim: as in LedgerWorkOperator. `say` gets a line of text for each step.
+    """What is done with a claim: as in LedgerWorkOperator. `say` gets a line of text for each step.
 
     Raises InvalidParameterValue.
     """
@@ -50,30 +47,6 @@ class MessageWork:
         if self.reason is not None and self.output is None:
             bound = "It is a column of the rows, and without an output there are none"
             raise InvalidParameterValue("reason", self.reason, bound, "Name an output, or return {message_id: reason}.")
-
-    def through(
-        self, queue: Queue, max_messages: int | None, visibility_timeout: int | None, attempt_id: str, until: str
-    ) -> Worked:
-        """Claims and works: one claim (`once`), or until a receive finds nothing (`empty`). First what a run of this
-        attempt that died still holds. A claim that others took over is left to them; whatever else goes wrong, the
-        claim in hand is given back, and the error raised."""
-        if until not in UNTIL:
-            raise InvalidParameterValue("until", until, f"Must be one of {', '.join(UNTIL)}")
-        if until == "empty" and not self.hide_failed:
-            bound = "What failed would be received again at once, without end"
-            raise InvalidParameterValue("hide_failed", self.hide_failed, bound, "Give seconds, or until='once'.")
-        source, worked = ClaimSource(queue.access, visibility_timeout, attempt_id, self.say), Worked(0, 0, 0)
-        for attempt, held in source.attempts():
-            claim = source.receive(attempt, None if max_messages is None else max(max_messages, held), 0)
-            if claim.count:
-                try:
-                    worked = worked.and_then(Worked(1, *self.on(claim)))
-                except LeaseLost as lost:
-                    self.say(f"lost the claim, others do its messages: {lost}")
-                    worked = worked.and_then(Worked(1, 0, 0, claim.count))
-            if not claim.count or until == "once":
-                break
-        return worked
 
     def on(self, claim: Claim, keeps: Keeps = never) -> tuple[int, int]:
         """Works on one claim and settles it: how many messages are done, and how many failed. Whatever goes wrong, what

@@ -1,4 +1,4 @@
-"""The operator that works on messages in the task's own process, without Spark."""
+"""The operator that works on a claim that its task was handed, in the task's own process, without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.airflow.claims import require_told, was_acknowledged
 from ledger.airflow.message_work import MessageWork, never
 from ledger.airflow.operators import LedgerOperator, has_another_try
 from ledger.claim import Claim
-from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError
+from ledger.errors import LeaseLost, LedgerError
 from ledger.message import Message
 
 if TYPE_CHECKING:
@@ -29,20 +29,19 @@ TERMINATED = 143
 class LedgerWorkOperator(LedgerOperator):
     """Runs `function` on the list of messages of a claim, under a heartbeat, and acknowledges them.
 
-    The claim is one of a LedgerReceiveOperator (`claim`, to be expanded over), or the task receives itself: up to
-    `max_messages`, for `visibility_timeout` seconds, one claim (`until="once"`) or until it finds nothing ("empty").
-    `function` returns
+    The `claim` is one of a LedgerReceiveOperator, to be expanded over. (A task that receives by itself is a
+    LedgerConsumeOperator.) `function` returns
     - without `output_table`: None, and all are done, or {message_id: reason} of those that failed;
     - with `output_table`, a Delta table: the rows to write, as an Arrow table or a list of dictionaries. The whole
       claim is done, and its rows are in the table once, wherever a worker dies; or `reason` names a column of the rows,
       which also have a column message_id: where that has a value, the message failed, and is not written.
     What failed is hidden for `hide_failed` seconds, and received again then; a RedrivePolicy says how often.
 
-    When the function raises, the task fails and the claim is given back at once. A claim that was handed to the task is
-    kept for its next try, if there is one, and given back by the last. A retry of a task whose worker was killed has
-    its claim back, before it is anybody else's. SIGTERM (on_kill) ends the function and gives the claim back.
-    Run again when its claim is finished, a task that was handed it does nothing; when others have the claim's messages
-    by then, or it was given back, the task fails for good: clear the task that received it, too.
+    When the function raises, the task fails. The claim is kept for its next try, if there is one, and given back by the
+    last. SIGTERM (on_kill) ends the function and gives the claim back. Beats hold it for `visibility_timeout` seconds,
+    or for as long as it was received for.
+    Run again when its claim is finished, the task does nothing; when others have the claim's messages by then, or it
+    was given back, the task fails for good: clear the task that received it, too.
     A relative `output_table` begins at the folder that the ledger's root lies in: the log says where that is.
     Returns how many `claims`, `messages` that are done, and `failed` ones; and, where the `output_table` is relative,
     the place that it stands for. Raises what `function` raises.
@@ -54,45 +53,33 @@ class LedgerWorkOperator(LedgerOperator):
         self,
         *,
         function: Callable[[list[Message]], Any],
+        claim: Mapping[str, Any],
         ledger_queue: str = "",
-        claim: Mapping[str, Any] | None = None,
         output_table: str | os.PathLike[str] | None = None,
         reason: str | None = None,
-        max_messages: int | None = None,
         visibility_timeout: int | None = None,
-        until: str = "once",
         hide_failed: int = 300,
         **more: Any,
     ) -> None:
         super().__init__(ledger_queue=ledger_queue, **more)
-        if claim is None and not ledger_queue:
-            raise InvalidParameterValue("ledger_queue", ledger_queue, "Name a queue, or give a claim")
-        self.function, self.reason, self.until, self.hide_failed = function, reason, until, hide_failed
-        self.max_messages, self.visibility_timeout = max_messages, visibility_timeout
-        self.claim = claim
+        self.function, self.reason, self.hide_failed = function, reason, hide_failed
+        self.claim, self.visibility_timeout = claim, visibility_timeout
         self.output_table = output_table
         self._works, self._try_number = False, 1
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Works on the claim that it was given, or on what it receives."""
+        """Works on the claim."""
         place = None if self.output_table is None else self.hook.place.output(self.output_table)
         anchored = place is not None and place != os.fspath(self.output_table or "")
         if anchored:
             self.log.info("the output table %s is %s", self.output_table, place)
         work = MessageWork(self.function, place, self.reason, self.hide_failed, self.log.info)
-        return {**self._do(work, context), **({"output_table": place} if anchored else {})}
-
-    def _do(self, work: MessageWork, context: Context) -> dict[str, int]:
         self._works = True
         try:
-            if self.claim is not None:
-                return self._carry_on(work, require_told(self.claim), context)
-            done = work.through(
-                self.opened_queue(), self.max_messages, self.visibility_timeout, self.attempt_id, self.until
-            )
-            return {"claims": done.claims, "messages": done.messages, "failed": done.failed}
+            done = self._carry_on(work, require_told(self.claim), context)
         finally:
             self._works = False
+        return {**done, **({"output_table": place} if anchored else {})}
 
     def on_kill(self) -> None:
         """Airflow calls it where SIGTERM interrupted the work, and would let it go on then: this ends it, and on its

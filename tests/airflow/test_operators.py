@@ -160,7 +160,7 @@ def working_on(claim, function, **more):
     return dag
 
 
-def test_a_function_that_raises_gives_its_own_claim_back_at_once(run, queue):
+def test_a_function_that_raises_in_the_last_try_gives_the_claim_back_at_once(run, queue):
     queue.send(["a", "b"])
     states = []
 
@@ -168,9 +168,7 @@ def test_a_function_that_raises_gives_its_own_claim_back_at_once(run, queue):
         states.append(queue.counts().in_flight)
         raise RuntimeError("as it must")
 
-    with DAG("given_back") as dag:
-        LedgerWorkOperator(task_id="work", ledger_queue="flights", function=fails)
-    assert run(dag).state == "failed"
+    assert run(working_on(received_by(run)[0], fails)).state == "failed"
     assert (states, queue.counts().visible) == ([2], 2)
 
 
@@ -211,9 +209,11 @@ def test_a_claim_is_kept_over_the_delay_of_the_next_try(run, queue):
 
 def test_messages_that_failed_are_hidden_and_the_others_acknowledged(run, queue):
     queue.send(["good", "bad"])
-    with DAG("partly") as dag:
-        LedgerWorkOperator(task_id="work", ledger_queue="flights", function=the_bad_ones)
-    assert run(dag).returned["work"] == {"claims": 1, "messages": 1, "failed": 1}
+    assert run(working_on(received_by(run)[0], the_bad_ones)).returned["work"] == {
+        "claims": 1,
+        "messages": 1,
+        "failed": 1,
+    }
     counts = queue.counts()
     assert (counts.deleted, counts.in_flight, counts.visible) == (1, 1, 0)
 
@@ -222,17 +222,13 @@ def the_bad_ones(messages):
     return {message.message_id: "it is bad" for message in messages if message.body == "bad"}
 
 
-@pytest.mark.parametrize("claims", ["its own", "handed"])
-def test_rows_are_written_and_their_messages_acknowledged_together(run, queue, tmp_path, claims):
+def test_rows_are_written_and_their_messages_acknowledged_together(run, queue, tmp_path):
     queue.send(["good", "bad"])
     output = f"{tmp_path}/rows"
-    with DAG(f"rows_{claims == 'handed'}") as dag:
+    with DAG("rows") as dag:
+        receive = LedgerReceiveOperator(**RECEIVED)
         how = {"function": rows, "output_table": output, "reason": "error", "hide_failed": 0}
-        if claims == "handed":
-            receive = LedgerReceiveOperator(**RECEIVED)
-            LedgerWorkOperator.partial(task_id="work", **how).expand(claim=receive.output)
-        else:
-            LedgerWorkOperator(task_id="work", ledger_queue="flights", **how)
+        LedgerWorkOperator.partial(task_id="work", **how).expand(claim=receive.output)
     assert run(dag).state == "success"
     assert DeltaTable(output).to_pyarrow_table().select(["text"]).to_pylist() == [{"text": "good"}]
     assert (queue.counts().deleted, queue.counts().visible) == (1, 1)
@@ -272,9 +268,7 @@ def test_the_claim_is_extended_while_the_function_runs(run, queue):
             time.sleep(0.01)
         deadlines.extend([first, queue.peek(messages[0].message_id).visible_at])
 
-    with DAG("beats") as dag:
-        LedgerWorkOperator(task_id="work", ledger_queue="flights", function=waits_for_a_beat, visibility_timeout=2)
-    assert run(dag).state == "success"
+    assert run(working_on(received_by(run)[0], waits_for_a_beat, visibility_timeout=2)).state == "success"
     assert deadlines[1] > deadlines[0]
 
 
@@ -286,8 +280,7 @@ def sigterm():
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("claims", ["its own", "handed"])
-def test_sigterm_ends_the_function_and_gives_the_claim_back_also_where_another_try_comes(run, queue, sigterm, claims):
+def test_sigterm_ends_the_function_and_gives_the_claim_back_also_where_another_try_comes(run, queue, sigterm):
     queue.send(["a"])
     visible = []
 
@@ -307,24 +300,16 @@ def test_sigterm_ends_the_function_and_gives_the_claim_back_also_where_another_t
             finally:
                 visible.append(queue.counts().visible)
 
-    received = {"ledger_queue": "flights"} if claims == "its own" else {"claim": received_by(run)[0]}
-    with DAG(f"killed_{claims == 'handed'}") as dag:
-        Looking(task_id="work", function=is_killed, **received, **ONCE_MORE)
+    received = received_by(run)[0]
+    with DAG("killed") as dag:
+        Looking(task_id="work", function=is_killed, claim=received, **ONCE_MORE)
     ran = run(dag)
     assert visible[:2] == [0, 1]
-    assert ran.state == ("success" if claims == "its own" else "failed"), "what was handed is handed anew by a clear"
+    assert ran.state == "failed", "what was handed is handed anew by a clear"
 
 
 def test_on_kill_beside_finished_work_does_nothing():
-    LedgerWorkOperator(task_id="work", ledger_queue="flights", function=nothing).on_kill()
-
-
-def test_until_empty_works_on_claim_after_claim(run, queue):
-    queue.send([f"m{n}" for n in range(5)])
-    with DAG("until_empty") as dag:
-        how = {"function": nothing, "max_messages": 2, "until": "empty"}
-        LedgerWorkOperator(task_id="work", ledger_queue="flights", **how)
-    assert run(dag).returned["work"] == {"claims": 3, "messages": 5, "failed": 0}
+    LedgerWorkOperator(task_id="work", claim={}, function=nothing).on_kill()
 
 
 @pytest.mark.parametrize(
@@ -332,7 +317,6 @@ def test_until_empty_works_on_claim_after_claim(run, queue):
     [
         (LedgerReceiveOperator, {"claims": 0}, "claims"),
         (LedgerReceiveOperator, {"claims": 2}, "max_messages"),
-        (LedgerWorkOperator, {"function": nothing, "ledger_queue": ""}, "ledger_queue"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_dag_is_read(operator, given, field):
@@ -349,18 +333,21 @@ def test_what_cannot_be_is_refused_when_the_dag_is_read(operator, given, field):
         {"function": lambda messages: "text"},
         {"function": lambda messages: {"no message": "reason"}},
         {"function": nothing, "output_table": "out/rows"},
-        {"function": nothing, "reason": "error"},
-        {"function": nothing, "until": "noon"},
-        {"function": nothing, "until": "empty", "hide_failed": 0},
-        {"function": nothing, "claim": [1]},
     ],
 )
-def test_what_is_not_understood_fails_and_holds_nothing(run, queue, given):
+def test_an_answer_that_is_not_understood_fails_and_gives_the_claim_back(run, queue, given):
     queue.send(["a"])
-    with DAG("refused") as dag:
-        LedgerWorkOperator(task_id="work", ledger_queue="flights", **given)
-    assert run(dag).state == "failed"
+    assert run(working_on(received_by(run)[0], **given)).state == "failed"
     assert queue.counts().visible == 1
+
+
+@pytest.mark.parametrize("given", [{"reason": "error"}, {"claim": [1]}, {"function": "no function"}])
+def test_what_is_not_understood_fails_before_the_function_is_called(run, queue, given):
+    queue.send(["a"])
+    seen = []
+    with DAG("refused") as dag:
+        LedgerWorkOperator(task_id="work", **{"function": seen.append, "claim": received_by(run)[0], **given})
+    assert (run(dag).state, seen) == ("failed", [])
 
 
 def test_a_ledger_that_is_not_there_is_no_new_one(run, root):
