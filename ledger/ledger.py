@@ -287,7 +287,7 @@ class Ledger:
 
         return repair_ledger(root, dry_run=dry_run)
 
-    def upkeep(self, vacuum: bool = True) -> UpkeepReport:
+    def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
         carries on message move tasks that their process left behind.
 
@@ -296,6 +296,7 @@ class Ledger:
 
         What it drops because of its age it has seen to be so old in an earlier round, the setting mark_seconds (5
         minutes) before, or since this process opened the ledger: one wrong look at the clock destroys nothing.
+        `report` gets a line of text for each step; without it they are logged at level debug.
         Raises ClocksDisagree, StorageFailed, ContentionOutlastedRetries.
         """
         from ledger.store.delta.verbs.ages import Judged
@@ -305,7 +306,7 @@ class Ledger:
         judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         if judged.is_confirmed:
             carry_on(opened.store, self.clock)
-        return Upkeep(opened.store, self.clock).run(vacuum, judged)
+        return Upkeep(opened.store, self.clock, report).run(vacuum, judged)
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.

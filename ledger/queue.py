@@ -204,6 +204,7 @@ class Queue(Settling):
         park: int = 3_600,
         stamped: bool = False,
         schema: str | pa.Schema | None = None,
+        bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Worked:
         """The loop of a worker: claims up to `max_messages`, runs `function` on their DataFrame, writes its rows to the
@@ -235,7 +236,7 @@ class Queue(Settling):
         Whatever goes wrong, SIGTERM in the main thread too (which ends as SystemExit then), the claim in hand is given
         back, and that receive does not count, but where the JVM or the memory is at its end; a claim that others took
         over is left to them. `report` gets a line of text for each step; without it they
-        are printed in notebooks and at prompts, and logged elsewhere.
+        are printed in notebooks and at prompts, and logged elsewhere. `bar`: as in `consume`, moved on by each claim.
         Returns what it did. Raises what `function` and `Claim.write` raise for everything alike, but LeaseLost.
         """
         of_frame: Callable[..., object] = function
@@ -249,7 +250,7 @@ class Queue(Settling):
             of_frame, reason = rowwise(function, schema), REASON
         work = Work(
             of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, schema, progress.report(report, working.log.info),
+            park, stamped, schema, progress.report(report, working.log.info), bar,
         )  # fmt: skip
         return Worker(self.access, work).run()
 

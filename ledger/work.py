@@ -33,6 +33,7 @@ class Work:
     stamped: bool = False
     schema: Any = None
     say: Callable[[str], None] = log.info
+    bar: bool | None = None
 
     def __post_init__(self) -> None:
         for name, given in (("function", self.function), ("report", self.say)):

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from ledger.access import Access
 from ledger.claim import Claim
-from ledger.claim_source import ClaimSource
+from ledger.claim_source import STORED, ClaimSource
 from ledger.claim_work import ClaimWork
 from ledger.isolation import Evidence
+from ledger.progress import Meter
 from ledger.results import Worked
 from ledger.rules import limits as bounds
 from ledger.rules.attributes import limits_of
@@ -36,16 +37,22 @@ class Worker:
         """Works until there is nothing left, as `Work.until` says."""
         self._access.spark("Queue.work")
         worked, once = Worked(0, 0, 0), self._work.until == "once"
-        with ended_by_sigterm():
+        with ended_by_sigterm(), self._meter() as meter:
             for attempt_id, held in self._source.attempts():
                 most = self._work.max_messages
                 most = None if most is None else max(most, held)
                 claim = self._source.receive(attempt_id, most, 0 if once else WAIT)
                 if claim.count:
                     worked = worked.and_then(self.work(claim))
+                    meter.update(worked.messages, worked.failed)
                 if once or (not claim.count and self._work.until != "forever" and not self._source.may_get_more()):
                     return worked
         return worked
+
+    def _meter(self) -> Meter:
+        counts = self._access.store.counts(self._access.record(), self._access.clock).by_status
+        stored = sum(counts.get(status, 0) for status in STORED)
+        return Meter("messages", stored, self._work.say, show=self._work.bar)
 
     def work(self, claim: Claim) -> Worked:
         """Works on a claim and acknowledges it. Whatever goes wrong, what is still held is given back at once."""

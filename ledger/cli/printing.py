@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -128,3 +130,21 @@ def _plain(value: Any) -> Any:
 
         return base64.b64encode(value).decode()
     return str(value)
+
+
+class Steps:
+    """A line on stderr that says how far a command is, if that is a terminal."""
+
+    def __init__(self, every: float = 0.2) -> None:
+        self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
+
+    def __call__(self, text: str) -> None:
+        """Show a text in place of the one before, now and then."""
+        if self._shows and time.monotonic() >= self._next:
+            click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
+            self._next = time.monotonic() + self._every
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shows:
+            click.echo("\r\x1b[K", err=True, nl=False)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from ledger.cli.opening import IN_PART, WrongInput, as_json, open_ledger, with_root
-from ledger.cli.printing import many, print_json, shown
+from ledger.cli.printing import Steps, many, print_json, shown
 from ledger.cli.words import said
 from ledger.errors import LedgerError
 
@@ -90,7 +88,7 @@ def send(
         click.echo(f"ledger: {shown(found.bodies)}", err=True)
     # Every row that is refused is named below; what the log warns of for others would say it twice.
     logging.getLogger("ledger.send").addHandler(_NOT_SHOWN)
-    progress = Progress(every=0)
+    progress = Steps(every=0)
     progress(f"sending {many(len(found.entries), 'message')}")
     try:
         outcomes = known.send(
@@ -146,7 +144,7 @@ def _messages(messages: tuple[str, ...], kind: str | None, body: str | None) -> 
 def _read(source: str, kind: str | None, body: str | None, attributes: Mapping[str, str]) -> Read:
     from ledger.cli.inputs import format_of, read
 
-    progress = Progress()
+    progress = Steps()
     try:
         return read(source, format_of(source, kind), body, attributes, lambda rows: progress(f"read {rows:,} rows"))
     finally:
@@ -160,21 +158,3 @@ def _name(lines: Iterable[tuple[int, str]]) -> None:
         click.echo(f"line {line} {shown(what)}", err=True)
     if len(known) > MOST_NAMED:
         click.echo(f"and {many(len(known) - MOST_NAMED, 'more line')} (--json names all)", err=True)
-
-
-class Progress:
-    """A line on stderr that says how far a long send is, if that is a terminal."""
-
-    def __init__(self, every: float = 0.2) -> None:
-        self._shows, self._every, self._next = sys.stderr.isatty(), every, time.monotonic() + every
-
-    def __call__(self, text: str) -> None:
-        """Shows a text in place of the one before, now and then."""
-        if self._shows and time.monotonic() >= self._next:
-            click.echo(f"\r\x1b[K{text} ...", err=True, nl=False)
-            self._next = time.monotonic() + self._every
-
-    def done(self) -> None:
-        """Takes the line away."""
-        if self._shows:
-            click.echo("\r\x1b[K", err=True, nl=False)

@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from ledger.cli.opening import as_json, open_ledger, with_root
-from ledger.cli.printing import print_json, print_table
+from ledger.cli.printing import Steps, print_json, print_table
 
 
 @click.command(short_help="One round of upkeep: free what is finished.")
@@ -22,7 +22,11 @@ def upkeep(no_vacuum: bool, json: bool, root: str | None, settings: str | None) 
     Example:
       ledger upkeep
     """
-    did = dataclasses.asdict(open_ledger(root, settings).upkeep(vacuum=not no_vacuum))
+    steps = Steps(every=0)
+    try:
+        did = dataclasses.asdict(open_ledger(root, settings).upkeep(not no_vacuum, steps))
+    finally:
+        steps.done()
     if json:
         print_json(did)
     else:

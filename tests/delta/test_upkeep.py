@@ -248,3 +248,12 @@ def test_upkeep_that_loses_to_a_verb_tries_again_and_keeps_what_the_verb_did(led
     assert upkeeper.upkeep().rows_joined == 1
     assert [row[:2] for row in records(ledger, queue)] == [(0, 1), (2, 2)]
     assert [message.body for message in queue.receive(None)] == ["c"]
+
+
+def test_an_upkeep_tells_its_steps(ledger, queue):
+    said = []
+    ledger.upkeep(report=said.append)
+    assert said == [
+        "fills the receipts", "reads what is recorded", "tidies jobs (1 of 1 queues)", "drops 0 finished segments",
+        "joins small files", *(f"vacuums {table}" for table in TABLES),
+    ]  # fmt: skip

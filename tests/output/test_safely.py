@@ -99,7 +99,7 @@ def test_what_is_no_udf_of_values_or_series_is_refused():
         safely(halved)
 
 
-def test_work_per_row_writes_what_succeeds_and_the_others_fail_with_their_errors(spark, tmp_path):
+def test_work_per_row_writes_what_succeeds_and_the_others_fail_with_their_errors(spark, tmp_path, capsys):
     place = Place(tmp_path, FrozenClock(), spark=spark)
     place.queue.send([str(n) for n in range(8)] + ["x", "odd", "more", "none"])
     answers = {"odd": {"n": 2.5}, "more": {"n": 1, "m": 2}, "none": None}
@@ -109,7 +109,8 @@ def test_work_per_row_writes_what_succeeds_and_the_others_fail_with_their_errors
         return answers[message.body] if message.body in answers else (int(message.body), halved(message.body) * 0 or 1)
 
     schema = pa.schema([("n", pa.int64()), ("half", pa.float64())])
-    done = place.queue.work(work, place.table, per_row=True, schema=schema, maximum_receives=1, until="once")
+    done = place.queue.work(work, place.table, per_row=True, schema=schema, maximum_receives=1, until="once", bar=True)
+    assert "7/12" in capsys.readouterr().err, "the bar tells how far it is"
     assert (done.messages, done.failed) == (7, 5)
     rows = DeltaTable(place.table).to_pyarrow_table()
     assert sorted(rows["n"].to_pylist()) == [0, 1, 2, 4, 5, 6, 7] and set(rows["half"].to_pylist()) == {1.0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -88,8 +88,8 @@ class Upkeep:
       one ledger may be work in a backup of it, with the same ids.
     """
 
-    def __init__(self, store: DeltaStore, clock: Clock) -> None:
-        self._store, self._engine, self._clock = store, store.engine, clock
+    def __init__(self, store: DeltaStore, clock: Clock, say: Callable[[str], None] | None = None) -> None:
+        self._store, self._engine, self._clock, self._say = store, store.engine, clock, say or log.debug
         self._generation = 0
 
     @releasing
@@ -114,7 +114,9 @@ class Upkeep:
         skew = round(settings.maximum_clock_skew * MILLISECONDS)
         not_beyond = None if judged.is_confirmed else NEVER if now is None else now
         tidying = Tidying(self._store, self._clock, before, not_beyond, self._generation)
+        self._say("fills the receipts")
         filled = fill_receipts(self._engine, self._store.transactions)
+        self._say("reads what is recorded")
         compacted = sum(self._compact(where) for where in _where(_doubled(self._engine.files()[1])))
         version, files = self._engine.files()
         listing = Listing(self._engine, version, files)
@@ -127,20 +129,26 @@ class Upkeep:
         # What is deleted loses its receipt, and what expired by any driver's clock is recorded as deleted.
         if now is not None:
             queues = tidying.expire(queues, rows, listing, now - skew)
-        joined = sum(tidying.tidy(queue, rows, listing) for queue in queues)
+        joined = 0
+        for number, known in enumerate(queues, 1):
+            self._say(f"tidies {known.name} ({number:,} of {len(queues):,} queues)")
+            joined += tidying.tidy(known, rows, listing)
         by_id = {queue.id: queue for queue in queues}
         droppable = [] if now is None else self._droppable(files, listing, by_id, forgotten, now, skew)
         finished = self._finished(droppable, by_id, before)
+        self._say(f"drops {len(finished):,} finished segments")
         for queue in sorted({segment.queue for segment in finished}):
             self._drop(queue, [segment for segment in finished if segment.queue == queue])
         dropped = sum(segment.queue in by_id for segment in finished)
         if dropped:
             rows, listing = self._engine.load("visibility", Where()).rows, self._store.listings.newest()
             joined += sum(tidying.tidy(queue, rows, listing) for queue in queues)
+        self._say("joins small files")
         compacted += sum(self._compact(where) for where in _where(_of_many_files(files)))
         if vacuum and now is not None:
             remove_abandoned(self._store, self._clock)
         for table in TABLES if vacuum else ():
+            self._say(f"vacuums {table}")
             retain(self._engine, self._store.transactions, settings, table, self._clock)
             if table == "visibility":
                 # Once more: of what was committed since, however long that is ago, no entry of the log goes unread.
