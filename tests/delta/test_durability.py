@@ -15,6 +15,7 @@ from ledger import Ledger, Settings
 from ledger.delta_log import durability
 from ledger.delta_log import log as delta_log
 from ledger.errors import StorageFailed
+from ledger.store.delta.verbs.receipts import fill_receipts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc for which file is synced")
 NOT_SYNCED = ("_locks", "_ledger_locks")
@@ -132,6 +133,41 @@ def test_a_process_with_sync_makes_durable_what_one_without_it_did(tmp_path, dis
     assert disk.forgets(root) != []
     queue.receive(1).delete()
     assert disk.forgets(root) == [] and held.count == 1
+
+
+@pytest.fixture
+def lost_at_commit(monkeypatch, tmp_path, disk):
+    """By table: what a cut would lose of the other tables of tmp_path/ledger when a commit to it became visible."""
+    lost, link = {}, os.link
+
+    def linked(source, target, **named):
+        mine = Path(target).parents[1].name
+        lost[mine] = [one for one in disk.forgets(tmp_path / "ledger") if f"/ledger/{mine}/" not in one]
+        link(source, target, **named)
+
+    monkeypatch.setattr(os, "link", linked)
+    return lost
+
+
+def test_the_receipts_tell_of_nothing_that_a_cut_may_still_take_back(tmp_path, disk, lost_at_commit):
+    root = tmp_path / "ledger"
+    ledger = opened(root)
+    ledger.create_queue("q", {"Lanes": 1}).send("one")
+    other = opened(root, sync=False).queue("q")
+    other.receive(1)
+    assert any("/visibility/" in one for one in disk.forgets(root))
+    fill_receipts(ledger.store.engine, ledger.store.transactions)
+    assert lost_at_commit["receipts"] == []
+
+
+def test_a_commit_notes_no_version_of_another_table_that_a_cut_may_still_take_back(tmp_path, disk, lost_at_commit):
+    root = tmp_path / "ledger"
+    queue = opened(root).create_queue("q", {"Lanes": 1})
+    queue.send("one")
+    claim = queue.receive(1)
+    opened(root, sync=False).create_queue("another").send("two")
+    claim.extend(90)
+    assert lost_at_commit["visibility"] == []
 
 
 def test_many_commits_of_others_are_synced_together(tmp_path, disk, monkeypatch):

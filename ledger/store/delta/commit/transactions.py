@@ -116,7 +116,11 @@ class Transactions:
         if not noted:
             return {}
         try:
-            return {table: since, **self._tables.newest_versions(noted)}
+            newest = self._tables.newest_versions(noted)
+            for name, version in newest.items():
+                # After a power cut another commit may have a version that was noted, and lost.
+                self._tables.make_durable(name, version)
+            return {table: since, **newest}
         except StorageFailed as error:
             # The verb does without: a view goes by what the commits before it noted.
             log.warning("a commit to %s does not note the newest versions of %s: %s", table, ", ".join(noted), error)

@@ -38,6 +38,8 @@ def fill_receipts(tables: Tables, transactions: Transactions) -> int:
             filled, rows = unfilled(tables)
             if not rows.num_rows:
                 return 0
+            # The receipts keep for good what they tell: a power cut must not take it back.
+            tables.make_durable("visibility", rows["version"][-1].as_py())
             at: int = rows["at"][-1].cast(pa.int64()).as_py() // 1_000
             metadata = transactions.metadata(secrets.token_hex(8), "fill_receipts", "", at, [])
             transaction = (f"{FILLS}{filled}", 1)
