@@ -65,6 +65,8 @@ class Facts:
     known: set[str] = field(default_factory=set)
     #: Messages that were ever there.
     ever: set[Key] = field(default_factory=set)
+    #: Since which point this ledger lies in the storage.
+    began: float = 0
     #: The point at which a message that was sent meanwhile was committed.
     landed: dict[Key, int] = field(default_factory=dict)
 

@@ -33,7 +33,8 @@ def judge_records(
             if key in facts.messages:
                 problems.append(f"what is recorded about {where} vanished, and the message is still there")
             continue
-        if before is None and (key not in facts.ever or queue not in facts.known):
+        is_unheard_of = key not in facts.ever if queue in facts.known else not _is_of_before(facts, call)
+        if before is None and is_unheard_of:
             problems.append(f"{where}: something is recorded, and there never was such a message, or queue")
         old = old or Record()
         problems += [f"{where}: {what}" for what in _transition(verb, at, receipts, old, new)]
@@ -119,6 +120,12 @@ def _rightly_gone(facts: Facts, key: Key) -> bool:
     return False
 
 
+def _is_of_before(facts: Facts, call: Call | None) -> bool:
+    """Whether a call began when another ledger lay here: it may have done what it says there, before that one went.
+    What it committed here, where its queue never was, is nobody's: upkeep drops it."""
+    return call is not None and call.began < facts.began
+
+
 def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message], change: Change) -> list[str]:
     """Judges a commit to `messages`; `facts` are those after it."""
     problems = []
@@ -129,9 +136,9 @@ def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message
         if key in old and record.deleted_at is not None and record.receipt_id is not None
     }
     for key, message in new.items():
-        # Decided on the ledger that lay here before: it may land, if nobody is told that it is sent.
-        is_answered = change.actor.call is None or (change.actor.call.ended and change.actor.call.error is None)
-        if message.queue not in facts.known and is_answered:
+        call = change.actor.call
+        is_answered = call is None or (call.ended and call.error is None)
+        if message.queue not in facts.known and is_answered and not _is_of_before(facts, call):
             problems.append(f"{key[0][:8]}/{key[1]} is sent to {message.queue}, which never was there")
         if key in old and old[key] != message:
             problems.append(f"{key[0][:8]}/{key[1]} changed")

@@ -107,6 +107,23 @@ def test_what_the_judge_was_wrong_about_in_worlds_of_their_own_is_allowed(seed):
     assert play(generate(seed)).problems == []
 
 
+def test_receipts_tell_of_no_grant_that_a_power_cut_took_back():
+    """They were filled from a commit of another process in the moment before it was on the disk."""
+    assert play(generate("s29-4000/3929@power")).problems == []
+
+
+@pytest.mark.parametrize("seed", ["s29-4000/392@clocks", "s29-4000/2355@clocks"])
+def test_what_is_old_by_two_wrong_clocks_that_agree_may_expire(seed):
+    """The judge of time knew that such clocks are believed, that of retention did not."""
+    assert play(generate(seed)).problems == []
+
+
+@pytest.mark.parametrize("seed", ["s29-4000/355@replaced", "s29-4000/438@replaced", "s29-4000/3968@replaced"])
+def test_a_call_that_began_before_its_ledger_was_replaced_may_have_come_before_that(seed):
+    """What it commits to the new ledger, whose queues are others, is nobody's. The judge minded it."""
+    assert play(generate(seed)).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 1_400, 200))
 def test_no_schedule_breaks_a_promise(first):
