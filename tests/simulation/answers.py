@@ -58,6 +58,13 @@ def skews(run: Run) -> list[int]:
     return [0, *run.schedule.skews, *events]
 
 
+def moved(run: Run) -> int:
+    """By how many milliseconds a process's clock was moved while it ran, at most; 0 where none was."""
+    events = [event.number for event in run.scheduler.plan.happened.values() if event.kind == "skew"]
+    known = [0, *run.schedule.skews, *events]
+    return max(known) - min(known) if events else 0
+
+
 def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -> Iterable[str]:
     if call.error is not None or call.ended is None:
         return
@@ -109,6 +116,15 @@ def _answer(call: Call, sent: Facts, bodies: Counter[str], commits: list[Any]) -
         }
         if len(back) != call.answer.failed:
             yield f"answered {call.answer.failed} given back, and {len(back)} were"
+    elif call.verb == "reject":
+        moved = sum(
+            after is not None and after.record.moved_to is not None and (before is None or not before.record.moved_to)
+            for _, differing in commits
+            for before, after in differing.values()
+        )
+        # None: its queue has no dead-letter queue.
+        if moved != (call.answer or 0):
+            yield f"answered {call.answer} dead letters, and it made {moved}"
     elif call.verb == "delete":
         deleted = sum(
             after is not None

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.errors import OutputUnreadable
-from ledger.rules import output_doubts, redrive
+from ledger.rules import output_doubts, redrive, visibility
 from ledger.store.delta.state import fifo_groups, snapshot
 from ledger.store.delta.verbs import actions, moving, output_tables, queues, receiving, sharing, upkeep
 from ledger.store.delta.verbs.upkeep import Upkeep
@@ -186,6 +186,11 @@ def decisions_of_one_snapshot(stack: contextlib.ExitStack) -> None:
 
 
 #: What a repair is for: how it is taken out, what the judge then says, and the world that is about it, if there is one.
+def rejected_by_whoever_held_it(stack: contextlib.ExitStack) -> None:
+    """A message became a dead letter by a receipt that another one had replaced."""
+    _patch(stack, visibility, "is_held", lambda record, receipt_id, now: record.deleted_at is None)
+
+
 REPAIRS: dict[str, tuple[Patches, str, str | None]] = {
     "a segment has one lane in a queue": (lane_by_the_way_taken, "is in lanes", None),
     "threads share what is known of groups": (groups_forgotten, "cannot receive", "threads"),
@@ -198,6 +203,7 @@ REPAIRS: dict[str, tuple[Patches, str, str | None]] = {
     "a receipt ends its own writes only": (asks_for_any_receipt, "is fenced off", None),
     "a table out of sight decides nothing": (unseen_is_absent, "is in 2 times", None),
     "what shares a commit builds on what came before": (decisions_of_one_snapshot, "and its commit gave", None),
+    "only its holder makes a dead letter of a message": (rejected_by_whoever_held_it, "by reject", "rejecting"),
     **broken_rows.REPAIRS,
     **broken_machines.REPAIRS,
 }

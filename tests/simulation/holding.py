@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.outputs.reasons import give_back_each
 from tests.simulation.clients import Player
 from tests.simulation.facts import Key
 from tests.simulation.programs import Step
@@ -79,6 +80,21 @@ class Holding(Player):
             return heart
 
         self._call("heartbeat", held.queue, work, receipt=held.receipt, keys=keys_of(held.claim))
+
+    def _reject(self, step: Step) -> None:
+        """Makes dead letters of some of a claim at once, as a consumer does whose handler raises Reject."""
+        held = self._claim(step)
+        if held is None:
+            return
+        grant, access = held.claim.grant, held.claim.access
+        runs = grant.runs if self._luck.random() < 0.5 else grant.runs.slice(0, 1)
+
+        def reject() -> Any:
+            record = access.record()
+            actions = give_back_each(record.id, grant, runs, 0, None)
+            return access.store.reject(record, actions, access.clock)
+
+        self._call("reject", held.queue, reject, receipt=held.receipt)
 
     def _handles(self, step: Step) -> list[Any]:
         """Messages that somebody received from one queue, now or long ago, none twice under one receipt."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any, NamedTuple
 
-from tests.simulation.answers import judge_answers, judge_calls, skews
+from tests.simulation.answers import judge_answers, judge_calls, moved, skews
 from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, apply, beginning, later
 from tests.simulation.groups import judge_order, judge_places
@@ -26,7 +26,8 @@ from tests.simulation.shared import differences, parts
 from tests.simulation.true_time import TimeJudge
 
 #: Verbs that decide by the clock.
-TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", "redrive", "begin_write", "finish_write", "undo_write")
+MOVING = ("redrive", "reject", "begin_write", "finish_write", "undo_write")
+TIMED = ("receive", *ACTIONS, "restore", "lock", "purge", *MOVING)
 #: What a few calls of the engine take, in milliseconds: a decision's clock may be so old.
 SLACK = 500
 
@@ -66,7 +67,7 @@ def _judged(run: Run, era: Era, calls: list[Call]) -> tuple[list[str], dict[int,
     part, facts, problems = _Part(run, era, calls), beginning(era.before), []
     facts.began = era.began
     judges = Judges(
-        OutputJudge(era.before),
+        OutputJudge(era.before, moved(run)),
         QueueJudge(facts),
         RetentionJudge(facts, max(skews(run))),
         TaskJudge(era.before),

@@ -13,7 +13,7 @@ from tests.simulation.run import Run
 
 LOOKING = ("beat", "check")
 #: What may end a claim, or some of it, by its holder's own will.
-ENDING = ("delete", "release", "settle", "write", "extend", "delete_many", "change_many")
+ENDING = ("delete", "release", "reject", "settle", "write", "extend", "delete_many", "change_many")
 #: What a few calls of the engine take, in milliseconds.
 SLACK = 500
 

@@ -11,7 +11,7 @@ from tests.simulation.log import Change
 
 #: What applies actions through receipt handles, and the other verbs that are a receipt's own.
 ACTIONS = ("delete", "extend", "release", "settle")
-OWN = (*ACTIONS, "begin_write", "finish_write", "undo_write")
+OWN = (*ACTIONS, "reject", "begin_write", "finish_write", "undo_write")
 
 
 def judge_records(
@@ -77,7 +77,8 @@ def _transition(verb: str | None, at: int, receipts: set[str | None], old: Recor
         return
     if verb == "receive" and new.receipt_id != old.receipt_id and held:
         yield f"given to {_short(new.receipt_id)} while {_short(old.receipt_id)} holds it {old.visible_at - at} ms more"
-    if new.moved_to is not None and old.moved_to is None and held:
+    is_rejected = verb == "reject" and old.receipt_id in receipts
+    if new.moved_to is not None and old.moved_to is None and held and not is_rejected:
         yield f"moved by {verb} while {_short(old.receipt_id)} holds it {old.visible_at - at} ms more"
     if (
         verb in ("restore", "lock", "upkeep")
@@ -89,7 +90,10 @@ def _transition(verb: str | None, at: int, receipts: set[str | None], old: Recor
         )
     ):
         yield f"taken by {verb} from {_short(old.receipt_id)}, which holds it"
-    if verb in OWN and old.receipt_id not in receipts:
+    # Its own queue gives a rejected message up; in the dead-letter queue it is new.
+    was_there = old != Record() and old.moved_to is None
+    arrives = verb == "reject" and not was_there and new.moved_to is None and new.origin_queue is not None
+    if verb in OWN and old.receipt_id not in receipts and not arrives:
         yield f"changed by {verb} through {_all(receipts)}, and it is {_short(old.receipt_id)}'s"
     if verb in ACTIONS and new.deleted_at is None and new.receipt_id in receipts and not held:
         yield f"a hold that was over changed by {verb}"

@@ -20,6 +20,7 @@ SOON = {
     "a listing is of one ledger": ("quick", 30),
     "a send is answered by the ledger that has its queue": ("quick", 30),
     "the clock is read at each decision": ("quick", 100),
+    "only its holder makes a dead letter of a message": ("quick", 10),
 }
 
 

@@ -290,6 +290,12 @@ WORLDS = {
             | {"fail": 5, "upkeep": 2, "restore": 1, "remake": 1, "redrive": 1},
         ),
         World(
+            "rejecting",
+            _handles,
+            {**RECEIVING, "reject": 16, "release": 2, "send": 4, "heartbeat": 4, "check": 3, "redrive": 4, "upkeep": 3}
+            | {"work": 4, "write": 2, "restore": 1, "delete_queue": 1},
+        ),
+        World(
             "clocks",
             _retention,
             {"jump": 14, "upkeep_ahead": 12, "upkeep": 6, "receive": 8, "send": 6, "delete": 3, "restore": 2, "wait": 6}
