@@ -167,6 +167,23 @@ class Programs(Moves):
         return sorted((outcome.value, count) for one in answers for outcome, count in count_by_outcome(one).items())
 
     @precondition(lambda self: self.pairs)
+    @rule(data=st.data(), part=PART)
+    def reject_some(self, data: Any, part: tuple) -> None:
+        """Makes dead letters of messages of a claim at once, as a consumer does whose handler raises Reject."""
+        pair = self.pair(data)
+        chosen = pair.part(part)
+        tested = answered(lambda: self._reject(self.tested[pair.queue], pair.tested_handles, chosen))
+        assert tested == answered(lambda: self._reject(self.expected[pair.queue], pair.expected_handles, chosen))
+
+    @staticmethod
+    def _reject(queue: Queue, known: dict[str, str], part: list[str]) -> int | None:
+        handles: list[str | None] = [known[body] for body in part]
+        access, record = queue.access, queue.access.record()
+        wishes = wishes_of_list(handles, Verb.CHANGE, 0, limits_of(record.attributes))
+        actions = HandleList(record, wishes, Limits()).actions
+        return access.store.reject(record, [replace(one, whole_claim=True) for one in actions], access.clock)
+
+    @precondition(lambda self: self.pairs)
     @rule(data=st.data(), delete=PART, release=PART, extend=PART, timeout=TIMEOUTS)
     def settle(self, data: Any, delete: tuple, release: tuple, extend: tuple, timeout: int) -> None:
         first = self.pair(data)
