@@ -46,12 +46,9 @@ class ClaimSource:
             yield from itertools.repeat((None, 0))
         attempt = shortened(str(self._attempt_id), LONGEST_ATTEMPT)
         held = self._held(attempt)
-        soon = self._soon()
-        for number, (messages, visible_at) in sorted(held.items()):
-            # A run beats within its timeout. An earlier release kept what it had parked under its claim, for longer.
-            if visible_at <= soon:
-                self._say(f"carries on with {messages:,} messages that a failed run of {attempt} holds")
-                yield f"{attempt}/{number}", messages
+        for number, messages in sorted(held.items()):
+            self._say(f"carries on with {messages:,} messages that a failed run of {attempt} holds")
+            yield f"{attempt}/{number}", messages
         for number in itertools.count(max(held, default=-1) + 1):
             yield f"{attempt}/{number}", 0
 
@@ -70,14 +67,13 @@ class ClaimSource:
         ending = itertools.chain(store.leases(record, clock), store.postponed(record, clock))
         return any(lease.visible_at <= self._soon() for lease in ending)
 
-    def _held(self, attempt: str) -> Mapping[int, tuple[int, int]]:
-        """By the number of their claims: how many messages are in flight under an attempt, and their first deadline."""
-        held: dict[int, tuple[int, int]] = {}
+    def _held(self, attempt: str) -> Mapping[int, int]:
+        """By the number of their claims: how many messages are in flight under an attempt."""
+        held: dict[int, int] = {}
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
             number = claim_number(attempt, lease.attempt_id)
             if number is not None:
-                messages, visible_at = held.get(number, (0, lease.visible_at))
-                held[number] = messages + lease.messages, min(visible_at, lease.visible_at)
+                held[number] = held.get(number, 0) + lease.messages
         return held
 
     def _soon(self) -> int:

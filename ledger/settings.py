@@ -69,8 +69,7 @@ class Settings:
     #: What is answered survives a power cut: files are synced to the disk before. False saves half a millisecond a
     #: verb. Then a power cut loses the answers of the last half minute, or the ledger: for scratch ledgers and tests.
     sync: bool = True
-    #: Says that only one driver writes: to output tables on S3 that Spark has to commit to, and to a ledger on S3 that
-    #: an earlier release made.
+    #: Says that only one driver writes to output tables on S3 that Spark has to commit to.
     single_driver: bool = False
     #: How long a waiting receive sleeps between looks at the tables' versions.
     poll_interval: float = 0.2

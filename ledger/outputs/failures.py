@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -13,12 +12,10 @@ import pyarrow as pa
 from ledger.access import Access
 from ledger.delta_log.protocol import Conflict, reason
 from ledger.errors import OutputNotWritten
-from ledger.outputs.targets import place_of
 from ledger.outputs.writers import writer_of
 from ledger.rules import message_id as ids
 from ledger.rules.location import is_name
 from ledger.rules.receipt_handle import ReceiptHandle, encode
-from ledger.rules.storage import for_spark
 from ledger.store import Grant, QueueRecord, StoredMessage
 
 log = logging.getLogger("ledger.work")
@@ -31,8 +28,6 @@ SCHEMA = pa.schema(
         pa.field("body", pa.string()),
     ]
 )
-#: What tables of earlier releases lack.
-LATER = "body"
 
 
 def failed_messages(
@@ -66,7 +61,6 @@ class Failures:
         OutputNotWritten."""
         outputs = self._access.store.outputs
         alone = outputs.writes_arrow() and not is_name(self._table)
-        rows = self._as_the_table_has_them(rows)
         writer = writer_of(self._access, rows if alone else self._access.spark().of(rows), self._table)
         about = hashlib.sha256("".join(sorted(rows["message_id"].to_pylist())).encode()).hexdigest()[:16]
         with writer.evaluated():
@@ -80,13 +74,3 @@ class Failures:
             except Exception as error:
                 raise OutputNotWritten(location, reason(error) + writer.mismatch(location, error)) from error
             writer.ended(written=True)
-
-    def _as_the_table_has_them(self, rows: pa.Table) -> pa.Table:
-        """The rows without a column that a table of an earlier release lacks."""
-        spark = self._access.spark().session
-        place = place_of(self._table, spark)
-        with contextlib.suppress(Exception):
-            if place is not None and LATER not in spark.read.format("delta").load(for_spark(place.text)).columns:
-                log.warning("the table of failures %s has no column %s: it is left out", self._table, LATER)
-                return rows.drop_columns([LATER])
-        return rows

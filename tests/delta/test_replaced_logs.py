@@ -301,7 +301,7 @@ def at_the_first(engine, method, table, monkeypatch, then):
 
 
 @pytest.mark.parametrize("table", ["messages", "visibility"])
-@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+@pytest.mark.parametrize("engine", ["delta-rs", pytest.param("spark", marks=pytest.mark.soak)])
 def test_an_upkeep_drops_nothing_of_a_backup_that_is_put_in_place_meanwhile(
     open_ledger, root, tmp_path, clock, monkeypatch, table, engine
 ):

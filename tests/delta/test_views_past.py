@@ -215,8 +215,12 @@ def test_what_was_decided_on_a_version_that_the_log_has_lost_is_refused_where_on
     assert states(open_ledger(), later.version) == last
 
 
-@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
-@pytest.mark.parametrize("said", ["nightly", "[1]", '{"operation": "x", "at": "noon", "events": [{}]}'])
+SAID = ["nightly", "[1]", '{"operation": "x", "at": "noon", "events": [{}]}']
+THROUGH = [*((said, "delta-rs") for said in SAID), (SAID[2], "spark")]
+THROUGH += [pytest.param(said, "spark", marks=pytest.mark.soak) for said in SAID[:2]]
+
+
+@pytest.mark.parametrize(("said", "engine"), THROUGH)
 def test_what_others_say_of_their_commits_is_theirs(open_ledger, root, clock, said, engine):
     """Spark writes what a session's setting says, whatever that is."""
     ledger = open_ledger(engine)

@@ -60,6 +60,7 @@ def test_two_permissions_are_both_there_and_one_label_is_given_once(queue, every
     assert every_interleaving([add("one"), add("one")], once) == 12
 
 
+@pytest.mark.soak
 def test_a_change_does_not_reach_a_queue_made_anew_under_the_name(queue, every_interleaving):
     """It is refused, or the queue that it changed is gone."""
 
@@ -93,6 +94,7 @@ def test_of_two_that_make_one_queue_with_other_attributes_one_is_told(ledger, ev
     assert every_interleaving([make(1), make(2)], check) == 12
 
 
+@pytest.mark.soak
 def test_a_policy_is_not_set_to_a_queue_that_was_deleted_meanwhile(queue, ledger, every_interleaving):
     """The target is looked at in the decision itself."""
     ledger.create_queue("dead")

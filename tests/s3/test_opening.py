@@ -21,7 +21,6 @@ from ledger.errors import (
 from ledger.settings import Settings
 from ledger.store.delta.by_delta_rs import DeltaRsEngine
 from ledger.store.delta.commit.storage_clock import probe_of
-from ledger.store.delta.model import tables
 from ledger.store.delta.model.tables import COMMITS, FORMAT, TABLES
 from tests.clock import FrozenClock
 from tests.s3.server import s3_server
@@ -170,15 +169,6 @@ def test_a_ledger_that_another_engine_commits_to_is_refused_with_the_fix(opened,
     table(s3, place, "queues").alter.set_table_properties({COMMITS: "spark"}, raise_if_not_exists=False)
     with pytest.raises(UnsafeStorage, match=r'records that spark commits.*through delta-rs.*engine="spark"'):
         opened()
-
-
-def test_a_ledger_of_before_there_was_a_record_is_opened_by_a_single_driver_only(opened, monkeypatch):
-    with monkeypatch.context() as before:
-        before.setattr(tables, "S3", ())
-        opened(settings=Settings(single_driver=True)).create_queue("jobs").send("a")
-    with pytest.raises(UnsafeStorage, match=r"made by an earlier release.*single_driver=True.*a new ledger"):
-        opened()
-    assert opened(settings=Settings(single_driver=True)).queue("jobs").receive().count == 1
 
 
 def test_of_two_that_make_a_ledger_at_once_the_later_one_finds_the_others_tables(opened, s3, place, monkeypatch):

@@ -143,7 +143,7 @@ def open_tables(
         clocks.check()
     except StorageFailed as error:
         raise error if missing else error.advised(LOOK_ONLY) from None
-    check = partial(_check, root, scheme, chosen, settings)
+    check = partial(_check, root, chosen)
     whole = locations if place.is_local and not read_only and not missing else {}
     mend(whole, folder.parent)
     there = [name for name in TABLES if name not in missing]
@@ -206,14 +206,14 @@ def _renew_owner(transactions: Transactions) -> None:
     transactions.owner = default_owner()
 
 
-def _check(root: str, scheme: str, engine: Engine, settings: Settings, tables: Sequence[str]) -> None:
+def _check(root: str, engine: Engine, tables: Sequence[str]) -> None:
     """Raise LedgerTooNew for one of some tables that are there, and UnsafeStorage where another engine commits to
     them."""
     layouts = {name: engine.layout(name) for name in tables}
     for name, layout in layouts.items():
         require_readable(TABLES[name], layout)
         if name == "queues":
-            require_committer(root, scheme, layout, engine.name, settings.single_driver)
+            require_committer(root, layout, engine.name)
 
 
 def _create(engine: Engine, table: str) -> None:

@@ -118,19 +118,10 @@ class PutTrust:
         return asked is not None and self._clock() - asked < TRUSTED_SECONDS
 
 
-def require_committer(root: str, scheme: str, layout: Layout, engine: str, single_driver: bool) -> None:
-    """Raises UnsafeStorage when the ledger's own record, in the `layout` of its table `queues`, says that another
-    engine commits; and on S3 when it says nothing: an earlier release made it, whose drivers commit through Spark.
-
-    With `single_driver` there is none of these at work.
-    """
+def require_committer(root: str, layout: Layout, engine: str) -> None:
+    """Raise UnsafeStorage when the ledger's own record, in the `layout` of its table `queues`, says that another engine
+    commits."""
     recorded = layout.properties.get(COMMITS)
-    if recorded is None and scheme in S3 and not single_driver:
-        raise UnsafeStorage(
-            f"The ledger at {root} was made by an earlier release, whose drivers commit through Spark, under a lock "
-            "that delta-rs does not keep: commits would be lost. While nothing else has it open, take what is in it "
-            "with Settings(single_driver=True), and put it into a new ledger"
-        )
     if recorded is not None and recorded != engine:
         raise UnsafeStorage(
             f"The ledger at {root} records that {recorded} commits to it ({COMMITS}), and this process would through "

@@ -208,8 +208,7 @@ class Transactions:
         self.on_step(name)
 
     def metadata(self, operation: str, verb: str, queue: str, at: int, events: list[dict[str, Any]]) -> dict[str, Any]:
-        """What a commit says of itself; the receipts ledger is filled from it. `queue` is the id of a queue, or empty;
-        earlier releases wrote the name of one that was made."""
+        """What a commit says of itself; the receipts ledger is filled from it. `queue` is a queue's id, or empty."""
         return {"operation": operation, "verb": verb, "queue": queue, "at": at, "owner": self.owner, "events": events}
 
     def landed(self, table: str, operation: str, since: int) -> int | None:

@@ -72,8 +72,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
 
 
 def fingerprint() -> list[Column]:
-    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes. Of a row
-    without a trace header the hash is that of earlier releases, whose sends may be tried again through this one."""
+    """Aggregates of `message_columns`: their count, and the sum of their hashes, which no order changes."""
     from pyspark.sql import functions as F
 
     attributes = F.array_sort(F.map_entries("message_attributes"))

@@ -225,7 +225,7 @@ def _record(
     modified_at: datetime,
     revision: int,
 ) -> QueueRecord:
-    # Queues of earlier releases do not have it; and it is not written where it says nothing, for these to read.
+    # The default is not written.
     shown = {"Receipts": FENCED, **dict(attributes)}
     expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
     instants = milliseconds_of(created_at), milliseconds_of(modified_at)

@@ -114,8 +114,8 @@ def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], 
 
     As of an instant `at` it is the newest one by then, and none older than that; nor any that landed behind the next
     commit to `visibility`, which was decided later and notes what was there. A commit of others', which changes no row
-    and notes none, goes by what is noted before it. One of an earlier release goes by the timestamps of the commits,
-    which clocks of several machines write, within the same bounds.
+    and notes none, goes by what is noted before it. One that could not ask for them goes by the timestamps of the
+    commits, which clocks of several machines write, within the same bounds.
     """
     noted = [(commit.version, _noted(commit, name)) for commit in commits]
     seen = max((read for version, read in noted if version <= then.version and read is not None), default=None)
