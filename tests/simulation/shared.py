@@ -75,10 +75,10 @@ def _steps(
     loaded: Loaded, verbs: Sequence[Any], joint: sharing.Joint, before: list[dict[str, Any]], recorded: Runs
 ) -> Iterator[Step]:
     """A decision about several verbs as a step for each. What is nobody's part, as messages that a receive moves to
-    another queue, goes with the first."""
+    another queue, or acknowledges since their rows are written, goes with the first."""
     decided = loaded.lanes.runs
     others = Runs.concatenated([Runs.empty(), *joint.parts[1:]]).in_order()
-    state = recorded.paint(joint.decision.replacement.parted(others)[1])
+    state = recorded.paint(decided.parted(others)[1])
     for number, verb in enumerate(verbs):
         if number:
             state = state.paint(joint.parts[number])

@@ -124,6 +124,11 @@ def test_a_call_that_began_before_its_ledger_was_replaced_may_have_come_before_t
     assert play(generate(seed)).problems == []
 
 
+def test_two_receives_that_are_decided_at_once_may_acknowledge_what_is_written():
+    """The judge took apart what each of them was granted, and left out what both found written."""
+    assert play(generate("s29-10000/2969")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 600, 200))
 def test_no_schedule_breaks_a_promise(first):
