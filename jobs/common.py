@@ -38,6 +38,8 @@ def arguments(description: str, *, owner: bool = False, epilog: str | None = Non
     parser.add_argument("root", help="the ledger: a path, a URI, or schema:NAME for a schema of Spark's catalog")
     engines = ("auto", "spark", "delta-rs")
     parser.add_argument("--engine", choices=engines, help="which engine commits (default: the settings')")
+    merges = ("auto", "statement")
+    parser.add_argument("--merge", choices=merges, help="how verbs commit (default: the settings')")
     parser.add_argument(
         "--settings",
         metavar="FILE",
@@ -102,7 +104,9 @@ def open_ledger(options: argparse.Namespace, *, spark: bool = False, make: bool 
         session = spark_session(f"ledger {Path(sys.argv[0]).stem}", s3=is_s3(root))
     owner = getattr(options, "owner", None)
     try:
-        return Ledger.open(root, session, options.engine, create=make, settings=settings, owner=owner)
+        return Ledger.open(
+            root, session, options.engine, create=make, settings=settings, merge=options.merge, owner=owner
+        )
     except LedgerDoesNotExist as error:
         raise LedgerError(
             f"There is no ledger at {root}: {error.found}. Is it mistyped? jobs/create_queue.py {root} QUEUE makes one"

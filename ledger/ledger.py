@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,7 @@ class Ledger:
         create: bool = True,
         read_only: bool = False,
         settings: Settings | None = None,
+        merge: str | None = None,
         owner: str | None = None,
         sender_id: str | None = None,
         clock: Clock = system_clock,
@@ -94,7 +96,9 @@ class Ledger:
 
         `root` is a path or URI of a folder, or `schema:NAME` for a schema of Spark's catalog. Without `spark` all that
         is not a DataFrame works, through delta-rs, without a JVM. `engine` is auto, spark or delta-rs: auto commits
-        through delta-rs wherever it can, which is on paths, S3, ABFS and GCS; on S3 nothing else may. `owner` is who
+        through delta-rs wherever it can, which is on paths, S3, ABFS and GCS; on S3 nothing else may. `merge` is the
+        setting of that name, over what `settings` say: auto writes small commits out directly, statement runs the
+        engine's MERGE statement for each verb; see `Queue.explain`. `owner` is who
         the receipts ledger names (default: user, machine and process). `sender_id` is stored with every message sent
         through this object, and is its SenderId (an account or a user; default: the account of the queues' ARNs, which
         is not stored). `storage_options` are delta-rs's (aws_access_key_id, aws_endpoint, ...), over what the
@@ -122,6 +126,8 @@ class Ledger:
             if not isinstance(given, kinds):
                 raise InvalidParameterValue(name, given, bound, fix)
         settings = settings or Settings()
+        if merge is not None:
+            settings = replace(settings, merge=merge)
         options = {} if storage_options is None else storage_options
         opened = open_tables(
             str(root),

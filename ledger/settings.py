@@ -20,6 +20,9 @@ else:
     import tomli as tomllib
 
 ENGINES = ("auto", "spark", "delta-rs")
+MERGES = AUTO, STATEMENT = ("auto", "statement")
+#: The settings that are one of some words.
+WORDS = {"engine": ENGINES, "merge": MERGES}
 #: The table of a settings file that they stand in.
 TABLE = "ledger"
 YEAR = 31_536_000
@@ -58,6 +61,9 @@ class Settings:
 
     #: Which engine commits: auto, spark or delta-rs.
     engine: str = "auto"
+    #: How verbs commit: auto writes small commits out directly where storage and table allow it; statement runs the
+    #: engine's MERGE statement for each.
+    merge: str = AUTO
     #: How often a verb is tried before ContentionOutlastedRetries.
     maximum_attempts: int = 60
     #: After so many losses a writer on a local path waits for its turn and then has the table alone.
@@ -137,8 +143,8 @@ def require_within(
 
 def _broken_bound(name: str, value: object, kind: type) -> str | None:
     """The bound that a value breaks, in words, or None."""
-    if name == "engine":
-        return None if value in ENGINES else f"Must be one of {', '.join(ENGINES)}"
+    if name in WORDS:
+        return None if value in WORDS[name] else f"Must be one of {', '.join(WORDS[name])}"
     if name in TEXTS:
         pattern, bound = TEXTS[name]
         return None if isinstance(value, str) and re.fullmatch(pattern, value) else bound

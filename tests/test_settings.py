@@ -14,7 +14,7 @@ import pytest
 from ledger import Ledger, Settings
 from ledger.errors import InvalidParameterValue
 from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
-from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, YEAR, tomllib
+from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, WORDS, YEAR, tomllib
 from ledger.store.delta.dataframes import bulk_send
 from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
 
@@ -69,7 +69,7 @@ def test_every_setting_stands_in_the_file_once_below_a_comment_with_its_bound(na
     elif name in TEXTS:
         assert TEXTS[name][1].removeprefix("Must be ") in comment
     else:
-        assert all(word in comment for word in ('"auto"', '"spark"', '"delta-rs"'))
+        assert all(f'"{word}"' in comment for word in WORDS[name])
 
 
 def test_the_file_says_of_the_engine_and_of_clocks_which_storages_the_code_means():

@@ -48,12 +48,13 @@ from ledger.delta_log.local_commits import (
 )
 from ledger.delta_log.log import DirectTable, commit_info
 from ledger.delta_log.maintenance import replaced, unneeded
+from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (
     EXPECTED_REVISION,
-    OPERATION,
     Commit,
     Conflict,
     LogReplaced,
+    NotDirect,
     Snapshot,
     StagedFile,
     require_generation,
@@ -64,6 +65,7 @@ from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
+from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, log_file, table_files
 from ledger.errors import LedgerDamaged
 from ledger.rules.limits import MILLISECONDS
@@ -86,11 +88,14 @@ class DeltaRsTables:
         storage_options: Mapping[str, str] | None = None,
         *,
         sync: bool = True,
+        by_statement: bool = False,
         read_metadata: ReadMetadata = parse_metadata,
+        purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
     ) -> None:
         """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path what is committed survives a
-        power cut. `read_metadata` parses what a commit says of itself."""
-        self._specs, self._read_metadata = specs, read_metadata
+        power cut. `by_statement`: rows are committed by statements of delta-rs alone. `read_metadata` parses what a
+        commit says of itself, and `purpose_of` returns what it is for."""
+        self._specs, self._read_metadata, self.paths = specs, read_metadata, Paths(self.name, purpose_of)
         self._storage_options, self._sync = dict(storage_options or {}) or None, sync
         self.locations = dict(locations)
         self._files = {table: self._stored(place) for table, place in self.locations.items()}
@@ -109,7 +114,14 @@ class DeltaRsTables:
             for name, loaded in self._loaded.items()
         }
         self._direct = {
-            name: DirectTable(specs[name], replay, self._files[name], DeltaError, generations=generations)
+            name: DirectTable(
+                specs[name],
+                replay,
+                self._files[name],
+                DeltaError,
+                generations=generations,
+                by_statement=by_statement,
+            )
             for name, replay in replays.items()
         }
         local = all(recorded(place).is_local for place in self.locations.values())
@@ -197,18 +209,34 @@ class DeltaRsTables:
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
         require_expected(snapshot, self._specs[table], edits)
-        version = self._direct[table].merge(snapshot, where, edits, metadata)
-        if version is not None:
-            return version
+        return self.paths.commit(
+            table,
+            metadata,
+            partial(self._direct[table].merge, snapshot, where, edits, metadata),
+            partial(self._merge_by_statement, snapshot, table, where, edits, metadata),
+        )
+
+    def _merge_by_statement(
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        reason: str,
+    ) -> int:
+        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose."""
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A query would rebase it. A forked child has none, and decides anew on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
-        self._direct[table].require_same(snapshot)
-        with conflicts():
-            place, options = self.locations[table], self._storage_options
+        statement, place = plain_merge(self._specs[table], where), self.locations[table]
+        self.paths.announce(table, metadata, reason, statement.sql(place, SOURCE), edits.num_rows)
+        with self._direct[table].log.guarding(), conflicts():
+            self._direct[table].require_same(snapshot)
+            options = self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
-            return merge_by_query(loaded, self._specs[table], where, edits, metadata)
+            return run_merge(loaded, statement, edits, metadata)
 
     def add_rows(
         self,
@@ -218,9 +246,26 @@ class DeltaRsTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._direct[table].append(rows, metadata, transaction, still_valid)
-        if version is not None:
-            return version
+        return self.paths.commit(
+            table,
+            metadata,
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid),
+        )
+
+    def _append_by_statement(
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        still_valid: Callable[[Files], None] | None,
+        reason: str,
+    ) -> int:
+        """Commit rows that delta-rs writes, under a transaction that may be committed next. See `add_rows`."""
+        if still_valid is not None:
+            raise NotDirect(reason)
+        self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
         with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
@@ -235,7 +280,14 @@ class DeltaRsTables:
             return loaded.version()
 
     def is_direct(self, table: str) -> bool:
-        return self._direct[table].log.followed.seen() is not None
+        return self._direct[table].is_known()
+
+    def why_not_direct(self, table: str) -> tuple[str, str] | None:
+        return self._direct[table].why_not()
+
+    def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
+        spec, place = self._specs[table], self.locations[table]
+        return append_statement(spec, place, source) if where is None else plain_merge(spec, where).sql(place, source)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self._committing(table) as loaded:
@@ -357,25 +409,22 @@ class DeltaRsTables:
             yield loaded
 
 
-def merge_by_query(
-    loaded: DeltaTable, table: TableSpec, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
-) -> int:
-    """One MERGE of edits into the partitions of `where`; returns the version committed. Raises what delta-rs does."""
-    matches = [f"t.{column} = s.{column}" for column in (*table.partitions, *table.key)]
-    columns = {column: f"s.{column}" for column in table.schema.names}
-    changeable = {column: value for column, value in columns.items() if column not in table.partitions}
+def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
+    """Run a MERGE of edits on a loaded table; return the version that it committed. Raises what delta-rs does."""
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
-        " AND ".join([where.bounded().sql("t"), *matches]),
-        source_alias="s",
-        target_alias="t",
+        merge.on,
+        source_alias=SOURCE,
+        target_alias=TARGET,
         **committing(metadata),
     )
-    merger = (
-        merger.when_matched_delete(f"s.{OPERATION} = 'delete'")
-        .when_matched_update(changeable, predicate=f"s.{OPERATION} = 'update'")
-        .when_not_matched_insert(columns, predicate=f"s.{OPERATION} = 'insert'")
-    )
+    for clause in merge.clauses:
+        if clause.action == "DELETE":
+            merger = merger.when_matched_delete(clause.condition)
+        elif clause.action == "UPDATE":
+            merger = merger.when_matched_update(dict(clause.values), predicate=clause.condition)
+        else:
+            merger = merger.when_not_matched_insert(dict(clause.values), predicate=clause.condition)
     merger.execute()
     committed: int = loaded.version()
     return committed

@@ -18,11 +18,11 @@ from ledger.delta_log.damage import alteration_behind, damage_behind
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
 from ledger.delta_log.join import Joining
+from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (
-    EXPECTED_REVISION,
-    OPERATION,
     Commit,
     Conflict,
+    NotDirect,
     Snapshot,
     require_generation,
     require_next,
@@ -41,39 +41,13 @@ from ledger.delta_log.spark_sessions import (
     temporary_view,
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
+from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE, append_statement, checking_merge
 from ledger.errors import LedgerDamaged
 from ledger.forks import require_own
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: What the MERGE's own conditions say when the table is not as the decision supposed.
-CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
-
-
-def merge_statement(table: TableSpec, path: str, source: str, where: PartitionFilter) -> str:
-    """MERGE of the view `source` into the table at `path`, narrowed by literals on partition columns.
-
-    An edit that does not find the table as it supposes makes the whole statement fail with CHANGED_MEANWHILE: a row
-    with another revision, a row to insert that exists, a row to update or delete that does not.
-    """
-    columns = table.schema.names
-    matches = " AND ".join(f"t.{column} = s.{column}" for column in (*table.partitions, *table.key))
-    changes = ", ".join(f"{c} = s.{c}" for c in columns if c not in table.partitions)
-    fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
-    values = ", ".join(fail if c == "revision" else f"s.{c}" for c in columns)
-    return f"""
-        MERGE INTO delta.`{path}` AS t USING {source} AS s
-        ON {where.bounded().sql("t")} AND {matches}
-        WHEN MATCHED AND (s.{OPERATION} = 'insert' OR t.revision <> s.{EXPECTED_REVISION})
-            THEN UPDATE SET revision = {fail}
-        WHEN MATCHED AND s.{OPERATION} = 'delete' THEN DELETE
-        WHEN MATCHED THEN UPDATE SET {changes}
-        WHEN NOT MATCHED AND s.{OPERATION} <> 'insert' THEN INSERT ({", ".join(columns)}) VALUES ({values})
-        WHEN NOT MATCHED THEN INSERT ({", ".join(columns)}) VALUES ({", ".join(f"s.{c}" for c in columns)})
-    """
-
 
 #: Siblings, not a hierarchy: each has to be named.
 CONFLICTS = (
@@ -175,18 +149,30 @@ class SparkTables:
         locations: Mapping[str, str],
         *,
         sync: bool = True,
+        by_statement: bool = False,
         read_metadata: Callable[[str | None], dict[str, Any]] = parse_metadata,
+        purpose_of: Callable[[Mapping[str, Any]], str] = no_purpose,
         name_jobs: Callable[[SparkSession, Mapping[str, Any]], AbstractContextManager[None]] = _unnamed,
     ) -> None:
         """`specs`: of the tables, by name, as `locations` are. `sync`: on a local path, and on HDFS, what is committed
-        survives a power cut. `read_metadata` parses what a commit says of itself. `name_jobs` returns a context in
-        which a session's jobs are named, for a commit with such metadata."""
+        survives a power cut. `by_statement`: rows are committed by statements of Spark alone. `read_metadata` parses
+        what a commit says of itself, and `purpose_of` returns what it is for. `name_jobs` returns a context in which a
+        session's jobs are named, for a commit with such metadata."""
+        self.paths = Paths(self.name, purpose_of)
         self._read_metadata, self._name_jobs = read_metadata, name_jobs
         self._specs = {name: specs[name] for name in locations}
         self.session, self._spark, self.locations, self._sync = spark, spark, dict(locations), sync
         self._own = threading.local()
         self._files = {name: files_at(place, self._session, sync=sync) for name, place in self.locations.items()}
-        self._direct = direct_tables(self._specs, self.locations, self._files, self._session, self._state, *FAILURES)
+        self._direct = direct_tables(
+            self._specs,
+            self.locations,
+            self._files,
+            self._session,
+            self._state,
+            *FAILURES,
+            by_statement=by_statement,
+        )
         logs = {table: small.log.followed for table, small in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
@@ -252,13 +238,29 @@ class SparkTables:
     ) -> int:
         # What the statement finds is of a later version, perhaps, and it raises the same; here it costs no job.
         require_expected(snapshot, self._specs[table], edits)
-        version = self._direct[table].merge(snapshot, where, edits, metadata)
-        if version is not None:
-            return version
+        return self.paths.commit(
+            table,
+            metadata,
+            partial(self._direct[table].merge, snapshot, where, edits, metadata),
+            partial(self._merge_by_statement, snapshot, table, where, edits, metadata),
+        )
+
+    def _merge_by_statement(
+        self,
+        snapshot: Snapshot,
+        table: str,
+        where: PartitionFilter,
+        edits: pa.Table,
+        metadata: Mapping[str, Any],
+        reason: str,
+    ) -> int:
+        """Commit one MERGE of Spark's, which fails where an edit does not find its row as it supposes."""
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
-            session.sql(merge_statement(self._specs[table], self.locations[table], source, where))
+            statement = self.statement(table, where, source)
+            self.paths.announce(table, metadata, reason, statement, edits.num_rows)
+            session.sql(statement)
             return committed_version(session)
 
     def add_rows(
@@ -269,9 +271,26 @@ class SparkTables:
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None = None,
     ) -> int:
-        version = self._direct[table].append(rows, metadata, transaction, still_valid)
-        if version is not None:
-            return version
+        return self.paths.commit(
+            table,
+            metadata,
+            partial(self._direct[table].append, rows, metadata, transaction, still_valid),
+            partial(self._append_by_statement, table, rows, metadata, transaction, still_valid),
+        )
+
+    def _append_by_statement(
+        self,
+        table: str,
+        rows: pa.Table,
+        metadata: Mapping[str, Any],
+        transaction: tuple[str, int] | None,
+        still_valid: Callable[[Files], None] | None,
+        reason: str,
+    ) -> int:
+        """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
+        if still_valid is not None:
+            raise NotDirect(reason)
+        self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -281,7 +300,16 @@ class SparkTables:
             return committed_version(session)
 
     def is_direct(self, table: str) -> bool:
-        return self._direct[table].log.followed.seen() is not None
+        return self._direct[table].is_known()
+
+    def why_not_direct(self, table: str) -> tuple[str, str] | None:
+        return self._direct[table].why_not()
+
+    def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
+        spec, place = self._specs[table], self.locations[table]
+        if where is None:
+            return append_statement(spec, place, source)
+        return checking_merge(spec, where).sql(place, source)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         with self.committing(metadata) as session:

@@ -33,6 +33,7 @@ from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import Generations
 from ledger.delta_log.maintenance import is_due
+from ledger.delta_log.paths import ALTERED, LARGE, NEW_PARTITION, REASONS, SETTING, WIDER
 from ledger.delta_log.protocol import (
     Conflict,
     LogReplaced,
@@ -427,12 +428,27 @@ class DirectTable:
         stored: Storage,
         *failures: type[Exception],
         generations: Generations | None = None,
+        by_statement: bool = False,
     ) -> None:
-        """`failures`: what the engine raises that replays the log. `generations`: of the table's ledger."""
-        self._table = table
+        """`failures`: what the engine raises that replays the log. `generations`: of the table's ledger.
+        `by_statement`: the user wants rows to be committed by statements alone."""
+        self._table, self._by_statement = table, by_statement
         #: What is appended to the table beside it needs the same.
         self.log = LogWriter(table, replay, stored, *failures, generations=generations)
         self.rows = self.log.rows
+
+    def is_known(self) -> bool:
+        """Whether rows are committed here, as far as that is known without asking the storage."""
+        return not self._by_statement and self.log.followed.seen() is not None
+
+    def why_not(self) -> tuple[str, str] | None:
+        """The reason why no row is committed here, and what it is in words; None: rows are. Looks at the newest
+        version."""
+        if self._by_statement:
+            return SETTING, REASONS[SETTING]
+        if self.log.followed.newest() is None:
+            return ALTERED, self.log.followed.altered()
+        return None
 
     def load(self, where: PartitionFilter) -> Snapshot | None:
         """The rows of the partitions that are named; None where the table is not as the ledger makes it."""
@@ -442,26 +458,27 @@ class DirectTable:
         rows = [self.rows.of(partition, path) for partition, path in known.named(where, self._table.partitions)]
         return Snapshot(known.version, where, pa.concat_tables([self._table.nothing, *rows]), known)
 
-    def merge(
-        self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
-    ) -> int | None:
+    def merge(self, snapshot: Snapshot, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
         """Commits edits that suppose the snapshot's rows as they are (see `require_expected`); returns the version
-        committed. None: only a query can do it, and nothing has happened.
+        committed.
 
-        Raises Conflict when others have changed the partitions of `where`, and what the storage does.
+        Raises NotDirect where only a statement can do it, Conflict when others have changed the partitions of `where`,
+        and what the storage does.
         """
+        if self._by_statement:
+            raise NotDirect(SETTING)
         if snapshot.loaded is None:
-            return None
+            raise NotDirect(ALTERED)
         columns = list(self._table.partitions)
         touched = distinct(edits, columns) if columns else [{}]
         if columns and not _names_no_more(where.partitions(columns), touched):
-            return None
+            raise NotDirect(WIDER)
         read = snapshot.loaded
         before = [read.of(_values_of(one)) for one in touched]
         mine = [edits] if len(touched) == 1 else [of_partitions(edits, [one]) for one in touched]
         after = [self._regrouped(*one) for one in zip(touched, before, mine)]
         if sum(rows.num_rows for one in after for rows in one.written) > MOST_ROWS:
-            return None
+            raise NotDirect(LARGE)
         adds, removes = list[AddedFile](), list[RemovedFile]()
         for partition, files, one in zip(touched, before, after):
             adds += [AddedFile(new_path(partition), partition, rows) for rows in one.written]
@@ -472,15 +489,12 @@ class DirectTable:
                 raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
             if latest.version > snapshot.version:
                 if not all(before):
-                    raise NotDirect(f"a partition of {self._table.name} had no files, which tells nothing")
+                    raise NotDirect(NEW_PARTITION, f"a partition of {self._table.name} had no files")
                 if [latest.of(_values_of(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
 
-        try:
-            commit = Commit("MERGE", metadata, adds, removes)
-            return self.log.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
-        except NotDirect:
-            return None
+        commit = Commit("MERGE", metadata, adds, removes)
+        return self.log.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
 
     def append(
         self,
@@ -488,16 +502,15 @@ class DirectTable:
         metadata: Mapping[str, Any],
         transaction: tuple[str, int] | None,
         still_valid: Callable[[Files], None] | None,
-    ) -> int | None:
+    ) -> int:
         """Commit rows, under a transaction that may be committed next, and return the version.
 
-        None: only the engine can do it, and nothing has happened. Raises NotDirect instead where there is a
-        `still_valid`, which no engine asks; else what `LogWriter.commit` does.
+        Raises NotDirect where only a statement can do it, and what `LogWriter.commit` does.
         """
+        if self._by_statement:
+            raise NotDirect(SETTING)
         if not self._table.statistics or self.log.followed.newest() is None:
-            if still_valid is not None:
-                raise NotDirect(f"{self._table.name} was altered: only its engine appends to it")
-            return None
+            raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions)
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]

@@ -25,8 +25,11 @@ class Conflict(Exception):
 
 
 class NotDirect(Conflict):
-    """Only a statement of the engine can make the commit, and a statement does not look at what the commit supposes.
-    Nothing was committed."""
+    """Only a statement of the engine can make the commit. Nothing was committed. `reason`: see `paths`."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
 
 
 class LogReplaced(Conflict):
@@ -151,6 +154,14 @@ class DeltaTables(Protocol):
         """Return whether rows are committed without a statement of the engine, as far as that is known without asking
         the storage."""
 
+    def why_not_direct(self, table: str) -> tuple[str, str] | None:
+        """Return why no row of a table is committed without a statement of the engine: the reason (see `paths`), and
+        what it is in words; None: rows are. Looks at the newest version."""
+
+    def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
+        """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
+        None for partitions, that which `add_rows` is. It is run only where rows are not committed directly."""
+
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> int:
@@ -172,8 +183,8 @@ class DeltaTables(Protocol):
 
         With a transaction (application id, version) it is committed only as the first one of its application, or
         directly after the version before; else Conflict. `still_valid` is called with the files (`replay.Files`) of the
-        version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, which
-        does not call that.
+        version that the commit follows, and raises where it may not. NotDirect: only a statement could commit it, and
+        a statement does not call that.
         """
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:

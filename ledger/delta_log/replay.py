@@ -16,13 +16,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ledger.delta_log.damage import APPEND_ONLY, alterations
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
 from ledger.delta_log.file_facts import FileStatistics
 from ledger.delta_log.history import Entry, Generations, entry_of, read_entry, require_whole
@@ -157,19 +158,25 @@ class Files:
         )
 
 
+class Altered(Exception):
+    """A table is not as the ledger makes it. The message says what it has."""
+
+
 @dataclass(frozen=True)
 class _Seen:
-    """What was seen last, and when the log was last listed for it. Without files: only delta-rs can tell them."""
+    """What was seen last, and when the log was last listed for it. Without files: only the engine can tell them, and
+    `altered` says why."""
 
     files: Files | None = None
     listed_at: float = -math.inf
+    altered: str = ""
 
 
 class Replay(Protocol):
     """A table's log, all of which an engine reads."""
 
-    def files(self) -> Files | None:
-        """The files of the newest version; None for a table that is not as the ledger makes it."""
+    def files(self) -> Files:
+        """The files of the newest version. Raises Altered for a table that is not as the ledger makes it."""
 
     def transaction(self, application: str) -> tuple[int, int | None]:
         """The newest version, and which version of an application's is committed by then."""
@@ -190,7 +197,7 @@ class DeltaRsReplay:
         """`sum_up`: what makes a checkpoint."""
         self._table, self._loaded, self._sum_up = table, loaded, sum_up
 
-    def files(self) -> Files | None:
+    def files(self) -> Files:
         self._loaded.forget()
         with self._loaded.using() as loaded:
             return files_of(loaded, self._table)
@@ -230,6 +237,10 @@ class LogFollower:
         """The version that was seen last, of however long ago; None: none was, of the log that there is."""
         files = self._seen.files
         return None if files is None or files.generation != self._generations.current else files.version
+
+    def altered(self) -> str:
+        """What the table has that the ledger's have not, as of the last listing; empty: nothing."""
+        return self._seen.altered
 
     def newest(self, *, listing: bool = False) -> Files | None:
         """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
@@ -341,10 +352,12 @@ class LogFollower:
 
     def _listed(self, seen: _Seen) -> _Seen:
         """Return what a listing shows. Ends the generation where the log is not the one that was `seen`."""
-        now, generation, before, files = self._passing(), self._generations.current, seen.files, self._replay.files()
-        if files is None:
-            self._tell_altered()
-            return _Seen(None, now)
+        now, generation, before = self._passing(), self._generations.current, seen.files
+        try:
+            files = self._replay.files()
+        except Altered as altered:
+            self._tell_altered(str(altered))
+            return _Seen(None, now, str(altered))
         found = replace(
             files, transactions=TransactionsSeen(files.version), entry=read_entry(self._stored, files.version)
         )
@@ -359,14 +372,15 @@ class LogFollower:
             generation = self._generations.current
         return _Seen(replace(found, generation=generation), now)
 
-    def _tell_altered(self) -> None:
+    def _tell_altered(self, what: str) -> None:
         """Say once that the log cannot be followed."""
         if not self._is_told:
             self._is_told = True
             log.warning(
-                "the table %s is not as the ledger makes it: somebody altered its features, properties or columns. It "
-                "is read and written by the engine's own statements, which take longer",
+                "the table %s is not as the ledger makes it: somebody gave it %s. It is read and written by the "
+                "engine's own statements, which take longer",
                 self._table.name,
+                what,
             )
 
     def _continues(self, before: Files, found: Files) -> bool:
@@ -377,11 +391,18 @@ class LogFollower:
         return self.is_same(before) or not self._stored.has(log_file(before.version))
 
 
-def files_of(loaded: DeltaTable, table: TableSpec) -> Files | None:
-    """The files of a loaded table; None where it is not as the ledger makes them, or a file's name may be another one
-    on the storage."""
-    if not is_plain(loaded, table):
-        return None
+def files_of(loaded: DeltaTable, table: TableSpec) -> Files:
+    """The files of a loaded table. Raises Altered where it is not as the ledger makes them, or a file's name may be
+    another one on the storage."""
+    known, protocol = loaded.metadata(), loaded.protocol()
+    require_plain(
+        table,
+        (protocol.min_reader_version, protocol.min_writer_version),
+        {*(protocol.reader_features or ()), *(protocol.writer_features or ())},
+        {one.name for one in loaded.schema().fields},
+        [*demands_of(loaded), *(one.name for one in loaded.schema().fields if one.metadata)],
+        known.configuration,
+    )
     actions = pa.table(loaded.get_add_actions(flatten=True))
     by_partition: dict[Partition, dict[str, int]] = {}
     if actions.num_rows:
@@ -389,10 +410,9 @@ def files_of(loaded: DeltaTable, table: TableSpec) -> Files | None:
         partitions = zip(*values) if values else [()] * actions.num_rows
         for partition, path, size in zip(partitions, actions["path"].to_pylist(), actions["size_bytes"].to_pylist()):
             if not PLAIN_PATH.fullmatch(path):
-                return None
+                raise Altered(ESCAPED)
             by_partition.setdefault(partition, {})[path] = size
     statistics = FileStatistics.listed(actions, table) if table.facts else None
-    known = loaded.metadata()
     checkpoints = checkpoints_of(known.configuration, table)
     return Files(loaded.version(), by_partition, checkpoints, statistics, table_id=str(known.id))
 
@@ -404,16 +424,38 @@ def checkpoints_of(properties: Mapping[str, str], table: TableSpec) -> int:
     return int(told) if told.isdecimal() and int(told) else int(table.properties[CHECKPOINT_INTERVAL])
 
 
-def is_plain(loaded: DeltaTable, table: TableSpec) -> bool:
-    """Whether rows need nothing but their columns to be in a table."""
-    known, fields, properties = loaded.protocol(), loaded.schema().fields, loaded.metadata().configuration
-    return (
-        (known.min_reader_version, known.min_writer_version) == PROTOCOL
-        and {one.name for one in fields} == set(table.schema.names)
-        and not any(one.metadata for one in fields)
-        and not demands_of(loaded)
-        and properties.get("delta.appendOnly", "false") == "false"
-    )
+#: What a table has whose files' names are others on the storage than in the log.
+ESCAPED = "a file whose name needs escapes"
+
+
+def require_plain(
+    table: TableSpec,
+    protocol: tuple[int, int],
+    features: Iterable[str],
+    columns: Collection[str],
+    asking: Iterable[str],
+    properties: Mapping[str, str],
+) -> None:
+    """Raise Altered where rows need more than their columns to be in a table.
+
+    Args:
+        table: The table as its user wants it.
+        protocol: The versions of readers and writers that it asks for.
+        features: The features that it has, where its protocol names them.
+        columns: Its columns.
+        asking: Its constraints, and the columns that ask more of a row than a value, by name.
+        properties: Its properties.
+    """
+    found = [name for name in alterations(features, properties) if name != APPEND_ONLY]
+    if protocol != PROTOCOL and not found:
+        found.append(f"the protocol {protocol[0]}, {protocol[1]}")
+    found += [f"the column {name}" for name in sorted({*columns} - {*table.schema.names})]
+    found += [f"no column {name}" for name in sorted({*table.schema.names} - {*columns})]
+    found += [name if name.startswith("delta.") else f"demands of the column {name}" for name in dict.fromkeys(asking)]
+    if properties.get(APPEND_ONLY, "false") != "false":
+        found.append(APPEND_ONLY)
+    if found:
+        raise Altered(", ".join(found))
 
 
 class LatestVersions:

@@ -13,7 +13,7 @@ from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.history import Generations
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.reading import PLAIN_PATH
-from ledger.delta_log.replay import PROTOCOL, Files, checkpoints_of
+from ledger.delta_log.replay import ESCAPED, Altered, Files, checkpoints_of, require_plain
 from ledger.delta_log.spark_sessions import jvm_of
 from ledger.delta_log.spec import Fact, Partition, TableSpec
 from ledger.delta_log.storage import LocalFiles, Storage
@@ -30,9 +30,10 @@ def direct_tables(
     session: Callable[[], SparkSession],
     state: Callable[[str], Any],
     *failures: type[Exception],
+    by_statement: bool,
 ) -> dict[str, DirectTable]:
     """By name, the small commits to some tables, which lie at these locations and have these files. The other arguments
-    are those of SparkReplay, and what Spark raises."""
+    are those of SparkReplay and DirectTable, and what Spark raises."""
     generations = Generations()
     return {
         name: DirectTable(
@@ -41,6 +42,7 @@ def direct_tables(
             files[name],
             *failures,
             generations=generations,
+            by_statement=by_statement,
         )
         for name, table in specs.items()
     }
@@ -66,20 +68,19 @@ class SparkReplay:
     ) -> None:
         self._table, self._session, self._state, self._stored, self._tail = table, session, state, stored, tail
 
-    def files(self) -> Files | None:
+    def files(self) -> Files:
         from pyspark.sql import DataFrame
 
         state = self._state(self._table.name)
         if self._tail is not None:
             self._tail.require(int(state.version()))
-        if not self._is_plain(state):
-            return None
+        self._require_plain(state)
         columns = [f"partitionValues['{name}']" for name in self._table.partitions]
         rows = DataFrame(state.allFiles().toDF(), self._session()).selectExpr("path", "size", *columns).collect()
         by_partition: dict[Partition, dict[str, int]] = {}
         for path, size, *values in rows:
             if not PLAIN_PATH.fullmatch(path):
-                return None
+                raise Altered(ESCAPED)
             by_partition.setdefault(tuple(values), {})[path] = size
         statistics = statistics_of(state, self._session(), self._table) if self._table.facts else None
         checkpoints = checkpoints_of(self._configuration(state), self._table)
@@ -97,15 +98,18 @@ class SparkReplay:
         state.deltaLog().checkpoint(state, none)
         self._stored.sync_checkpoints()
 
-    def _is_plain(self, state: Any) -> bool:
-        """Whether rows need nothing but their columns to be in the table; as `replay.is_plain`."""
+    def _require_plain(self, state: Any) -> None:
+        """Raise Altered where rows need more than their columns to be in the table."""
         protocol, fields, configuration = state.protocol(), state.schema().fields(), self._configuration(state)
-        return (
-            (protocol.minReaderVersion(), protocol.minWriterVersion()) == PROTOCOL
-            and {field.name() for field in fields} == set(self._table.schema.names)
-            and all(field.nullable() and field.metadata().json() == "{}" for field in fields)
-            and not any(name.startswith("delta.constraints.") for name in configuration)
-            and configuration.get("delta.appendOnly", "false") == "false"
+        asking = [name for name in configuration if name.startswith("delta.constraints.")]
+        asking += [field.name() for field in fields if not field.nullable() or field.metadata().json() != "{}"]
+        require_plain(
+            self._table,
+            (protocol.minReaderVersion(), protocol.minWriterVersion()),
+            filter(None, str(protocol.readerAndWriterFeatureNames().mkString(",")).split(",")),
+            {field.name() for field in fields},
+            asking,
+            configuration,
         )
 
     def _configuration(self, state: Any) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledger.delta_log.by_delta_rs import DeltaRsTables
-from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.commit_metadata import said_in, verb_of
 from ledger.store.delta.engine import LedgerTables, Publishing
 from ledger.store.delta.model.tables import TABLES
 
@@ -14,10 +14,23 @@ class DeltaRsEngine(DeltaRsTables, LedgerTables):
     """Engine on delta-rs. Threads may share it."""
 
     def __init__(
-        self, locations: Mapping[str, str], storage_options: Mapping[str, str] | None = None, *, sync: bool = True
+        self,
+        locations: Mapping[str, str],
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        sync: bool = True,
+        by_statement: bool = False,
     ) -> None:
-        """`sync`: on a local path what is committed survives a power cut."""
-        super().__init__(TABLES, locations, storage_options, sync=sync, read_metadata=said_in)
+        """`sync`: on a local path what is committed survives a power cut. `by_statement`: see DeltaRsTables."""
+        super().__init__(
+            TABLES,
+            locations,
+            storage_options,
+            sync=sync,
+            by_statement=by_statement,
+            read_metadata=said_in,
+            purpose_of=verb_of,
+        )
 
     def publishing(self) -> Publishing:
         """See Engine."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ledger.delta_log.by_spark import SparkTables
-from ledger.store.delta.commit_metadata import said_in
+from ledger.store.delta.commit_metadata import said_in, verb_of
 from ledger.store.delta.engine import LedgerTables
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.spark_jobs import jobs_of_commit
@@ -18,9 +18,21 @@ if TYPE_CHECKING:
 class SparkEngine(SparkTables, LedgerTables):
     """Engine on a Spark session. Threads may share it."""
 
-    def __init__(self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True) -> None:
-        """`sync`: on a local path, and on HDFS, what is committed survives a power cut."""
-        super().__init__(TABLES, spark, locations, sync=sync, read_metadata=said_in, name_jobs=jobs_of_commit)
+    def __init__(
+        self, spark: SparkSession, locations: Mapping[str, str], *, sync: bool = True, by_statement: bool = False
+    ) -> None:
+        """`sync`: on a local path, and on HDFS, what is committed survives a power cut. `by_statement`: see
+        SparkTables."""
+        super().__init__(
+            TABLES,
+            spark,
+            locations,
+            sync=sync,
+            by_statement=by_statement,
+            read_metadata=said_in,
+            purpose_of=verb_of,
+            name_jobs=jobs_of_commit,
+        )
 
     def publishing(self) -> None:
         """See Engine."""

@@ -17,6 +17,11 @@ def said_in(text: str | None) -> dict[str, Any]:
     return said if _is_ours(said) else {}
 
 
+def verb_of(said: Mapping[str, Any]) -> str:
+    """The verb that a commit is made by; empty where it does not say."""
+    return str(said.get("verb", ""))
+
+
 def _is_ours(said: Mapping[str, Any]) -> bool:
     tells_of_messages = bool(said.get("events"))
     return (

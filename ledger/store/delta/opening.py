@@ -33,7 +33,7 @@ from ledger.rules.storage import (
     unknown,
     with_defaults,
 )
-from ledger.settings import ENGINES, Settings
+from ledger.settings import ENGINES, STATEMENT, Settings
 from ledger.store.delta.backups import require_no_backup
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
@@ -119,7 +119,7 @@ def open_tables(
         require_s3a(spark)
         given = given or storage_options_of(spark, place.text.split("/")[2])
     options = _options(given)
-    chosen = _engine(root, engine, scheme, locations, spark, options, settings.sync)
+    chosen = _engine(root, engine, scheme, locations, spark, options, settings)
     by_delta_rs = chosen.name == "delta-rs"
     files = _files(place, given, options) if by_delta_rs else None
     _require_known(root, scheme, chosen)
@@ -315,8 +315,9 @@ def _engine(
     locations: Mapping[str, str],
     spark: SparkSession | None,
     storage_options: Mapping[str, str],
-    sync: bool,
+    settings: Settings,
 ) -> Engine:
+    by_statement = settings.merge == STATEMENT
     if spark is None or engine == "delta-rs" or (engine == "auto" and scheme in DELTA_RS_COMMITS):
         if scheme not in DELTA_RS_COMMITS:
             if scheme not in SAFE_FOR_SPARK:
@@ -324,11 +325,11 @@ def _engine(
             raise SparkIsNeeded(f"Only Spark commits to {scheme}: open the ledger with spark=spark and engine='spark'")
         from ledger.store.delta.by_delta_rs import DeltaRsEngine
 
-        return DeltaRsEngine(locations, storage_options, sync=sync)
+        return DeltaRsEngine(locations, storage_options, sync=settings.sync, by_statement=by_statement)
     from ledger.store.delta.by_spark import SparkEngine
 
     require_jvm(spark)
-    return SparkEngine(spark, locations, sync=sync)
+    return SparkEngine(spark, locations, sync=settings.sync, by_statement=by_statement)
 
 
 def _known_to(spark: SparkSession | None) -> Callable[[str], Mapping[str, str]] | None:

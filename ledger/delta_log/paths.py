@@ -1,0 +1,96 @@
+"""Which path commits of rows take: written out by the client, or made by a statement of the engine, and why.
+
+The client writes small commits out by itself. A statement does the same, and takes longer. So each commit of rows is
+counted with its path and the reason, and the log names the first statement of each kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ledger.delta_log.protocol import NotDirect
+from ledger.forks import renew_in_child
+
+log = logging.getLogger("ledger.commits")
+DIRECT, STATEMENT = "direct", "statement"
+#: Why a commit of rows takes a statement.
+SETTING, ALTERED, LARGE, WIDER, NEW_PARTITION = "setting", "altered", "large", "wider", "new partition"
+#: The reasons in words.
+REASONS = {
+    SETTING: "the user asks for statements",
+    ALTERED: "the table is not as its user makes it",
+    LARGE: "the files that it touches have many rows, and a statement leaves alone those that it does not change",
+    WIDER: "it relies on partitions that it does not change",
+    NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
+}
+
+
+class Taken(NamedTuple):
+    """A kind of commits of rows: what they were for, their table, their path, and the reason of a statement."""
+
+    purpose: str
+    table: str
+    path: str
+    reason: str = ""
+
+
+def no_purpose(metadata: Mapping[str, Any]) -> str:
+    """Commits do not say what they are for."""
+    return ""
+
+
+class Paths:
+    """Counts commits of rows by their paths. Threads share it; counts are of this process and only grow."""
+
+    def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
+        """`engine`: its name, for the log. `purpose_of` returns what a commit with such metadata is for."""
+        self._engine, self._purpose_of = engine, purpose_of
+        self._counts: Counter[Taken] = Counter()
+        self._told: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        renew_in_child(self, Paths._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def counts(self) -> dict[Taken, int]:
+        """Return how many commits landed, by kind."""
+        with self._lock:
+            return dict(self._counts)
+
+    def commit(
+        self,
+        table: str,
+        metadata: Mapping[str, Any],
+        directly: Callable[[], int],
+        by_statement: Callable[[str], int],
+    ) -> int:
+        """Commit rows and count the commit; return its version.
+
+        Args:
+            table: The table.
+            metadata: What the commit says of itself.
+            directly: Writes the commit out. Raises NotDirect where only a statement can make it.
+            by_statement: Runs the statement. It is given the reason.
+        """
+        try:
+            version, kind = directly(), Taken(self._purpose_of(metadata), table, DIRECT)
+        except NotDirect as why:
+            version = by_statement(why.reason)
+            kind = Taken(self._purpose_of(metadata), table, STATEMENT, why.reason)
+        with self._lock:
+            self._counts[kind] += 1
+        return version
+
+    def announce(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
+        """Log a statement that is about to be run, at level DEBUG; and at INFO, once for each table and reason, that
+        statements are run."""
+        if (table, reason) not in self._told:
+            self._told.add((table, reason))
+            log.info("%s runs statements on the table %s: %s (%s)", self._engine, table, reason, REASONS[reason])
+        purpose = self._purpose_of(metadata)
+        log.debug("%s through %s (%s), %d source rows: %s", purpose, self._engine, reason, rows, text)

@@ -1,0 +1,107 @@
+"""The statements that commits of rows are: the MERGE of edits, and the INSERT of an append.
+
+A MERGE matches source rows, the edits, with the rows of some partitions by the table's key. Literals on partition
+columns narrow it, so that writers of other partitions do not conflict with it. Spark runs the text. delta-rs has no SQL
+for it, and is given the same predicate and the same clauses one by one.
+
+**Who checks what an edit supposes.** An update that finds no row changes nothing, in delta-rs. So the edits are held
+against the rows that they were decided on before the statement is run, and the statement is run on that very version:
+delta-rs refuses it where others committed to these partitions since. Spark runs it on the newest version. There the
+statement itself fails with CHANGED_MEANWHILE where an edit does not find the table as it supposes: a row with another
+revision, a row to insert that exists, a row to update or delete that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION
+from ledger.delta_log.spec import PartitionFilter, TableSpec
+
+#: What the MERGE's own conditions say when the table is not as the decision supposed.
+CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
+#: The names of the table and of its source in a statement.
+TARGET, SOURCE = "t", "s"
+
+
+class Clause(NamedTuple):
+    """What a MERGE does with a source row that matches a row of the table, or none, where a condition holds (empty:
+    always): DELETE, UPDATE or INSERT, with values by column."""
+
+    is_matched: bool
+    condition: str
+    action: str
+    values: Mapping[str, str]
+
+    def sql(self) -> str:
+        """Return the clause as SQL."""
+        condition = f" AND {self.condition}" if self.condition else ""
+        what = self.action
+        if self.action == "UPDATE":
+            what = f"UPDATE SET {', '.join(f'{column} = {value}' for column, value in self.values.items())}"
+        elif self.action == "INSERT":
+            what = f"INSERT ({', '.join(self.values)}) VALUES ({', '.join(self.values.values())})"
+        return f"WHEN {'' if self.is_matched else 'NOT '}MATCHED{condition} THEN {what}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A MERGE of edits into a table: how rows match, and the clauses, of which the first that applies to a row does."""
+
+    on: str
+    clauses: tuple[Clause, ...]
+
+    def sql(self, place: str, source: str) -> str:
+        """Return the statement for the table at a place and the view `source`."""
+        head = f"MERGE INTO delta.`{place}` AS {TARGET}\nUSING {source} AS {SOURCE}\nON {self.on}"
+        return "\n".join([head, *(clause.sql() for clause in self.clauses)])
+
+
+def plain_merge(table: TableSpec, where: PartitionFilter) -> Merge:
+    """Return the MERGE of edits that are known to find the table as they suppose."""
+    changes = {column: value for column, value in _sources(table).items() if column not in table.partitions}
+    operation = f"{SOURCE}.{OPERATION}"
+    return Merge(
+        _matches(table, where),
+        (
+            Clause(True, f"{operation} = 'delete'", "DELETE", {}),
+            Clause(True, f"{operation} = 'update'", "UPDATE", changes),
+            Clause(False, f"{operation} = 'insert'", "INSERT", _sources(table)),
+        ),
+    )
+
+
+def checking_merge(table: TableSpec, where: PartitionFilter) -> Merge:
+    """Return the MERGE that fails as a whole, with CHANGED_MEANWHILE, where an edit does not find the table as it
+    supposes."""
+    sources = _sources(table)
+    changes = {column: value for column, value in sources.items() if column not in table.partitions}
+    fail = f"CAST(raise_error('{CHANGED_MEANWHILE}') AS BIGINT)"
+    operation, revision = f"{SOURCE}.{OPERATION}", f"{TARGET}.revision <> {SOURCE}.{EXPECTED_REVISION}"
+    return Merge(
+        _matches(table, where),
+        (
+            Clause(True, f"({operation} = 'insert' OR {revision})", "UPDATE", {"revision": fail}),
+            Clause(True, f"{operation} = 'delete'", "DELETE", {}),
+            Clause(True, "", "UPDATE", changes),
+            Clause(False, f"{operation} <> 'insert'", "INSERT", {**sources, "revision": fail}),
+            Clause(False, "", "INSERT", sources),
+        ),
+    )
+
+
+def append_statement(table: TableSpec, place: str, source: str) -> str:
+    """Return the append of the rows of the view `source` to the table at a place, as SQL."""
+    columns = ", ".join(table.schema.names)
+    return f"INSERT INTO delta.`{place}` ({columns})\nSELECT {columns} FROM {source}"
+
+
+def _matches(table: TableSpec, where: PartitionFilter) -> str:
+    keys = (f"{TARGET}.{column} = {SOURCE}.{column}" for column in (*table.partitions, *table.key))
+    return " AND ".join([where.bounded().sql(TARGET), *keys])
+
+
+def _sources(table: TableSpec) -> dict[str, str]:
+    return {column: f"{SOURCE}.{column}" for column in table.schema.names}
