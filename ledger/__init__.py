@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         StorageFailed,
         UnsafeStorage,
     )
+    from ledger.explanation import Explanation
     from ledger.heartbeat import Heartbeat
     from ledger.ledger import Ledger
     from ledger.message import Message
@@ -69,6 +70,7 @@ _HOMES = {
     "HandleOutcome": "ledger.results",
     "SendOutcome": "ledger.results",
     "Counts": "ledger.results",
+    "Explanation": "ledger.explanation",
     "Attribute": "ledger.rules.message_attributes",
     "Status": "ledger.rules.state",
     "MoveTask": "ledger.rules.move_task",
@@ -119,6 +121,7 @@ __all__ = [
     "Consumed",
     "ContentionOutlastedRetries",
     "Counts",
+    "Explanation",
     "ForkedProcess",
     "HandleOutcome",
     "Health",

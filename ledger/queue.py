@@ -19,11 +19,13 @@ from ledger import (
     shown_html,
     working,
 )
+from ledger.access import Access
 from ledger.arrow_rows import SentTable
 from ledger.claim import Claim
 from ledger.consumer_processes import consume
 from ledger.consumption import Consumption, Handler
 from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.explanation import OF_QUEUE, Explanation, explain, numbered
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
 from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Worked
@@ -343,6 +345,25 @@ class Queue(Settling):
         asked = receipt_id if is_receipt(receipt_id) else None
         grant = None if asked is None else self.access.store.held(record, asked)
         return Claim(self.access, grant, int(record.attributes["VisibilityTimeout"]), asked=asked)
+
+    def explain(self, verb: str, *arguments: object, **options: object) -> Explanation:
+        """Show what a verb would commit now, and change nothing: the statement and its source rows.
+
+        `queue.explain("receive", 10, visibility_timeout=60)` is about `queue.receive(10, visibility_timeout=60)`. The
+        verb reads and decides as ever, and ends where it would commit: what it returns is not known, and a receive
+        waits for nothing. Of a verb that is two commits (the purge of a FIFO queue) the first is shown. Handles and
+        messages are lists or Arrow tables. Works with each value of the setting `merge`, and on a ledger that is open
+        read-only. `print` shows the result as text.
+        Raises what the verb does; InvalidParameterValue for another verb than receive, receive_many, send, delete,
+        change_visibility, settle, lock, purge, restore, redrive, set_attributes, set_tags, tag and untag.
+        """
+        if verb == "receive" and len(arguments) < 3:
+            options.setdefault("wait", 0)
+
+        def call(access: Access) -> object:
+            return getattr(Queue(access), verb)(*arguments, **options)
+
+        return explain(self.access, verb, OF_QUEUE, call, numbered(arguments, options))
 
     def peek(self, message_id: str) -> Message:
         """V11: a message whatever its state, without changing anything. Raises MessageDoesNotExist."""

@@ -90,6 +90,7 @@ LAYERS = {
     "ledger.queue_settings": 6,
     "ledger.dead_letters": 6,
     "ledger.settling": 6.1,
+    "ledger.explanation": 6.1,
     "ledger.claim": 7,
     "ledger.receiving": 7.1,
     "ledger.row_errors": 4.1,

@@ -119,6 +119,7 @@ def _judged(health: Health) -> Iterator[Finding]:
     files = sum(table.files for table in tables.values())
     yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
     yield from _damage(health)
+    yield _paths(health)
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = (
         f"the oldest commit that none has gone over is {age / 3_600:,.1f} h old" if age else "nothing is left for it"
@@ -139,6 +140,23 @@ def _judged(health: Health) -> Iterator[Finding]:
         yield Finding("WARN", "orphan files", found, "`ledger upkeep` removes them")
     else:
         yield Finding("OK", "orphan files", found)
+
+
+def _paths(health: Health) -> Finding:
+    """Return how verbs commit, and how they did lately."""
+    from ledger.runtime.checks import Finding
+
+    direct, statements = health.merges["direct"], health.merges["statement"]
+    lately = f"of the MERGEs since the last upkeep {direct:,} were direct, {statements:,} by statements"
+    why = {name: table.by_statement for name, table in health.tables.items() if table.by_statement}
+    if not why:
+        return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")
+    same = len(set(why.values())) == 1 and len(why) == len(health.tables)
+    named = next(iter(why.values())) if same else "; ".join(f"{name}: {one}" for name, one in why.items())
+    found = f"verbs run the engine's statements, which take longer ({named}); {lately}"
+    if all(one.startswith("setting") for one in why.values()):
+        return Finding("OK", "commits", found)
+    return Finding("WARN", "commits", found, "take back what was altered, if nobody needs it: see the tables' history")
 
 
 def _damage(health: Health) -> Iterator[Finding]:

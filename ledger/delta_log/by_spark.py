@@ -18,7 +18,7 @@ from ledger.delta_log.damage import alteration_behind, damage_behind
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
 from ledger.delta_log.join import Joining
-from ledger.delta_log.paths import Paths, no_purpose
+from ledger.delta_log.paths import Paths, no_purpose, path_of
 from ledger.delta_log.protocol import (
     Commit,
     Conflict,
@@ -364,10 +364,15 @@ class SparkTables:
         while newest - since > asked:
             asked = newest - since + MEANWHILE
             said = self._session().sql(f"DESCRIBE HISTORY {self._named(table)} LIMIT {asked}")
-            rows = said.select("version", "timestamp", "userMetadata").collect()
+            rows = said.select("version", "timestamp", "userMetadata", "operation", "operationParameters").collect()
             newest = max(row.version for row in rows)
         commits = [
-            Commit(row.version, round(row.timestamp.timestamp() * 1_000), self._read_metadata(row.userMetadata))
+            Commit(
+                row.version,
+                round(row.timestamp.timestamp() * 1_000),
+                self._read_metadata(row.userMetadata),
+                path_of(row.asDict()),
+            )
             for row in rows
             if row.version > since
         ]

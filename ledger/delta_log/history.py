@@ -38,6 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ledger.delta_log.paths import path_of
 from ledger.delta_log.protocol import Commit
 from ledger.delta_log.storage import AT_ONCE, LOG, Stamp, Storage, TableStorage, log_file, version_of
 from ledger.errors import LedgerDamaged
@@ -235,4 +236,4 @@ def _commit(stored: TableStorage, version: int, table: str, read: ReadMetadata) 
     said = next(action["commitInfo"] for action in actions if "commitInfo" in action)
     if not isinstance(said, dict):
         raise damaged(table, version, "has a commitInfo that is no JSON object")
-    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")))
+    return Commit(version, said.get("timestamp", 0), read(said.get("userMetadata")), path_of(said))

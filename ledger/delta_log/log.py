@@ -33,7 +33,7 @@ from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import Generations
 from ledger.delta_log.maintenance import is_due
-from ledger.delta_log.paths import ALTERED, LARGE, NEW_PARTITION, REASONS, SETTING, WIDER
+from ledger.delta_log.paths import ALTERED, LARGE, NEW_PARTITION, REASONS, REWRITTEN, SETTING, STATISTICS, WIDER
 from ledger.delta_log.protocol import (
     Conflict,
     LogReplaced,
@@ -58,9 +58,8 @@ ROW_GROUP, FILE = 8 << 20, 64 << 20
 LONG = 1_024
 #: Who made a commit, in the table's history.
 ENGINE = f"ledger/{__version__}"
-#: What a commit says of its operation: that it puts files in the place of others without a statement of an engine; that
-#: it only appends.
-REWRITTEN, APPENDED = {"rewrittenDirectly": "true"}, {"mode": "Append"}
+#: What a commit says of its operation that only appends.
+APPENDED = {"mode": "Append"}
 NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
 MOST_ROWS = 100_000
@@ -509,7 +508,9 @@ class DirectTable:
         """
         if self._by_statement:
             raise NotDirect(SETTING)
-        if not self._table.statistics or self.log.followed.newest() is None:
+        if not self._table.statistics:
+            raise NotDirect(STATISTICS)
+        if self.log.followed.newest() is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions)
         # Of a single one without a copy.

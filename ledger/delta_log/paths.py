@@ -19,14 +19,19 @@ log = logging.getLogger("ledger.commits")
 DIRECT, STATEMENT = "direct", "statement"
 #: Why a commit of rows takes a statement.
 SETTING, ALTERED, LARGE, WIDER, NEW_PARTITION = "setting", "altered", "large", "wider", "new partition"
+STATISTICS = "statistics"
 #: The reasons in words.
 REASONS = {
     SETTING: "the user asks for statements",
     ALTERED: "the table is not as its user makes it",
     LARGE: "the files that it touches have many rows, and a statement leaves alone those that it does not change",
     WIDER: "it relies on partitions that it does not change",
+    STATISTICS: "the engine collects the table's statistics",
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
 }
+
+#: What the parameters of a MERGE say that was written out: files take the place of others without a statement.
+REWRITTEN = {"rewrittenDirectly": "true"}
 
 
 class Taken(NamedTuple):
@@ -36,6 +41,14 @@ class Taken(NamedTuple):
     table: str
     path: str
     reason: str = ""
+
+
+def path_of(said: Mapping[str, Any]) -> str:
+    """Return the path of a commit by its `commitInfo`, where it is a MERGE; else an empty text."""
+    if said.get("operation") != "MERGE":
+        return ""
+    parameters = said.get("operationParameters")
+    return DIRECT if isinstance(parameters, Mapping) and REWRITTEN.items() <= parameters.items() else STATEMENT
 
 
 def no_purpose(metadata: Mapping[str, Any]) -> str:

@@ -51,11 +51,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history."""
+    """One commit of a table's history. `path`: how a MERGE was made, see `paths`; empty for other commits."""
 
     version: int
     timestamp: int
     metadata: Mapping[str, Any]
+    path: str = ""
 
 
 @dataclass(frozen=True)

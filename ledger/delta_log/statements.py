@@ -13,7 +13,7 @@ revision, a row to insert that exists, a row to update or delete that does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from ledger.delta_log.spec import PartitionFilter, TableSpec
 
 #: What the MERGE's own conditions say when the table is not as the decision supposed.
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
+#: Statements are shown on lines of about so many characters.
+WIDTH = 110
 #: The names of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
 
@@ -40,9 +42,9 @@ class Clause(NamedTuple):
         condition = f" AND {self.condition}" if self.condition else ""
         what = self.action
         if self.action == "UPDATE":
-            what = f"UPDATE SET {', '.join(f'{column} = {value}' for column, value in self.values.items())}"
+            what = f"UPDATE SET\n{_lines(f'{column} = {value}' for column, value in self.values.items())}"
         elif self.action == "INSERT":
-            what = f"INSERT ({', '.join(self.values)}) VALUES ({', '.join(self.values.values())})"
+            what = f"INSERT (\n{_lines(self.values)}\n  ) VALUES (\n{_lines(self.values.values())}\n  )"
         return f"WHEN {'' if self.is_matched else 'NOT '}MATCHED{condition} THEN {what}"
 
 
@@ -94,8 +96,19 @@ def checking_merge(table: TableSpec, where: PartitionFilter) -> Merge:
 
 def append_statement(table: TableSpec, place: str, source: str) -> str:
     """Return the append of the rows of the view `source` to the table at a place, as SQL."""
-    columns = ", ".join(table.schema.names)
-    return f"INSERT INTO delta.`{place}` ({columns})\nSELECT {columns} FROM {source}"
+    columns = _lines(table.schema.names)
+    return f"INSERT INTO delta.`{place}` (\n{columns}\n) SELECT\n{columns}\nFROM {source}"
+
+
+def _lines(parts: Iterable[str]) -> str:
+    """Return parts of a list on lines of at most WIDTH characters, none of which is broken."""
+    lines, line = list[str](), ""
+    for part in parts:
+        if line and len(line) + len(part) > WIDTH:
+            lines.append(f"{line},")
+            line = ""
+        line = f"{line}, {part}" if line else f"    {part}"
+    return "\n".join([*lines, line])
 
 
 def _matches(table: TableSpec, where: PartitionFilter) -> str:

@@ -202,6 +202,9 @@ class Application:
         known = getattr(self._store, "transactions", None)
         if known is not None:
             yield from metrics.transactions(known.tally)
+        engine = getattr(self._store, "engine", None)
+        if engine is not None:
+            yield from metrics.paths(engine.paths.counts())
         yield from metrics.family("ledger_long_polls", "gauge", "Open long polls.", [({}, self.polls.open)])
         yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
         yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])

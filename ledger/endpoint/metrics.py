@@ -63,6 +63,16 @@ def transactions(tally: Any) -> Iterator[str]:
     yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
 
 
+def paths(counts: Mapping[Any, int]) -> Iterator[str]:
+    """Of commits that put rows into tables, by how they were made: counts by `delta_log.paths.Taken`."""
+    text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
+    samples = (
+        ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)
+        for kind, count in sorted(counts.items())
+    )
+    yield from family("ledger_commit_paths_total", "counter", text, samples)
+
+
 def _histograms(name: str, text: str, label: str, sizes: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
     """Histograms of whole numbers, one for each value of a label."""
     yield f"# HELP {name} {text}"

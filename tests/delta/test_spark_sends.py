@@ -5,7 +5,9 @@ import threading
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log import paths
 from ledger.delta_log.log import DirectTable
+from ledger.delta_log.protocol import NotDirect
 from ledger.outputs.tables_of_spark import SparkOutputTables
 from ledger.settings import Settings
 from ledger.store.delta.by_spark import SparkEngine
@@ -70,6 +72,10 @@ def ledger(root, spark, clock):
     return Ledger(store, clock, settings, Opened(store, engine, locations, transactions, frames, spark))
 
 
+def only_by_statement(*arguments):
+    raise NotDirect(paths.SETTING)
+
+
 @pytest.mark.parametrize("by", ["a commit that is written out", "Spark's writer"])
 def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_the_same(
     ledger, open_ledger, monkeypatch, by
@@ -79,7 +85,7 @@ def test_a_fifo_send_that_delta_left_out_because_another_was_first_is_sent_all_t
     other = open_ledger("delta-rs").queue("jobs.fifo")
     send = lambda to, body: to.send(body, message_group_id="g", message_deduplication_id=body)  # noqa: E731
     if by == "Spark's writer":
-        monkeypatch.setattr(DirectTable, "append", lambda *arguments: None)
+        monkeypatch.setattr(DirectTable, "append", only_by_statement)
     ledger.store.engine.interrupts = (lambda: send(other, "first"),)
     sent = send(queue, "second")
     received = other.receive(None).messages()

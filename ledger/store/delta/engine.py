@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ledger.delta_log import rewrite as log_edits
 from ledger.delta_log.failures import translate_storage_errors
+from ledger.delta_log.paths import Paths
 from ledger.delta_log.protocol import (
     Commit,
     Conflict,
@@ -163,6 +164,16 @@ class Engine(Tables, MessageFiles, Protocol):
     """An engine: all that it does for a store, and what is done to a table as a whole."""
 
     name: str
+    #: Which path commits of rows have taken in this process.
+    paths: Paths
+
+    def why_not_direct(self, table: str) -> tuple[str, str] | None:
+        """Return why no row of a table is committed without a statement of the engine: the reason (see
+        `delta_log.paths`), and what it is in words; None: rows are. Looks at the newest version."""
+
+    def statement(self, table: str, where: Where | None, source: str) -> str:
+        """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
+        None for partitions, that which `append` is. It is run only where rows are not committed directly."""
 
     def publishing(self) -> Publishing | None:
         """What publishes files; None where Spark has to commit what it writes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from ledger.delta_log.damage import find_damage
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
 from ledger.delta_log.maintenance import unneeded
+from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.rules.limits import MILLISECONDS
@@ -22,6 +24,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore
 
+NO_MERGES = {DIRECT: 0, STATEMENT: 0}
 _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
@@ -30,7 +33,8 @@ class TableHealth:
     """One table: its newest version, its data files and their bytes, how many files its log has, how many commits lie
     behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them.
     `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each with what is
-    wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out."""
+    wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out. `by_statement`: why verbs
+    of a process with these settings commit rows by statements of the engine, in words; empty: they commit directly."""
 
     version: int
     files: int
@@ -40,18 +44,23 @@ class TableHealth:
     orphans: int
     damaged: tuple[str, ...] = ()
     unreadable_checkpoints: tuple[str, ...] = ()
+    by_statement: str = ""
 
 
 @dataclass(frozen=True)
 class Health:
     """A ledger: how many queues it has, its tables, the age in seconds of the oldest commit that no upkeep has gone
     over (None: there is none), and how many seconds commits are kept: an upkeep has to go over them within that time,
-    or the receipts get a gap."""
+    or the receipts get a gap. `merges`: how many of the commits of `visibility` that no upkeep has gone over were
+    written out ("direct"), and how many a statement made ("statement"), by whatever process. `commits`: those of this
+    process that put rows into tables, by verb, table, path and reason (see `delta_log.paths`)."""
 
     queues: int
     tables: Mapping[str, TableHealth]
     oldest_without_upkeep: float | None
     log_retention: int
+    merges: Mapping[str, int]
+    commits: tuple[Mapping[str, str | int], ...]
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
@@ -63,7 +72,18 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     # The first of a table makes it.
     left = engine.history("visibility", 0 if filled is None else filled)
     oldest = None if not left else max(0, clock() - left[0].timestamp) / MILLISECONDS
-    return Health(len(store.queues()), tables, oldest, kept(engine, "visibility").log_retention)
+    for name in tables:
+        why = engine.why_not_direct(name)
+        if why is not None:
+            reason, text = why
+            tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
+    merges = Counter(commit.path for commit in left if commit.path)
+    commits: tuple[Mapping[str, str | int], ...] = tuple(
+        {"verb": one.purpose, "table": one.table, "path": one.path, "reason": one.reason, "commits": count}
+        for one, count in sorted(engine.paths.counts().items())
+    )
+    log_retention = kept(engine, "visibility").log_retention
+    return Health(len(store.queues()), tables, oldest, log_retention, {**NO_MERGES, **merges}, commits)
 
 
 def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:

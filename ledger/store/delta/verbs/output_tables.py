@@ -42,9 +42,15 @@ class OutputTables:
     """Tables that claims were written to. `by_spark`: through the user's session, if there is one."""
 
     def __init__(self, engine: ForeignTables, by_spark: SparkOutputTables | None, settings: Settings) -> None:
-        self._engine, self._by_spark, self._settings = engine, by_spark, settings
+        self._engine, self._by_spark, self._settings, self._fences = engine, by_spark, settings, True
         self._silent: dict[str, tuple[float, OutputUnreadable]] = {}
         self._tried: dict[str, float] = {}
+
+    def only_looking(self) -> OutputTables:
+        """Return the same tables, asked without a commit: a write that is not in counts as fenced off."""
+        looking = OutputTables(self._engine, self._by_spark, self._settings)
+        looking._fences = False
+        return looking
 
     def require_safe(self, table: str, why: str) -> None:
         """Raises UnsafeStorage for a place where several drivers could lose each other's commits through Spark."""
@@ -80,6 +86,8 @@ class OutputTables:
         Waits for others that write to the table now, for `patience` seconds (None: as long as it takes). Raises
         OutputUnreadable when that cannot be told: no table is taken for one that was never written to.
         """
+        if not self._fences:
+            return self.committed(table, write_id) == output_doubts.WRITTEN
         until = None if patience is None else time.monotonic() + patience
         keep = partial(self._make_durable, table)
         return self._first(table, lambda engine: _written_or_fenced(engine, table, write_id, until, keep))

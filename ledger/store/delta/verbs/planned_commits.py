@@ -1,0 +1,104 @@
+"""The commit that a verb would make, found without making it.
+
+A store of its own runs the verb on the ledger's tables. It reads and decides as ever. The first call that would change
+a table ends it. So what is shown is what the verb decides, and no second description of it. Nothing else is changed
+either: there are no locks, no look at the storage's clock, and output tables are asked without a commit (a write that
+is not in counts as fenced off).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, cast
+
+import pyarrow as pa
+
+from ledger.delta_log.protocol import Snapshot
+from ledger.store.delta.commit.file_locks import NoLock
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.where import Where
+from ledger.store.delta.verbs.store import DeltaStore
+
+#: The name of the view that the source rows are in.
+SOURCE = "source"
+
+
+class PlannedCommit(NamedTuple):
+    """A commit that a verb would make: its table, the statement that it is, and the rows that this is given; None: no
+    statement, but a commit without rows, or of rows that go. `why_statement`: why that would be run (see
+    `delta_log.paths`); empty: the rows would be written out."""
+
+    table: str
+    statement: str
+    rows: pa.Table | None
+    engine: str
+    why_statement: str
+
+
+class _Planned(Exception):
+    """A verb has come to its commit."""
+
+    def __init__(self, commit: PlannedCommit) -> None:
+        super().__init__("the verb ends here")
+        self.commit = commit
+
+
+class _LookedAt:
+    """An engine whose tables can be read, and whose first change raises _Planned."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def merge(
+        self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]
+    ) -> NoReturn:
+        """Raise the MERGE."""
+        raise self._planned(table, self._engine.statement(table, where, SOURCE), edits)
+
+    def append(self, table: str, rows: pa.Table, *rest: object, **options: object) -> NoReturn:
+        """Raise the append."""
+        raise self._planned(table, self._engine.statement(table, None, SOURCE), rows)
+
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
+        """Raise the commit of no rows."""
+        raise self._planned(table, f"-- no rows: {', '.join(f'{name} = {version}' for name, version in transactions)}")
+
+    def delete(self, table: str, predicate: str, *rest: object, **options: object) -> NoReturn:
+        """Raise the removal of rows."""
+        raise self._planned(table, f"DELETE FROM delta.`{self._engine.place(table)}`\nWHERE {predicate}")
+
+    def make_durable(self, table: str | None = None, version: int = -1) -> None:
+        """Do nothing: nothing is answered."""
+
+    def _planned(self, table: str, statement: str, rows: pa.Table | None = None) -> _Planned:
+        why = self._engine.why_not_direct(table)
+        engine = self._engine.name
+        return _Planned(PlannedCommit(table, statement, rows, engine, "" if why is None else f"{why[0]}: {why[1]}"))
+
+
+def planned_commit(store: DeltaStore, run: Callable[[DeltaStore], object]) -> PlannedCommit | None:
+    """Return the first commit that `run` would make through the store that it is given; None: it would make none.
+
+    Raises what `run` does.
+    """
+    engine, locks = cast(Engine, _LookedAt(store.engine)), dict.fromkeys(TABLES, NoLock())
+    transactions = Transactions(engine, locks, False, store.settings, store.transactions.owner)
+    looking = DeltaStore(engine, transactions, store.settings, store.outputs.foreign, sender_id=store.sender_id)
+    looking.outputs.tables = store.outputs.tables.only_looking()
+    try:
+        run(looking)
+    except _Planned as planned:
+        return planned.commit
+    return None
+
+
+def some_rows(rows: pa.Table, most: int) -> Sequence[Mapping[str, Any]]:
+    """Return the first rows, without the columns that have no value in any row."""
+    known = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+    found: list[dict[str, Any]] = rows.select(known).slice(0, most).to_pylist()
+    return found
