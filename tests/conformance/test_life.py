@@ -8,6 +8,7 @@ from tests.conformance.looking import changing_nothing, seconds_until, statuses
 pytestmark = pytest.mark.spark_too
 
 
+@pytest.mark.spark_statement_too
 def test_a_message_is_received_extended_late_received_again_and_deleted(queue, clock):
     ids = queue.send(["x"])
     (first,) = queue.receive().messages()

@@ -14,6 +14,8 @@ from tests.simulation.engine import SimulatedEngine
 from tests.simulation.log import Storage
 
 ENGINES = ("delta-rs", "spark")
+#: The same, where each commit of rows is a statement of theirs.
+BY_STATEMENT = tuple(f"{name} by statements" for name in ENGINES)
 #: The engine of tests/simulation, by the rules of the one and of the other.
 SIMULATED = tuple(f"simulated {name}" for name in ENGINES)
 
@@ -72,7 +74,9 @@ def engine_of(request, clock) -> Callable[[str], object]:
     def one(name: str) -> object:
         if name in SIMULATED:
             return SimulatedEngine(storage, name.removeprefix("simulated "))
-        return request.getfixturevalue("open_ledger")(name).store.engine
+        engine, _, by_statement = name.partition(" by ")
+        merge = "statement" if by_statement else "auto"
+        return request.getfixturevalue("open_ledger")(engine, merge=merge).store.engine
 
     return one
 
@@ -83,7 +87,7 @@ def engine(request):
     return request.param
 
 
-@pytest.fixture(params=[*ENGINES, *SIMULATED])
+@pytest.fixture(params=[*ENGINES, BY_STATEMENT[0], pytest.param(BY_STATEMENT[1], marks=pytest.mark.soak), *SIMULATED])
 def every_engine(request):
     """The name of each engine in turn, the simulated ones included."""
     return request.param

@@ -287,6 +287,8 @@ def test_what_many_clients_do_at_once_each_message_is_received_once(endpoint):
         thread.join()
     told = urllib.request.urlopen(f"{endpoint.url}/metrics").read().decode()
     assert 'ledger_group_size_count{of="visibility"} ' in told and 'ledger_commits_total{verb="receive"} ' in told
+    path = 'ledger_commit_paths_total{verb="receive",table="visibility",path="direct",reason=""} '
+    assert path in told and 'verb="send",table="messages",path="direct"' in told
     left = endpoint.ledger.queue(url.rpartition("/")[2]).receive(None)
     bodies = received + [message.body for message in left]
     assert sorted(bodies) == sorted(f"{w}/{r}/{n}" for w in range(8) for r in range(3) for n in range(10))
