@@ -22,6 +22,7 @@ from ledger.delta_log.delta_rs_commits import (
     catch_up,
     commit_nothing,
     committing,
+    committing_aside,
     conflicts,
     demands_of_staging,
     log_for_spark,
@@ -44,6 +45,7 @@ from ledger.delta_log.local_commits import (
     commits_here,
     create,
     delete_rows,
+    merge_rows,
     require_each_next,
 )
 from ledger.delta_log.log import DirectTable, commit_info
@@ -232,11 +234,18 @@ class DeltaRsTables:
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
         self.paths.announce(table, metadata, reason, statement.sql(place, SOURCE), edits.num_rows)
-        with self._direct[table].log.guarding(), conflicts():
-            self._direct[table].require_same(snapshot)
+        direct, files, spec = self._direct[table], self._files[table], self._specs[table]
+        with direct.log.guarding(), conflicts():
+            direct.require_same(snapshot)
+            if isinstance(files, LocalFiles) and snapshot.loaded is not None:
+                run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
+                version = merge_rows(files, snapshot.version, run, spec.partitions, where.covers)
+                direct.log.sum_up(version, snapshot.loaded)
+                return version
             options = self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
-            return run_merge(loaded, statement, edits, metadata)
+            run_merge(loaded, statement, edits, committing(metadata))
+            return loaded.version()
 
     def add_rows(
         self,
@@ -409,14 +418,14 @@ class DeltaRsTables:
             yield loaded
 
 
-def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, metadata: Mapping[str, Any]) -> int:
-    """Run a MERGE of edits on a loaded table; return the version that it committed. Raises what delta-rs does."""
+def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
+    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs does."""
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
         merge.on,
         source_alias=SOURCE,
         target_alias=TARGET,
-        **committing(metadata),
+        **commit,
     )
     for clause in merge.clauses:
         if clause.action == "DELETE":
@@ -426,8 +435,6 @@ def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, metadata: Mappi
         else:
             merger = merger.when_not_matched_insert(dict(clause.values), predicate=clause.condition)
     merger.execute()
-    committed: int = loaded.version()
-    return committed
 
 
 def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:

@@ -64,6 +64,14 @@ def committing(metadata: Mapping[str, Any], *transactions: tuple[str, int] | Non
     }
 
 
+def committing_aside(metadata: Mapping[str, Any], *transactions: tuple[str, int] | None) -> dict[str, Any]:
+    """How commits to a copy of a log are made: the table's own log gets a checkpoint, and the copy none."""
+    return {
+        "commit_properties": properties(metadata, *transactions),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    }
+
+
 def commit_nothing(loaded: DeltaTable, said: CommitProperties) -> None:
     """Commits to any table what a commit says of itself, and no rows."""
     with conflicts():

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.delta_rs_commits import (
@@ -27,8 +27,8 @@ from ledger.delta_log.delta_rs_commits import (
     REBASES,
     catch_up,
     committing,
+    committing_aside,
     metadata_action,
-    properties,
     read_demands,
 )
 from ledger.delta_log.durability import with_mark
@@ -79,8 +79,9 @@ def commit_files(
     """
     known = list(added)
     files.sync(one.path for one in known)
-
-    def entry() -> bytes:
+    for _ in range(REBASES):
+        began = time.monotonic()
+        require(loaded)
         now = int(time.time() * MILLISECONDS)
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
@@ -90,38 +91,16 @@ def commit_files(
         if schema is not None:
             there = loaded.metadata()
             actions.append(metadata_action(loaded, schema, there.configuration, there.description))
-        return _entry_of(files, actions)
-
-    return _commit_next(loaded, files, entry, require, cleans_log=cleans_log)
-
-
-def _entry_of(files: LocalFiles, actions: Sequence[dict[str, Any]]) -> bytes:
-    return log_entry(with_mark(actions) if files.is_synced else actions)
-
-
-def _commit_next(
-    loaded: DeltaTable,
-    files: LocalFiles,
-    entry: Callable[[], bytes],
-    require: Callable[[DeltaTable], None],
-    *,
-    cleans_log: bool = False,
-) -> int:
-    """Commit an entry as the version after the one that `require` has looked at, or nothing; return the version. Raises
-    as `commit_files`. The table is brought to the newest version."""
-    for _ in range(REBASES):
-        began = time.monotonic()
-        require(loaded)
         version = loaded.version() + 1
-        is_first = files.put_new(log_file(version), entry())
-        if is_first and time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
-            # This process stood still until the log was cut. Nobody reads what lies before its beginning.
-            files.remove(log_file(version))
-            raise Conflict(f"the log has lost version {version - 1}, which was read")
-        catch_up(loaded, files)
-        if is_first:
+        if files.put_new(log_file(version), log_entry(with_mark(actions) if files.is_synced else actions)):
+            if time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
+                # This process stood still until the log was cut. Nobody reads what lies before its beginning.
+                files.remove(log_file(version))
+                raise Conflict(f"the log has lost version {version - 1}, which was read")
+            catch_up(loaded, files)
             _sum_up_when_due(loaded, files, version, cleans_log)
             return version
+        catch_up(loaded, files)
         if loaded.version() < version:
             raise Conflict(f"version {version} is there, and cannot be read")
     raise Conflict(f"others committed {REBASES} times in the meantime")
@@ -201,28 +180,61 @@ def delete_rows(
         loaded.delete(predicate, **committing(metadata))
         files.make_durable(loaded.version())
         return
-    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
     def delete(copy: DeltaTable) -> None:
-        copy.delete(predicate, commit_properties=properties(metadata), post_commithook_properties=hooks)
+        copy.delete(predicate, **committing_aside(metadata))
 
     version, actions = _written_aside(files, delete)
-    if not actions:
-        return
-    touched, looked_at = {_partition_of(one, apart_by) for one in actions}, version
+    touched = {_partition_of(one, apart_by) for one in actions}
+    if actions:
+        _put_behind(files, version, actions, lambda one: _partition_of(one, apart_by) in touched)
 
-    def require_unlike(newest: DeltaTable) -> None:
-        nonlocal looked_at
-        for following in range(looked_at + 1, newest.version() + 1):
-            others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
-                raise Conflict("others have changed the table in the meantime")
-            if touched & {_partition_of(one, apart_by) for one in others} - {None}:
-                raise Conflict("others have committed to what is deleted in the meantime")
-            looked_at = following
 
-    catch_up(loaded, files)
-    _commit_next(loaded, files, lambda: _entry_of(files, actions), require_unlike)
+def merge_rows(
+    files: LocalFiles,
+    version: int,
+    merge: Callable[[DeltaTable], object],
+    partitions: Sequence[str],
+    is_about: Callable[..., bool],
+) -> int:
+    """Commit a MERGE that delta-rs runs on a version of a table, and return the version that it became. As
+    `delete_rows`, delta-rs commits to a copy of the log, and the files are durable before the commit can be seen.
+
+    Args:
+        files: The table's files.
+        version: The version that the edits were decided on.
+        merge: Runs the MERGE, without a checkpoint behind it.
+        partitions: The columns by which the table is partitioned.
+        is_about: Returns whether the MERGE relies on a partition, by its values.
+
+    Raises:
+        Conflict: Others committed to such a partition since, or changed the table.
+        DeltaError, OSError: The storage fails.
+    """
+
+    def meets(other: Mapping[str, Any]) -> bool:
+        partition = _partition_of(other, partitions)
+        return partition is not None and (not partitions or is_about(*partition))
+
+    committed, actions = _written_aside(files, merge, version)
+    return _put_behind(files, committed, actions, meets) if actions else committed
+
+
+def _put_behind(
+    files: LocalFiles, version: int, actions: Sequence[Mapping[str, Any]], meets: Callable[[Mapping[str, Any]], bool]
+) -> int:
+    """Put a commit that was made aside into a table's log, as a version or one behind it, and return that version.
+    Raises Conflict where the commit `meets` an action of another one that was first."""
+    entry = log_entry(with_mark(actions) if files.is_synced else actions)
+    for following in range(version, version + REBASES):
+        if files.put_new(log_file(following), entry):
+            return following
+        others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+        if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
+            raise Conflict("others have changed the table in the meantime")
+        if any(map(meets, others)):
+            raise Conflict("others have committed to the same partitions in the meantime")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
 
 
 def append_rows(
@@ -248,32 +260,43 @@ def append_rows(
         Conflict: `require` says no, or others committed REBASES times in the meantime.
         DeltaError, OSError: The storage fails.
     """
-    hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
     def append(copy: DeltaTable) -> None:
-        said = properties(metadata, transaction)
-        write_deltalake(copy, rows, mode="append", commit_properties=said, post_commithook_properties=hooks)
+        write_deltalake(copy, rows, mode="append", **committing_aside(metadata, transaction))
 
     require(loaded)
     _, actions = _written_aside(files, append)
-    return _commit_next(loaded, files, lambda: _entry_of(files, actions), require)
+    entry = log_entry(with_mark(actions) if files.is_synced else actions)
+    for _ in range(REBASES):
+        require(loaded)
+        version = loaded.version() + 1
+        is_first = files.put_new(log_file(version), entry)
+        catch_up(loaded, files)
+        if is_first:
+            _sum_up_when_due(loaded, files, version, cleans_log=False)
+            return version
+        if loaded.version() < version:
+            raise Conflict(f"version {version} is there, and cannot be read")
+    raise Conflict(f"others committed {REBASES} times in the meantime")
 
 
-def _written_aside(files: LocalFiles, commit: Callable[[DeltaTable], None]) -> tuple[int, list[dict[str, Any]]]:
-    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. Return
-    the version that it committed to, and the actions of its commit, whose files are the table's and durable; no
-    actions: it committed nothing."""
-    with _copied_log(files) as scratch:
+def _written_aside(
+    files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
+) -> tuple[int, list[dict[str, Any]]]:
+    """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. The table
+    is loaded as of a version, or of the newest one. Return the version that delta-rs committed, and the actions of its
+    commit, whose files are the table's and durable; no actions: it committed nothing."""
+    with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
             if entry.name != LOG:
                 Path(scratch, entry.name).symlink_to(entry.path)
-        copy = DeltaTable(scratch)
-        version = copy.version()
+        copy = DeltaTable(scratch, version)
+        before = copy.version()
         commit(copy)
-        written = Path(scratch, log_file(version + 1))
-        if not written.exists():
-            return version, []
-        actions = [json.loads(line) for line in written.read_text().splitlines()]
+        committed = copy.version()
+        if committed == before:
+            return committed, []
+        actions = [json.loads(line) for line in Path(scratch, log_file(committed)).read_text().splitlines()]
         added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
         for path in added:
             if not files.absolute(path).exists():
@@ -281,7 +304,7 @@ def _written_aside(files: LocalFiles, commit: Callable[[DeltaTable], None]) -> t
                 files.absolute(path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(Path(scratch, path), files.absolute(path))
         files.sync(added)
-    return version, actions
+    return committed, actions
 
 
 def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[str | None, ...] | None:
@@ -291,19 +314,21 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 
 @contextmanager
-def _copied_log(files: LocalFiles) -> Iterator[str]:
-    """A folder for a while, whose log has the entries of a table's."""
+def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
+    """A folder for a while, whose log has the entries of a table's that tell of a version, or of the newest one, and
+    all behind it."""
     with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
         Path(scratch, LOG).mkdir()
-        for path in _since_checkpoint(files):
+        for path in _since_checkpoint(files, version):
             Path(scratch, path).symlink_to(files.absolute(path))
         yield scratch
 
 
-def _since_checkpoint(files: LocalFiles) -> list[str]:
-    """The entries of a log from the last checkpoint on, and the checkpoint."""
+def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
+    """The entries of a log from the last checkpoint on, and the checkpoint; all where that is behind a version."""
     try:
-        first = f"{json.loads(files.read(_LAST) or b'{}')['version']:020d}"
+        last = json.loads(files.read(_LAST) or b"{}")["version"]
+        first = f"{last:020d}" if version is None or last <= version else ""
     except (KeyError, TypeError, ValueError):
         first = ""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]

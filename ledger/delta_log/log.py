@@ -255,9 +255,13 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
+        self.sum_up(version, latest)
+        return version
+
+    def sum_up(self, version: int, latest: Files) -> None:
+        """Make a checkpoint behind a commit, where one is due. `latest`: a version of the table as it is now."""
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
-        return version
 
     def _require_there(self, written: Written) -> None:
         """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes

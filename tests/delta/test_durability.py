@@ -70,14 +70,15 @@ def opened(root, **settings):
     return Ledger.open(str(root), settings=Settings(**settings))
 
 
-def test_after_each_verb_nothing_is_left_that_a_cut_would_lose(tmp_path, disk):
+@pytest.mark.parametrize("merge", ["auto", "statement"])
+def test_after_each_verb_nothing_is_left_that_a_cut_would_lose(tmp_path, disk, merge):
     root, output = tmp_path / "a" / "ledger", str(tmp_path / "results" / "done")
 
     def done(answer):
         assert disk.forgets(tmp_path) == [] and disk.links == []
         return answer
 
-    ledger = done(opened(root, keep_deleted_receipts=1))
+    ledger = done(opened(root, keep_deleted_receipts=1, merge=merge))
     queue = done(ledger.create_queue("q", {"Lanes": 2, "VisibilityTimeout": 600}))
     done(queue.send([f"{n}" for n in range(6)]))
     done(queue.send(pa.table({"body": [f"bulk {n}" for n in range(100)]})))
@@ -98,6 +99,19 @@ def test_after_each_verb_nothing_is_left_that_a_cut_would_lose(tmp_path, disk):
     fifo = done(ledger.create_queue("f.fifo", {"FifoQueue": True}))
     done(fifo.send("one", message_group_id="g", message_deduplication_id="1"))
     done(fifo.send("one", message_group_id="g", message_deduplication_id="1"))
+
+
+def test_statements_are_summed_up_in_checkpoints(tmp_path, disk, monkeypatch):
+    monkeypatch.setattr(delta_log, "is_due", lambda stored, version: True)
+    queue = opened(tmp_path / "ledger", merge="statement").create_queue("q", {"Lanes": 1})
+    queue.send("one")
+    log = tmp_path / "ledger" / "visibility" / "_delta_log"
+    DeltaTable(str(log.parent)).alter.set_table_properties({"delta.checkpointInterval": "4"})
+    claim = queue.receive(1)
+    for _ in range(3):
+        claim.extend(60)
+    assert (log / f"{4:020}.checkpoint.parquet").exists() and disk.forgets(tmp_path) == []
+    assert claim.extend(60).messages == 1 and DeltaTable(str(log.parent)).version() == 6
 
 
 def test_a_checkpoint_can_be_seen_when_it_is_on_the_disk(tmp_path, disk, monkeypatch):

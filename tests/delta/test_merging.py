@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, __version__
-from ledger.delta_log import log
+from ledger.delta_log import local_commits, log
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import StorageFailed
@@ -363,3 +363,59 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
     assert len(recorded(engine_of("delta-rs"))) == 1
     there = Where(QUEUE.id if table == "visibility" else None)
     assert engine_of("delta-rs").load(table, there).rows.num_rows > 0
+
+
+@pytest.fixture
+def statements(engine_of):
+    return engine_of("delta-rs by statements")
+
+
+def test_a_statement_decided_before_a_checkpoint_is_made_on_the_version_that_it_was_decided_on(statements, other, root):
+    """The copy of the log, in which delta-rs runs it, begins at the last checkpoint otherwise."""
+    Decision(statements, lane=0).commit()
+    late, version = Decision(statements, CHANGED, lane=0), statements.version("visibility")
+    Decision(other, lane=1).commit()
+    table_of(root).create_checkpoint()
+    assert late.commit() == version + 2 and operation(root) == "by a query"
+    assert recorded(other, 0) == [(0, 9, CHANGED.visible_at)] and len(recorded(other, 1)) == 1
+
+
+def behind_the_run(monkeypatch, commit):
+    """Lets another writer commit between a statement's run in the copy of the log and its own place in the log."""
+    written_aside = local_commits._written_aside
+
+    def then_others(*arguments):
+        monkeypatch.setattr(local_commits, "_written_aside", written_aside)
+        found = written_aside(*arguments)
+        commit()
+        return found
+
+    monkeypatch.setattr(local_commits, "_written_aside", then_others)
+
+
+@pytest.mark.parametrize("was_there", [True, False], ids=["a lane", "a new lane"])
+def test_a_statement_that_was_run_comes_second_to_whoever_was_first(statements, other, was_there, monkeypatch):
+    if was_there:
+        Decision(statements, first=20, last=29).commit()
+    late = Decision(statements, CHANGED)
+    behind_the_run(monkeypatch, Decision(other, HELD).commit)
+    with pytest.raises(Conflict, match="others have committed to the same partitions"):
+        late.commit()
+    assert (0, 9, HELD.visible_at) in recorded(other)
+
+
+def test_a_statement_that_was_run_goes_behind_what_others_did_elsewhere(statements, other, monkeypatch):
+    Decision(statements, lane=0).commit()
+    late, version = Decision(statements, CHANGED, lane=0), statements.version("visibility")
+    behind_the_run(monkeypatch, Decision(other, lane=1).commit)
+    assert late.commit() == version + 2 == statements.version("visibility")
+    assert recorded(other, 0) == [(0, 9, CHANGED.visible_at)] and len(recorded(other, 1)) == 1
+
+
+def test_a_statement_that_was_run_is_no_commit_where_the_table_was_altered(statements, root, monkeypatch):
+    Decision(statements).commit()
+    late = Decision(statements, CHANGED)
+    alter = lambda: table_of(root).alter.add_constraint({"positive": "last_seq > -2"})  # noqa: E731
+    behind_the_run(monkeypatch, alter)
+    with pytest.raises(Conflict, match="changed the table"):
+        late.commit()
