@@ -68,77 +68,83 @@ def test_an_attempt_belongs_to_one_queue(make_queue):
     assert other.receive(attempt_id="job").messages()[0].body == "b"
 
 
+def run_of(queue):
+    """An attempt id of the test's own: the ledger on Spark is one for all of them."""
+    return f"run of {queue.name}"
+
+
 def test_a_send_repeated_with_its_attempt_id_is_not_sent_again(queue, world):
-    ids = queue.send(["a", "b"], attempt_id="run-1")
+    ids = queue.send(["a", "b"], attempt_id=run_of(queue))
     elsewhere = world.open_another().queue(queue.name)
     with changing_nothing(queue, ids):
-        assert queue.send(["a", "b"], attempt_id="run-1") == ids
-        assert elsewhere.send(["a", "b"], attempt_id="run-1") == ids
-    assert queue.send(["a", "b"], attempt_id="run-2") != ids
+        assert queue.send(["a", "b"], attempt_id=run_of(queue)) == ids
+        assert elsewhere.send(["a", "b"], attempt_id=run_of(queue)) == ids
+    assert queue.send(["a", "b"], attempt_id=f"{run_of(queue)} again") != ids
     assert queue.counts().stored == 4
 
 
 def test_a_send_of_nothing_is_no_attempt(queue):
-    assert queue.send([], attempt_id="run-1") == []
-    assert len(queue.send(["a"], attempt_id="run-1")) == 1
+    assert queue.send([], attempt_id=run_of(queue)) == []
+    assert len(queue.send(["a"], attempt_id=run_of(queue))) == 1
     assert queue.counts().stored == 1
 
 
 def test_a_repeated_send_stays_unsent_after_its_messages_were_deleted(queue):
-    ids = queue.send(["a", "b"], attempt_id="run-1")
+    ids = queue.send(["a", "b"], attempt_id=run_of(queue))
     queue.receive(None).delete()
-    assert queue.send(["a", "b"], attempt_id="run-1") == ids
+    assert queue.send(["a", "b"], attempt_id=run_of(queue)) == ids
     assert not queue.receive()
 
 
 OTHERS = {
-    "another body": lambda queue: queue.send(["a", "c"], attempt_id="run-1"),
-    "fewer": lambda queue: queue.send(["a"], attempt_id="run-1"),
-    "more": lambda queue: queue.send(["a", "b", "c"], attempt_id="run-1"),
-    "another order, which ids would not be in": lambda queue: queue.send(["b", "a"], attempt_id="run-1"),
-    "one that reads like two": lambda queue: queue.send(["a1:b"], attempt_id="run-1"),
-    "an attribute": lambda queue: queue.send(["a", "b"], attempt_id="run-1", message_attributes={"kind": "x"}),
-    "a group": lambda queue: queue.send(["a", "b"], attempt_id="run-1", message_group_id="x"),
-    "a table of the same": lambda queue: queue.send(pa.table({"body": ["a", "c"]}), attempt_id="run-1"),
+    "another body": lambda queue: queue.send(["a", "c"], attempt_id=run_of(queue)),
+    "fewer": lambda queue: queue.send(["a"], attempt_id=run_of(queue)),
+    "more": lambda queue: queue.send(["a", "b", "c"], attempt_id=run_of(queue)),
+    "another order, which ids would not be in": lambda queue: queue.send(["b", "a"], attempt_id=run_of(queue)),
+    "one that reads like two": lambda queue: queue.send(["a1:b"], attempt_id=run_of(queue)),
+    "an attribute": lambda queue: queue.send(["a", "b"], attempt_id=run_of(queue), message_attributes={"kind": "x"}),
+    "a group": lambda queue: queue.send(["a", "b"], attempt_id=run_of(queue), message_group_id="x"),
+    "a table of the same": lambda queue: queue.send(pa.table({"body": ["a", "c"]}), attempt_id=run_of(queue)),
 }
 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_another_send_under_the_id_of_one_that_was_sent_is_refused_and_not_dropped_in_silence(queue, other):
-    ids = queue.send(["a", "b"], attempt_id="run-1")
+    ids = queue.send(["a", "b"], attempt_id=run_of(queue))
     with (
         changing_nothing(queue, ids),
         pytest.raises(InvalidParameterValue, match=r"attempt_id.*Another send.*map_index"),
     ):
         OTHERS[other](queue)
-    assert queue.send(["a", "b"], attempt_id="run-1") == ids, "a retry is still one"
+    assert queue.send(["a", "b"], attempt_id=run_of(queue)) == ids, "a retry is still one"
 
 
 def test_a_send_to_another_queue_under_the_id_of_one_that_was_sent_is_refused(make_queue):
     one, other = make_queue(), make_queue()
-    ids = one.send(["a"], attempt_id="run-1")
+    run = f"run-1 of {one.name}"
+    ids = one.send(["a"], attempt_id=run)
     with changing_nothing(other), pytest.raises(InvalidParameterValue, match="to another queue"):
-        other.send(["a"], attempt_id="run-1")
-    assert one.send(["a"], attempt_id="run-1") == ids
-    other.send(["a"], attempt_id="run-2")
+        other.send(["a"], attempt_id=run)
+    assert one.send(["a"], attempt_id=run) == ids
+    other.send(["a"], attempt_id=f"{run} again")
 
 
 def test_a_retry_is_one_although_the_queue_has_another_delay_by_now(queue):
-    ids = queue.send(["a"], attempt_id="run-1")
+    ids = queue.send(["a"], attempt_id=run_of(queue))
     queue.set_attributes({"DelaySeconds": 5})
-    assert queue.send(["a"], attempt_id="run-1") == ids
+    assert queue.send(["a"], attempt_id=run_of(queue)) == ids
 
 
 def test_another_send_is_refused_even_when_nothing_is_left_of_the_first(queue, ledger, clock):
-    ids = queue.send(["a", "b"], attempt_id="run-1")
+    ids = queue.send(["a", "b"], attempt_id=run_of(queue))
     queue.receive(None).delete()
     if not isinstance(ledger.store, MemoryStore):
         clock.advance(2 * ledger.settings.keep_deleted_receipts)
         ledger.upkeep(vacuum=False)
         assert ledger.store.listings.newest().home(ids[0][:28]) is None, "dropped"
     with pytest.raises(InvalidParameterValue, match="Another send"):
-        queue.send(["a", "c"], attempt_id="run-1")
-    assert queue.send(["a", "b"], attempt_id="run-1") == ids and queue.counts().stored == 0
+        queue.send(["a", "c"], attempt_id=run_of(queue))
+    assert queue.send(["a", "b"], attempt_id=run_of(queue)) == ids and queue.counts().stored == 0
 
 
 @pytest.mark.parametrize("asked", [1, 2])
