@@ -23,6 +23,7 @@ What it does
 | remove what nobody needs | `vacuum` |
 | sum up the log | checkpoints follow commits, see `maintenance` |
 | survive a power cut | `make_durable` |
+| show a statement, tell why it would be run | `statement`, `why_not_direct` |
 
 **What it reads.** An engine, delta-rs or Spark, replays the log first, once a minute, and where the client does not
 understand an entry. In between the client reads each new entry itself (`replay`): `add`, `remove`, `txn` and
@@ -47,9 +48,12 @@ Which part of the protocol
 ==========================
 
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
-columns that may not be null. Any other table is *altered* (`replay.is_plain`). Then the client commits by statements
-of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit supposes. Where
-the engine refuses the table too, the error names the alteration and what takes it back (`damage`).
+columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
+statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit supposes.
+Where the engine refuses the table too, the error names the alteration and what takes it back (`damage`).
+
+With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
+the engine's. It still joins small files, deletes and publishes files as ever. `paths` counts who made which commit.
 
 What it never does
 ==================
@@ -67,7 +71,7 @@ What a commit says of itself
 ============================
 
 `engineInfo` is `ledger/VERSION`. `operation` names what the commit does: MERGE, WRITE, OPTIMIZE, SET TBLPROPERTIES.
-`operationParameters` says that no statement was run: `{"rows": "rewritten directly"}`. `userMetadata` is the user's.
+`operationParameters` says that no statement was run: `{"rewrittenDirectly": "true"}`. `userMetadata` is the user's.
 
 When to delete it
 =================
@@ -88,5 +92,6 @@ Names
 =====
 
 `protocol` contract · `spec` tables · `replay` the log followed · `log` commits · `rewrite` which files give way ·
+`statements` MERGEs of engines · `paths` who commits, and why ·
 `history` entries · `storage`, `object_store`, `hadoop` files · `durability` syncs · `damage` what is broken.
 """
