@@ -184,7 +184,6 @@ INSIDES = {
     "tests.delta.test_followed": {"_seen"},
     "tests.delta.test_frames_fifo": {"_gateway"},
     "tests.delta.test_groups": {"_own", "_kept"},
-    "tests.delta.test_merging": {"_written_aside"},
     "tests.delta.test_segment_ends": {"_sender", "_segments"},
     "tests.delta.test_sharing": {"_turns", "_reader"},
     "tests.delta.test_sql": {"_add"},

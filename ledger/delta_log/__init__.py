@@ -49,8 +49,8 @@ Which part of the protocol
 
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
 columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
-statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit supposes.
-Where the engine refuses the table too, the error names the alteration and what takes it back (`damage`).
+statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit
+supposes. Where the engine refuses the table too, the error names the alteration and what takes it back (`damage`).
 
 With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
 the engine's. It still joins small files, deletes and publishes files as ever. `paths` counts who made which commit.

@@ -45,8 +45,8 @@ from ledger.delta_log.local_commits import (
     commits_here,
     create,
     delete_rows,
-    merge_rows,
     require_each_next,
+    written_aside,
 )
 from ledger.delta_log.log import DirectTable, commit_info
 from ledger.delta_log.maintenance import replaced, unneeded
@@ -234,14 +234,15 @@ class DeltaRsTables:
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
         self.paths.announce(table, metadata, reason, statement.sql(place, SOURCE), edits.num_rows)
-        direct, files, spec = self._direct[table], self._files[table], self._specs[table]
+        direct, files, began = self._direct[table], self._files[table], time.monotonic()
+        if isinstance(files, LocalFiles) and snapshot.loaded is not None:
+            direct.require_same(snapshot)
+            run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
+            with conflicts():
+                tried, actions = written_aside(files, run, snapshot.version)
+            return direct.land_statement(snapshot, where, actions, tried, began)
         with direct.log.guarding(), conflicts():
             direct.require_same(snapshot)
-            if isinstance(files, LocalFiles) and snapshot.loaded is not None:
-                run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
-                version = merge_rows(files, snapshot.version, run, spec.partitions, where.covers)
-                direct.log.sum_up(version, snapshot.loaded)
-                return version
             options = self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
             run_merge(loaded, statement, edits, committing(metadata))

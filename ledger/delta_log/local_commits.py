@@ -184,56 +184,19 @@ def delete_rows(
     def delete(copy: DeltaTable) -> None:
         copy.delete(predicate, **committing_aside(metadata))
 
-    version, actions = _written_aside(files, delete)
+    version, actions = written_aside(files, delete)
+    if not actions:
+        return
     touched = {_partition_of(one, apart_by) for one in actions}
-    if actions:
-        _put_behind(files, version, actions, lambda one: _partition_of(one, apart_by) in touched)
-
-
-def merge_rows(
-    files: LocalFiles,
-    version: int,
-    merge: Callable[[DeltaTable], object],
-    partitions: Sequence[str],
-    is_about: Callable[..., bool],
-) -> int:
-    """Commit a MERGE that delta-rs runs on a version of a table, and return the version that it became. As
-    `delete_rows`, delta-rs commits to a copy of the log, and the files are durable before the commit can be seen.
-
-    Args:
-        files: The table's files.
-        version: The version that the edits were decided on.
-        merge: Runs the MERGE, without a checkpoint behind it.
-        partitions: The columns by which the table is partitioned.
-        is_about: Returns whether the MERGE relies on a partition, by its values.
-
-    Raises:
-        Conflict: Others committed to such a partition since, or changed the table.
-        DeltaError, OSError: The storage fails.
-    """
-
-    def meets(other: Mapping[str, Any]) -> bool:
-        partition = _partition_of(other, partitions)
-        return partition is not None and (not partitions or is_about(*partition))
-
-    committed, actions = _written_aside(files, merge, version)
-    return _put_behind(files, committed, actions, meets) if actions else committed
-
-
-def _put_behind(
-    files: LocalFiles, version: int, actions: Sequence[Mapping[str, Any]], meets: Callable[[Mapping[str, Any]], bool]
-) -> int:
-    """Put a commit that was made aside into a table's log, as a version or one behind it, and return that version.
-    Raises Conflict where the commit `meets` an action of another one that was first."""
-    entry = log_entry(with_mark(actions) if files.is_synced else actions)
+    entry_of_all = log_entry(with_mark(actions) if files.is_synced else actions)
     for following in range(version, version + REBASES):
-        if files.put_new(log_file(following), entry):
-            return following
+        if files.put_new(log_file(following), entry_of_all):
+            return
         others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
         if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
             raise Conflict("others have changed the table in the meantime")
-        if any(map(meets, others)):
-            raise Conflict("others have committed to the same partitions in the meantime")
+        if touched & {_partition_of(one, apart_by) for one in others} - {None}:
+            raise Conflict("others have committed to what is deleted in the meantime")
     raise Conflict(f"others committed {REBASES} times in the meantime")
 
 
@@ -265,7 +228,7 @@ def append_rows(
         write_deltalake(copy, rows, mode="append", **committing_aside(metadata, transaction))
 
     require(loaded)
-    _, actions = _written_aside(files, append)
+    _, actions = written_aside(files, append)
     entry = log_entry(with_mark(actions) if files.is_synced else actions)
     for _ in range(REBASES):
         require(loaded)
@@ -280,12 +243,12 @@ def append_rows(
     raise Conflict(f"others committed {REBASES} times in the meantime")
 
 
-def _written_aside(
+def written_aside(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
     """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. The table
     is loaded as of a version, or of the newest one. Return the version that delta-rs committed, and the actions of its
-    commit, whose files are the table's and durable; no actions: it committed nothing."""
+    commit, whose files are the table's and durable; no actions: it committed nothing. Raises what `commit` does."""
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
             if entry.name != LOG:

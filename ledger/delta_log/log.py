@@ -118,10 +118,26 @@ class Encoded(Mapping[str, bytes]):
         return len(self._rows)
 
 
+class WrittenByEngine(Mapping[str, bytes]):
+    """The paths of files that an engine has written. They cannot be made once more."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = frozenset(paths)
+
+    def __getitem__(self, path: str) -> bytes:
+        raise Conflict(f"{path}, which a statement wrote, was removed before a commit named it")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 class Written(NamedTuple):
     """Files, by their paths, and when they were made, in monotonic seconds."""
 
-    files: Encoded
+    files: Mapping[str, bytes]
     at: float
 
 
@@ -201,22 +217,35 @@ class LogWriter:
             LogReplaced: The log is another one than was read.
             What `still_valid` and the storage raise.
         """
-        there = self._write(commit)
+        at, files = time.monotonic(), self._write(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
-        actions = self._actions(commit, there, int(time.time() * MILLISECONDS))
+        actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
+        return self.land(actions, Written(files, at), still_valid, on=on, transaction=commit.transaction)
+
+    def land(
+        self,
+        actions: Sequence[Action],
+        written: Written,
+        still_valid: Callable[[Files], None],
+        *,
+        on: Files | None = None,
+        transaction: tuple[str, int] | None = None,
+    ) -> int:
+        """Commit actions, which name what was written, and return the version. The other arguments, and what it raises,
+        are those of `commit`."""
         for _ in range(REBASES):
             if on is None:
-                on = self.newest() if commit.transaction is None else self.newest_before(commit.transaction)
+                on = self.newest() if transaction is None else self.newest_before(transaction)
             still_valid(on)
-            version = self._try_commit(on, actions, there)
+            version = self._try_commit(on, actions, written)
             if version is not None:
                 return version
             on = None
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def _actions(self, commit: Commit, written: Written, now: int) -> list[Action]:
+    def _actions(self, commit: Commit, sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
         if commit.transaction is not None:
@@ -225,18 +254,16 @@ class LogWriter:
         for path, size, partition in commit.removes:
             actions.append(remove_action(path, size, partition, now, is_change=commit.is_change))
         for path, partition, rows in commit.adds:
-            size = written.files.sizes[path]
-            actions.append(add_action(path, size, rows, partition, now, named, is_change=commit.is_change))
+            actions.append(add_action(path, sizes[path], rows, partition, now, named, is_change=commit.is_change))
         return actions
 
-    def _write(self, commit: Commit) -> Written:
+    def _write(self, commit: Commit) -> Encoded:
         """Make the files that a commit is to name."""
         files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
-        written = Written(files, time.monotonic())
         self._stored.write(files)
         for path, _, rows in commit.adds:
             self.rows.keep(path, rows)
-        return written
+        return files
 
     def _try_commit(self, latest: Files, actions: Sequence[Action], written: Written) -> int | None:
         """Commits actions, which name what was `written`, as the version after `latest`, and returns it; None, and
@@ -255,13 +282,9 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
-        self.sum_up(version, latest)
-        return version
-
-    def sum_up(self, version: int, latest: Files) -> None:
-        """Make a checkpoint behind a commit, where one is due. `latest`: a version of the table as it is now."""
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
+        return version
 
     def _require_there(self, written: Written) -> None:
         """Writes files again that are gone, for who stood still: of what no commit names yet, Spark's VACUUM removes
@@ -488,8 +511,7 @@ class DirectTable:
             removes += [RemovedFile(path, files[path], partition) for path in one.gone]
 
         def still_valid(latest: Files) -> None:
-            if latest.generation != read.generation:
-                raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
+            self._require_generation(latest, snapshot)
             if latest.version > snapshot.version:
                 if not all(before):
                     raise NotDirect(NEW_PARTITION, f"a partition of {self._table.name} had no files")
@@ -498,6 +520,38 @@ class DirectTable:
 
         commit = Commit("MERGE", metadata, adds, removes)
         return self.log.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
+
+    def land_statement(
+        self, snapshot: Snapshot, where: PartitionFilter, actions: Sequence[Action], tried: int, began: float
+    ) -> int:
+        """Commit what a MERGE came to that an engine ran beside the log; return the version.
+
+        Args:
+            snapshot: What the edits were decided on, of a table that is as its user makes it.
+            where: The partitions that the MERGE relies on.
+            actions: What it came to.
+            tried: The version that the engine made of it. It has looked for conflicts with all before that.
+            began: When it was begun, in monotonic seconds.
+
+        Raises Conflict when others have changed these partitions, and what `LogWriter.commit` does.
+        """
+        read, columns = snapshot.loaded, self._table.partitions
+        named = where.partitions(columns) if columns else [()]
+
+        def still_valid(latest: Files) -> None:
+            self._require_generation(latest, snapshot)
+            if named is not None and any(latest.of(one) != read.of(one) for one in named):
+                raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
+            # Of a partition without files nobody knows whether some came and went.
+            if latest.version >= tried and (named is None or not all(map(read.of, named))):
+                raise Conflict(f"others have committed to {self._table.name} while a statement was run")
+
+        written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
+        return self.log.land(actions, Written(written, began), still_valid)
+
+    def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
+        if latest.generation != snapshot.loaded.generation:
+            raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
 
     def append(
         self,

@@ -17,6 +17,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -78,6 +79,8 @@ class TransactionsSeen:
 log = logging.getLogger("ledger.commits")
 #: The protocol (reader, writer) that the ledger's tables are made with. Later ones ask more of a writer than it does.
 PROTOCOL = (1, 2)
+#: What `Files.after` raises for a commit that says more than which files come and go.
+NOT_UNDERSTOOD = (AttributeError, KeyError, TypeError, ValueError)
 #: What a commit may say that only tells which files there are, and who made it.
 _KNOWN = {"add", "remove", "commitInfo", "txn"}
 
@@ -286,8 +289,10 @@ class LogFollower:
         """Takes note of a commit that this process made, in the version after `before`, with this `content`."""
         seen = self._seen
         if seen.files is before:
-            # Without a stamp: that of the file which is there now may be another one's.
-            self._see(seen, replace(seen, files=before.after(actions, self._table.partitions, entry_of(content))))
+            # Without a stamp: that of the file which is there now may be another one's. What an engine has written may
+            # not be understood here: whoever comes next reads it.
+            with suppress(*NOT_UNDERSTOOD):
+                self._see(seen, replace(seen, files=before.after(actions, self._table.partitions, entry_of(content))))
 
     def _is_due(self, seen: _Seen) -> bool:
         return (
@@ -335,7 +340,7 @@ class LogFollower:
         try:
             entry, columns = entry_of(content, stamp), self._table.partitions
             return replace(seen, files=seen.files.after(actions, columns, entry))
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except NOT_UNDERSTOOD:
             # The commit says more than which files come and go: the engine knows what it means.
             return self._listed(seen)
 

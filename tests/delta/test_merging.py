@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, __version__
-from ledger.delta_log import local_commits, log
+from ledger.delta_log import by_delta_rs, log
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import StorageFailed
@@ -382,15 +382,15 @@ def test_a_statement_decided_before_a_checkpoint_is_made_on_the_version_that_it_
 
 def behind_the_run(monkeypatch, commit):
     """Lets another writer commit between a statement's run in the copy of the log and its own place in the log."""
-    written_aside = local_commits._written_aside
+    written_aside = by_delta_rs.written_aside
 
     def then_others(*arguments):
-        monkeypatch.setattr(local_commits, "_written_aside", written_aside)
+        monkeypatch.setattr(by_delta_rs, "written_aside", written_aside)
         found = written_aside(*arguments)
         commit()
         return found
 
-    monkeypatch.setattr(local_commits, "_written_aside", then_others)
+    monkeypatch.setattr(by_delta_rs, "written_aside", then_others)
 
 
 @pytest.mark.parametrize("was_there", [True, False], ids=["a lane", "a new lane"])
@@ -399,7 +399,7 @@ def test_a_statement_that_was_run_comes_second_to_whoever_was_first(statements, 
         Decision(statements, first=20, last=29).commit()
     late = Decision(statements, CHANGED)
     behind_the_run(monkeypatch, Decision(other, HELD).commit)
-    with pytest.raises(Conflict, match="others have committed to the same partitions"):
+    with pytest.raises(Conflict, match="others have committed to visibility since"):
         late.commit()
     assert (0, 9, HELD.visible_at) in recorded(other)
 
@@ -417,5 +417,5 @@ def test_a_statement_that_was_run_is_no_commit_where_the_table_was_altered(state
     late = Decision(statements, CHANGED)
     alter = lambda: table_of(root).alter.add_constraint({"positive": "last_seq > -2"})  # noqa: E731
     behind_the_run(monkeypatch, alter)
-    with pytest.raises(Conflict, match="changed the table"):
+    with pytest.raises(Conflict, match="was altered since"):
         late.commit()
