@@ -147,7 +147,7 @@ def _paths(health: Health) -> Finding:
     from ledger.runtime.checks import Finding
 
     direct, statements = health.merges["direct"], health.merges["statement"]
-    lately = f"of the MERGEs since the last upkeep {direct:,} were direct, {statements:,} by statements"
+    lately = f"of the MERGEs into visibility since the last upkeep {direct:,} were direct, {statements:,} by statements"
     why = {name: table.by_statement for name, table in health.tables.items() if table.by_statement}
     if not why:
         return Finding("OK", "commits", f"verbs commit small changes directly; {lately}")

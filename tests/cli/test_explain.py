@@ -45,7 +45,7 @@ def test_a_settings_file_asks_for_statements_and_the_doctor_says_so(root, queue,
     (found,) = [one for one in said["findings"] if one["subject"] == "commits"]
     assert (
         found["outcome"] == "OK"
-        and "directly; of the MERGEs since the last upkeep 0 were direct, 1 by" in found["found"]
+        and "directly; of the MERGEs into visibility since the last upkeep 0 were direct, 1 by" in found["found"]
     )
     (said,) = run("doctor", root, "--json", "--settings", by_statement).documents
     (found,) = [one for one in said["findings"] if one["subject"] == "commits"]
