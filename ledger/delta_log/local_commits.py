@@ -79,9 +79,8 @@ def commit_files(
     """
     known = list(added)
     files.sync(one.path for one in known)
-    for _ in range(REBASES):
-        began = time.monotonic()
-        require(loaded)
+
+    def entry() -> bytes:
         now = int(time.time() * MILLISECONDS)
         actions = [
             commit_info("WRITE", metadata, now, APPENDED),
@@ -91,16 +90,38 @@ def commit_files(
         if schema is not None:
             there = loaded.metadata()
             actions.append(metadata_action(loaded, schema, there.configuration, there.description))
+        return _entry_of(files, actions)
+
+    return _commit_next(loaded, files, entry, require, cleans_log=cleans_log)
+
+
+def _entry_of(files: LocalFiles, actions: Sequence[dict[str, Any]]) -> bytes:
+    return log_entry(with_mark(actions) if files.is_synced else actions)
+
+
+def _commit_next(
+    loaded: DeltaTable,
+    files: LocalFiles,
+    entry: Callable[[], bytes],
+    require: Callable[[DeltaTable], None],
+    *,
+    cleans_log: bool = False,
+) -> int:
+    """Commit an entry as the version after the one that `require` has looked at, or nothing; return the version. Raises
+    as `commit_files`. The table is brought to the newest version."""
+    for _ in range(REBASES):
+        began = time.monotonic()
+        require(loaded)
         version = loaded.version() + 1
-        if files.put_new(log_file(version), log_entry(with_mark(actions) if files.is_synced else actions)):
-            if time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
-                # This process stood still until the log was cut. Nobody reads what lies before its beginning.
-                files.remove(log_file(version))
-                raise Conflict(f"the log has lost version {version - 1}, which was read")
-            catch_up(loaded, files)
+        is_first = files.put_new(log_file(version), entry())
+        if is_first and time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
+            # This process stood still until the log was cut. Nobody reads what lies before its beginning.
+            files.remove(log_file(version))
+            raise Conflict(f"the log has lost version {version - 1}, which was read")
+        catch_up(loaded, files)
+        if is_first:
             _sum_up_when_due(loaded, files, version, cleans_log)
             return version
-        catch_up(loaded, files)
         if loaded.version() < version:
             raise Conflict(f"version {version} is there, and cannot be read")
     raise Conflict(f"others committed {REBASES} times in the meantime")
@@ -187,17 +208,20 @@ def delete_rows(
     version, actions = written_aside(files, delete)
     if not actions:
         return
-    touched = {_partition_of(one, apart_by) for one in actions}
-    entry_of_all = log_entry(with_mark(actions) if files.is_synced else actions)
-    for following in range(version, version + REBASES):
-        if files.put_new(log_file(following), entry_of_all):
-            return
-        others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-        if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
-            raise Conflict("others have changed the table in the meantime")
-        if touched & {_partition_of(one, apart_by) for one in others} - {None}:
-            raise Conflict("others have committed to what is deleted in the meantime")
-    raise Conflict(f"others committed {REBASES} times in the meantime")
+    touched, looked_at = {_partition_of(one, apart_by) for one in actions}, version - 1
+
+    def require_unlike(newest: DeltaTable) -> None:
+        nonlocal looked_at
+        for following in range(looked_at + 1, newest.version() + 1):
+            others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
+            if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
+                raise Conflict("others have changed the table in the meantime")
+            if touched & {_partition_of(one, apart_by) for one in others} - {None}:
+                raise Conflict("others have committed to what is deleted in the meantime")
+            looked_at = following
+
+    catch_up(loaded, files)
+    _commit_next(loaded, files, lambda: _entry_of(files, actions), require_unlike)
 
 
 def append_rows(
@@ -229,18 +253,7 @@ def append_rows(
 
     require(loaded)
     _, actions = written_aside(files, append)
-    entry = log_entry(with_mark(actions) if files.is_synced else actions)
-    for _ in range(REBASES):
-        require(loaded)
-        version = loaded.version() + 1
-        is_first = files.put_new(log_file(version), entry)
-        catch_up(loaded, files)
-        if is_first:
-            _sum_up_when_due(loaded, files, version, cleans_log=False)
-            return version
-        if loaded.version() < version:
-            raise Conflict(f"version {version} is there, and cannot be read")
-    raise Conflict(f"others committed {REBASES} times in the meantime")
+    return _commit_next(loaded, files, lambda: _entry_of(files, actions), require)
 
 
 def written_aside(
