@@ -91,7 +91,7 @@ Tried with deltalake 1.6.6 in November 2026. Try again with each release of it, 
 Names
 =====
 
-`protocol` contract · `spec` tables · `replay` the log followed · `log` commits · `rewrite` which files give way ·
-`statements` MERGEs of engines · `paths` who commits, and why ·
+`protocol` contract · `spec` tables · `replay` the log followed · `log` commits · `actions` their lines · `data_files`
+files of rows · `rewrite` which files give way · `statements` MERGEs of engines · `paths` who commits, and why ·
 `history` entries · `storage`, `object_store`, `hadoop` files · `durability` syncs · `damage` what is broken.
 """

@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
+from ledger.delta_log.actions import commit_info
 from ledger.delta_log.damage import LogTail, alteration_behind, damage_behind
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
@@ -48,7 +49,7 @@ from ledger.delta_log.local_commits import (
     require_each_next,
     written_aside,
 )
-from ledger.delta_log.log import DirectTable, commit_info
+from ledger.delta_log.log import DirectTable
 from ledger.delta_log.maintenance import replaced, unneeded
 from ledger.delta_log.paths import Paths, no_purpose
 from ledger.delta_log.protocol import (

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ledger.delta_log.log import AddedFile, Commit, DirectTable, RemovedFile, new_path
+from ledger.delta_log.data_files import new_path
+from ledger.delta_log.log import AddedFile, Commit, DirectTable, RemovedFile
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec

@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.actions import APPENDED, commit_info, txn_action
 from ledger.delta_log.delta_rs_commits import (
     LISTED_AFTER,
     REBASES,
@@ -32,7 +33,6 @@ from ledger.delta_log.delta_rs_commits import (
     read_demands,
 )
 from ledger.delta_log.durability import with_mark
-from ledger.delta_log.log import APPENDED, commit_info, txn_action
 from ledger.delta_log.protocol import Conflict, StagedFile, require_next
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS

@@ -14,21 +14,18 @@ a statement of the engine decides.
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import reduce
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ledger.delta_log.actions import APPENDED, Action, add_action, commit_info, remove_action, txn_action
+from ledger.delta_log.data_files import FILE, Encoded, in_parts, new_path
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.history import Generations
@@ -47,20 +44,8 @@ from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
 from ledger.delta_log.storage import SMALL, FileRows, Storage, log_entry, log_file
 from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
-from ledger.version import __version__
 
 log = logging.getLogger("ledger.commits")
-#: A line of a log's file.
-Action = dict[str, Any]
-#: To read one row takes its row group: it has at most so many bytes, or one row. And a file at most so many.
-ROW_GROUP, FILE = 8 << 20, 64 << 20
-#: Values that have more bytes than these on average are not looked up in a dictionary.
-LONG = 1_024
-#: Who made a commit, in the table's history.
-ENGINE = f"ledger/{__version__}"
-#: What a commit says of its operation that only appends.
-APPENDED = {"mode": "Append"}
-NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 #: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
 MOST_ROWS = 100_000
 #: Files that are SMALL are kept, and asked for up to so many bytes in all.
@@ -96,26 +81,6 @@ class Commit(NamedTuple):
     transaction: tuple[str, int] | None = None
     is_change: bool = True
     with_statistics: bool = False
-
-
-class Encoded(Mapping[str, bytes]):
-    """Files of rows, each made whenever it is asked for: large ones are not in memory together. `sizes`: of those that
-    were made, by their paths."""
-
-    def __init__(self, rows: Mapping[str, pa.Table], partitions: Sequence[str]) -> None:
-        self._rows, self._partitions = rows, partitions
-        self.sizes: dict[str, int] = {}
-
-    def __getitem__(self, path: str) -> bytes:
-        content = parquet(self._rows[path], self._partitions)
-        self.sizes[path] = len(content)
-        return content
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 class WrittenByEngine(Mapping[str, bytes]):
@@ -356,87 +321,6 @@ class LogWriter:
             # A forked child leaves it to the next process that can make one.
             level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING
             log.log(level, "No checkpoint of %s at version %d: %s", self._table.name, version, error)
-
-
-def commit_info(
-    operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
-) -> Action:
-    """What the commit says of itself; `parameters`: of its operation."""
-    known = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
-    return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
-
-
-def txn_action(transaction: tuple[str, int], now: int) -> Action:
-    """A transaction that the commit carries."""
-    return {"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": now}}
-
-
-def remove_action(path: str, size: int, partition: Mapping[str, Any], now: int, *, is_change: bool = True) -> Action:
-    """A file that is no longer the table's; `is_change`: with its rows."""
-    known = {"path": path, "deletionTimestamp": now, "dataChange": is_change, "extendedFileMetadata": True}
-    return {"remove": {**known, "partitionValues": _values(partition), "size": size}}
-
-
-def add_action(
-    path: str,
-    size: int,
-    rows: pa.Table,
-    partition: Mapping[str, Any],
-    now: int,
-    statistics: Sequence[str] = (),
-    *,
-    is_change: bool = True,
-) -> Action:
-    """A file that holds rows, and for which columns the log has statistics; `is_change`: rows that were not there."""
-    known = {"path": path, "partitionValues": _values(partition), "size": size, "modificationTime": now}
-    stats: dict[str, Any] = {"numRecords": rows.num_rows}
-    if statistics:
-        least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
-        stats["minValues"] = {name: _shown(one["min"]) for name, one in least.items() if one["min"] is not None}
-        stats["maxValues"] = {name: _shown(one["max"]) for name, one in least.items() if one["max"] is not None}
-        stats["nullCount"] = {name: rows[name].null_count for name in statistics}
-    return {"add": {**known, "dataChange": is_change, "stats": json.dumps(stats)}}
-
-
-def new_path(partition: Mapping[str, Any]) -> str:
-    """The path of a new file of a partition."""
-    folder = "".join(f"{name}={value}/" for name, value in partition.items())
-    return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
-
-
-def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Rows in parts of at most so many bytes, or of a single row; at least one part."""
-    if rows.nbytes <= most or rows.num_rows < 2:
-        yield rows
-    else:
-        half = rows.num_rows // 2
-        yield from in_parts(rows.slice(0, half), most)
-        yield from in_parts(rows.slice(half), most)
-
-
-def parquet(rows: pa.Table, partitions: Sequence[str]) -> bytes:
-    """Rows as a file, without the columns of their partition, in row groups of at most ROW_GROUP bytes."""
-    sink = pa.BufferOutputStream()
-    rows = rows.drop_columns(list(partitions))
-    # Of bits there is neither a dictionary nor a smallest: nobody asks, and they are long. Nor are long texts repeated.
-    asked = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
-    short = [name for name in asked if rows[name].nbytes <= LONG * rows.num_rows]
-    with pq.ParquetWriter(
-        sink, rows.schema, store_schema=False, use_dictionary=short, write_statistics=asked
-    ) as writer:
-        for part in in_parts(rows, ROW_GROUP):
-            writer.write_table(part)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:
-    return {name: str(value) for name, value in partition.items()}
-
-
-def _shown(value: Any) -> Any:
-    """A value as a log's statistics have it. Instants are whole milliseconds."""
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value
 
 
 def _always(files: Files) -> None:

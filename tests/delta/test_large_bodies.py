@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ledger.delta_log import log
-from ledger.delta_log.log import Encoded, in_parts, parquet
+from ledger.delta_log import data_files, log
+from ledger.delta_log.data_files import Encoded, in_parts, parquet
 
 LARGE = 10_000
 
@@ -25,7 +25,7 @@ def files_of(root):
 
 @pytest.fixture
 def small_files(monkeypatch):
-    monkeypatch.setattr(log, "ROW_GROUP", 4 * LARGE)
+    monkeypatch.setattr(data_files, "ROW_GROUP", 4 * LARGE)
     monkeypatch.setattr(log, "FILE", 16 * LARGE)
 
 

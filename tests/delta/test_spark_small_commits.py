@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
-from ledger.delta_log import log, spark_replay
+from ledger.delta_log import data_files, log, spark_replay
 from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.spark_sessions import create_table
@@ -50,7 +50,7 @@ def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_ther
     assert files.read(entry).strip() == content
     with pytest.raises(FileNotFoundError):
         files.open("z")
-    files.write({"rows": log.parquet(pa.table({"a": [1]}), [])})
+    files.write({"rows": data_files.parquet(pa.table({"a": [1]}), [])})
     assert files.open("rows").read().to_pylist() == [{"a": 1}]
 
 

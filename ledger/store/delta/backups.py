@@ -37,9 +37,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
-from ledger.delta_log.log import commit_info
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed

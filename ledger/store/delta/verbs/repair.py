@@ -31,10 +31,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import find_damage, lost_folder, mend_checkpoints, wrong_files
 from ledger.delta_log.failures import naming
 from ledger.delta_log.history import Flawed, actions_in, checkpointed, flaw_of
-from ledger.delta_log.log import commit_info, remove_action
 from ledger.delta_log.storage import log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
 from ledger.place import here
