@@ -151,7 +151,7 @@ class ConsumerProcesses:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
         self._told.say(
             f"process {child.number} (pid {child.process.pid}) {how}: its messages come back when their lease ends. "
-            f"{len(self._children)} processes go on"
+            f"{len(self._children)} of {self._told.processes} processes go on"
         )
 
     def _tell_all(self, what: tuple[Any, ...], but: Connection | None = None) -> None:

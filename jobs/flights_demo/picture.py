@@ -9,9 +9,14 @@ from ledger.timeline import Hold, Moment
 
 
 def draw(
-    file: Path, moments: list[Moment], holds: list[Hold], workers: list[str], killed: tuple[str, float] | None
+    file: Path,
+    moments: list[Moment],
+    holds: list[Hold],
+    workers: list[str],
+    killed: tuple[str, float] | None,
+    unit: str = "flights",
 ) -> None:
-    """Writes a PNG. `killed`: the worker that was, and when."""
+    """Writes a PNG. `killed`: the worker that was, and when. `unit`: what a message is, in the plural."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -29,13 +34,13 @@ def draw(
         )
         end = moments[-1].at * 1.02
         total = moments[0].stored
-        levels(upper, moments, end, "flights")
-        title = f"{total:,} flights through a ledger: no flight lost, none done twice"
+        levels(upper, moments, end, unit)
+        title = f"{total:,} {unit} through a ledger: none lost, none done twice"
         upper.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=30)
         leases(lower, holds, workers)
         lower.set_title("claims, from receive to acknowledgement", loc="left", fontsize=10)
         if killed:
-            _accident(upper, lower, killed, [hold for hold in holds if hold.ran_out], workers, moments)
+            _accident(upper, lower, killed, [hold for hold in holds if hold.ran_out], moments, unit)
         for axes in (upper, lower):
             axes.spines[["top", "right"]].set_visible(False)
             axes.spines[["left", "bottom"]].set_color("#8b97a5")
@@ -45,9 +50,7 @@ def draw(
         plt.close(figure)
 
 
-def _accident(
-    upper, lower, killed: tuple[str, float], lost: list[Hold], workers: list[str], moments: list[Moment]
-) -> None:
+def _accident(upper, lower, killed: tuple[str, float], lost: list[Hold], moments: list[Moment], unit: str) -> None:
     name, at = killed
     total = moments[0].stored
     box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -70,7 +73,7 @@ def _accident(
         for axes in (upper, lower):
             axes.axvline(over, color=LOST, linewidth=1.2, linestyle=(0, (4, 3)))
         upper.annotate(
-            f"its lease runs out:\n{messages:,} flights are visible again",
+            f"its lease runs out:\n{messages:,} {unit} are visible again",
             (over, total),
             xytext=(6, -46),
             textcoords="offset points",

