@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ledger import receiving
 from ledger.access import Access
 from ledger.claim import Claim
+from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.rules.attempts import LONGEST, claim_number, shortened
 from ledger.rules.limits import MILLISECONDS
@@ -58,14 +59,26 @@ class ClaimSource:
 
     def may_get_more(self) -> bool:
         """Return whether there are messages, or some come within the visibility timeout: because their lease ends (its
-        holder beats in time, or is dead and leaves work), or because they were postponed until then."""
-        record, clock = self._access.record(), self._access.clock
-        counted = self._access.store.counts(record, clock).by_status
+        holder beats in time, or is dead and leaves work), or because they were postponed until then.
+
+        Guarantees: the answer is of one state of the queue at one instant. A message that comes, or that others receive
+        or give back, between two reads is not missed.
+        """
+        store = self._access.store
+        while True:
+            seen, now = store.change_token(), self._access.clock()
+            if self._has_more(lambda: now):  # noqa: B023 - it is called before `now` changes
+                return True
+            if store.change_token() == seen:
+                return False
+
+    def _has_more(self, clock: Clock) -> bool:
+        record, store = self._access.record(), self._access.store
+        counted = store.counts(record, clock).by_status
         if any(counted.get(status, 0) for status in STORED):
             return True
-        store = self._access.store
         ending = itertools.chain(store.leases(record, clock), store.postponed(record, clock))
-        return any(lease.visible_at <= self._soon() for lease in ending)
+        return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
     def _held(self, attempt: str) -> Mapping[int, int]:
         """By the number of their claims: how many messages are in flight under an attempt."""
