@@ -25,7 +25,7 @@ FEWEST = 200
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--root", type=Path, help="the folder to make (default: a new one in ./ledger-data)")
-    arguments.add_argument("--texts", type=int, default=50_000, metavar="N", help="how many texts (default: 50,000)")
+    arguments.add_argument("--texts", type=int, default=20_000, metavar="N", help="how many texts (default: 20,000)")
     arguments.add_argument(
         "--visibility-timeout",
         type=int,

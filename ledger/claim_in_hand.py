@@ -11,8 +11,9 @@ import functools
 import itertools
 import logging
 import math
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from ledger.claim import Claim
 from ledger.consumption import Consumption
 from ledger.errors import LedgerError
 from ledger.handler_calls import BEHIND, Handled, Verdict
-from ledger.handler_rows import table_of
+from ledger.handler_rows import cost_of, table_of
 from ledger.isolation import Culprit, Isolation
 from ledger.message import Message
 from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
@@ -58,6 +59,10 @@ class ClaimInHand:
         #: What is handled and not settled yet.
         self.pending: list[Handled] = []
         self.pending_since: float | None = None
+        #: What the rows of what is pending have cost.
+        self.pending_cost = 0.0
+        #: How many bytes the bodies take that were read, and those of them that are not settled yet.
+        self.bytes_read = self.bytes_held = 0
         self.handled = 0
         self.settled = 0
         self.received_at = time.monotonic()
@@ -74,10 +79,17 @@ class ClaimInHand:
         """Whether every message is settled."""
         return self.settled == self.claim.count
 
-    def read(self, most: int) -> list[Message]:
-        """Return the next messages, `most` at most."""
-        found = list(itertools.islice(self._unread, most))
+    def read(self, most: int, most_bytes: int) -> list[Message]:
+        """Return the next messages: `most` at most, and no more once their bodies take `most_bytes`."""
+        found, size = [], 0
+        for message in itertools.islice(self._unread, most):
+            found.append(message)
+            size += _size_of(message)
+            if size >= most_bytes:
+                break
         self.unread -= len(found)
+        self.bytes_read += size
+        self.bytes_held += size
         return found
 
     def note(self, handled: Sequence[Handled]) -> None:
@@ -85,17 +97,28 @@ class ClaimInHand:
         if handled and not self.pending:
             self.pending_since = time.monotonic()
         self.pending += handled
+        self.pending_cost += sum(cost_of(one.rows, self._told.cost) for one in handled)
         self.handled += len(handled)
 
-    def is_due(self, withheld: int) -> bool:
-        """Return whether it is time to settle what is pending; of that `withheld` messages cannot be judged yet."""
-        ripe = len(self.pending) - withheld
+    def ripe(self, withheld: Collection[Handled]) -> list[Handled]:
+        """Return what is pending but the `withheld`."""
+        if not withheld:
+            return list(self.pending)
+        kept_back = {id(one) for one in withheld}
+        return [one for one in self.pending if id(one) not in kept_back]
+
+    def is_due(self, withheld: Collection[Handled], *, is_full: bool) -> bool:
+        """Return whether it is time to settle what is pending; the `withheld` of it cannot be judged yet.
+
+        `is_full`: all claims together have as much as may be pending.
+        """
         if self.pending_since is None or not self.pending:
             return False
+        ripe = len(self.ripe(withheld)) if withheld else len(self.pending)
         waits = time.monotonic() - self.pending_since >= self._told.flush_seconds
-        return ripe > 0 and (self.is_handled or ripe >= self._told.flush_rows or waits)
+        return ripe > 0 and (is_full or self.is_handled or ripe >= self._told.flush_rows or waits)
 
-    def settle(self, withheld: Iterable[Handled] = ()) -> Consumed:
+    def settle(self, withheld: Collection[Handled] = ()) -> Consumed:
         """Settle what is pending but the `withheld`, in one commit.
 
         Returns:
@@ -105,13 +128,15 @@ class ClaimInHand:
             EverythingFails: where the output table refuses all rows alike.
             LeaseLost: where others have messages of it; then nothing of this commit was done.
         """
-        kept_back = {id(one) for one in withheld}
-        ripe = [one for one in self.pending if id(one) not in kept_back]
+        ripe = self.ripe(withheld)
         if not ripe:
             return Consumed()
         counts = self._settle(ripe)
-        self.pending = [one for one in self.pending if id(one) in kept_back]
+        settled = {id(one) for one in ripe}
+        self.pending = [one for one in self.pending if id(one) not in settled]
         self.pending_since = time.monotonic() if self.pending else None
+        self.pending_cost = sum(cost_of(one.rows, self._told.cost) for one in self.pending)
+        self.bytes_held -= sum(_size_of(one.message) for one in ripe)
         self.settled += len(ripe)
         return counts
 
@@ -222,7 +247,6 @@ class ClaimInHand:
     ) -> Consumed:
         verdicts = [one.verdict for one in others]
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
-        costs = [row.get(self._told.cost) for row in rows] if self._told.cost else ()
         return Consumed(
             messages=written,
             failed=verdicts.count(Verdict.FAILED),
@@ -230,7 +254,7 @@ class ClaimInHand:
             rejected=verdicts.count(Verdict.REJECTED),
             lost=lost,
             rows=len(rows),
-            cost=sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool)),
+            cost=cost_of(rows, self._told.cost),
         )
 
     def _give_back_actions(self, record: QueueRecord, others: list[Handled], mark: int) -> list[Action]:
@@ -277,6 +301,11 @@ class ClaimInHand:
         named = named_by_ids(pa.chunked_array([pa.array([one.message.message_id for one in handled], pa.string())]))
         assert named is not None, "message ids are the store's own"
         return of_claim(self._grant.runs, named.messages)[0]
+
+
+def _size_of(message: Message) -> int:
+    """How many bytes of memory a body takes."""
+    return sys.getsizeof(message.body)
 
 
 def _reasons_of(handled: Sequence[Handled]) -> pa.Table:

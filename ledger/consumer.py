@@ -150,9 +150,28 @@ class Consumer:
         for one in self._in_hand:
             # In an order of chance all messages are to come up alike.
             while one.unread and (len(self._backlog) <= self._told.at_once or self._evidence.is_suspicious):
-                self._backlog.add(one, one.read(READ_AT_ONCE))
+                room = self._told.max_bytes - self._bytes_held()
+                if room <= 0 and not self._is_stuck():
+                    return
+                self._backlog.add(one, one.read(READ_AT_ONCE, room))
                 if self._evidence.is_suspicious:
                     self._backlog.shuffle()
+
+    def _bytes_held(self) -> int:
+        return sum(one.bytes_held for one in self._in_hand)
+
+    def _is_stuck(self) -> bool:
+        """Whether more must be read, however much is in memory: no call comes, and nothing can be settled."""
+        if len(self._backlog) or self._backlog.calls or self._told_of:
+            return False
+        return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
+
+    def _is_full(self) -> bool:
+        """Whether as much is pending as may be: it has cost `flush_cost`, or there is no memory for the next call."""
+        told = self._told
+        if told.flush_cost is not None and sum(one.pending_cost for one in self._in_hand) >= told.flush_cost:
+            return True
+        return self._bytes_held() >= told.max_bytes and not len(self._backlog)
 
     def _tell(self, call: Call, steps: CallSteps) -> None:
         """Called by the handlers' threads when a call has ended."""
@@ -201,13 +220,13 @@ class Consumer:
 
     def _settle_due(self) -> bool:
         """Settle each claim of which enough is pending; return whether one was."""
-        settled = False
+        settled, is_full = False, self._is_full()
         for one in list(self._in_hand):
             if one.heartbeat.lost:
                 self._forget_lost(one, "its heartbeat found others with its messages")
                 continue
             withheld = () if self._is_quiet() else tuple(self._evidence.undecided(one))
-            if one.is_due(len(withheld)):
+            if one.is_due(withheld, is_full=is_full):
                 self._settle(one, withheld)
                 settled = True
         return settled
@@ -238,6 +257,9 @@ class Consumer:
         least = max(2 * self._told.at_once, 100)
         most = min(int(rate * self._told.flush_seconds), 4 * self._size, self._told.flush_rows)
         self._size = max(least, most)
+        if one.bytes_read:
+            # A claim that does not fit in memory is held for longer than it is worked on.
+            self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, one: ClaimInHand, why: str) -> None:
         self._told.say(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")

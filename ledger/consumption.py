@@ -44,6 +44,8 @@ class Consumption:
     park: int = 3_600
     schema: Any = None
     cost: str | None = None
+    flush_cost: float | None = None
+    max_bytes: int = 128 << 20
     say: Callable[[str], None] = log.info
     #: Called with all that was done so far, after each commit.
     on_progress: Callable[[Consumed], None] = ignore
@@ -55,12 +57,15 @@ class Consumption:
         whole_number("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
         whole_number("processes", self.processes, 1, MOST_PROCESSES)
         whole_number("flush_rows", self.flush_rows, 1, None)
+        whole_number("max_bytes", self.max_bytes, 1, None)
         for name in ("batch", "max_messages", "maximum_receives"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), 1, None)
-        seconds = self.flush_seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
-            raise InvalidParameterValue("flush_seconds", seconds, "Must be a number of seconds > 0")
+        _positive("flush_seconds", self.flush_seconds, "seconds")
+        if self.flush_cost is not None:
+            _positive("flush_cost", self.flush_cost, "what the column of the costs counts")
+            if self.cost is None:
+                raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
         if self.until not in UNTIL:
             raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
         if self.cost is not None and not isinstance(self.cost, str):
@@ -79,6 +84,11 @@ class Consumption:
     def at_once(self) -> int:
         """How many messages are with handlers at once, at most."""
         return self.concurrency * (self.batch or 1)
+
+
+def _positive(name: str, value: Any, unit: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise InvalidParameterValue(name, value, f"Must be a number > 0, of {unit}")
 
 
 def require_handler(handler: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,12 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
     if isinstance(answer, (list, tuple)) and fields is None:
         return [row for one in answer if one is not None for row in [_row(one, message_id)]]
     return [_row(answer, message_id)]
+
+
+def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
+    """Return the sum of a column of rows, as far as its values are numbers; 0 without a column."""
+    costs = [row.get(column) for row in rows] if column else []
+    return sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool))
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -275,6 +275,8 @@ class Queue(Settling):
         park: int = 3_600,
         schema: str | pa.Schema | None = None,
         cost: str | None = None,
+        flush_cost: float | None = None,
+        max_bytes: int = 128 << 20,
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Consumed:
@@ -294,8 +296,11 @@ class Queue(Settling):
             processes: so many processes, started by spawn, consume side by side, each with this `concurrency`. The
                 handler must be importable: a function at the top level of a module. The messages of a process that is
                 killed come back when their lease ends, and the others go on.
-            max_messages: of one claim. Without it a claim holds about what is handled in `flush_seconds`. At most two
-                claims' worth of messages are in memory.
+            max_messages: of one claim. Without it a claim holds about what is handled in `flush_seconds`, and no more
+                than fits in `max_bytes`. At most two claims are in hand.
+            max_bytes: so many bytes of bodies are in memory in each process, and one body more: of messages that wait,
+                that are with the handler, or whose rows are not written yet. More are only read while the handler
+                raises for everything, until it is known whether it is broken.
             visibility_timeout, attempt_id, until: as in `work`.
             flush_rows, flush_seconds: messages are settled in one commit when so many are handled, or the first of
                 them so long ago, or all of their claim.
@@ -304,6 +309,8 @@ class Queue(Settling):
             retry_after: for so many seconds a message that failed is hidden before it is received again.
             schema: as in `Claim.write`.
             cost: a column of the rows, numbers, of which the sum is told.
+            flush_cost: messages are also settled when the rows that are not written yet have cost so much. A process
+                that is killed repeats about so much, and the calls that ran.
             bar: True shows a progress bar, False does not. Without it terminals and notebooks have one where `rich` is
                 installed (the extra `progress`); elsewhere a line is reported every 10 seconds.
             report: as in `work`.
@@ -327,7 +334,7 @@ class Queue(Settling):
         """
         told = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
-            flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost,
+            flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost, flush_cost, max_bytes,
             progress.report(report, consumption.log.info),
         )  # fmt: skip
         return consume(self.access, told, bar)

@@ -39,6 +39,8 @@ CHOICES = ("empty", "once", "forever")
 @click.option("--park", type=int, default=3_600, show_default=True, metavar="S", help="Hide what is parked so long.")
 @click.option("--schema", type=click.Choice(["widen"]), help="Add columns, and widen types, where rows need it.")
 @click.option("--cost", metavar="COLUMN", help="A column of the rows whose sum is shown.")
+@click.option("--flush-cost", type=float, metavar="X", help="A commit also when unwritten rows have cost so much.")
+@click.option("--max-bytes", type=int, default=128 << 20, show_default=True, metavar="N", help="Bodies in memory.")
 @click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress).")
 @as_json
 @with_root
@@ -60,6 +62,8 @@ def consume(
     park: int,
     schema: str | None,
     cost: str | None,
+    flush_cost: float | None,
+    max_bytes: int,
     bar: bool | None,
     json: bool,
     root: str | None,
@@ -105,6 +109,8 @@ def consume(
             park=park,
             schema=schema,
             cost=cost,
+            flush_cost=flush_cost,
+            max_bytes=max_bytes,
             bar=bar,
             report=say,
         )
