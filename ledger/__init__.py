@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnsafeStorage,
     )
     from ledger.explanation import Explanation
+    from ledger.group_limits import GroupLimit
     from ledger.heartbeat import Heartbeat
     from ledger.ledger import Ledger
     from ledger.message import Message
@@ -64,6 +65,7 @@ _HOMES = {
     "Settled": "ledger.results",
     "Worked": "ledger.results",
     "Consumed": "ledger.results",
+    "GroupLimit": "ledger.group_limits",
     "Reject": "ledger.verdicts",
     "RetryLater": "ledger.verdicts",
     "Message": "ledger.message",
@@ -123,6 +125,7 @@ __all__ = [
     "Counts",
     "Explanation",
     "ForkedProcess",
+    "GroupLimit",
     "HandleOutcome",
     "Health",
     "Heartbeat",

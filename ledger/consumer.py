@@ -21,6 +21,7 @@ from ledger.claim_source import ClaimSource
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
+from ledger.group_limits import GroupLimits, require_limits
 from ledger.handler_calls import Backlog, Call, CallSteps, Handled, Handlers, Verdict
 from ledger.handler_evidence import Evidence, Finding
 from ledger.handler_rows import NAMES_MESSAGE
@@ -70,7 +71,10 @@ class Consumer:
         self._in_order = is_fifo(record.attributes)
         self._backlog = Backlog(told.batch, in_order=self._in_order)
         self.closed = ClosedGroups(access.clock)
-        self._handlers = Handlers(told, self._backlog, self.closed, self._tell, in_order=self._in_order)
+        group_limits = None
+        if told.group_limits is not None and told.limits_folder is not None:
+            group_limits = GroupLimits(require_limits(told.group_limits), told.limits_folder, access.clock)
+        self._handlers = Handlers(told, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order)
         self._told_of: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
         self._wake = threading.Event()
         self._in_hand: list[ClaimInHand] = []

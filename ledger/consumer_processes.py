@@ -15,8 +15,9 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -41,9 +42,21 @@ def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
     counts = access.store.counts(access.record(), access.clock).by_status
     meter = Meter("messages", sum(counts.get(status, 0) for status in STORED), told.say, show=bar)
     told = replace(told, on_progress=lambda done: meter.update(done.messages, done.failed, done.cost))
-    consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
-    with meter:
-        return consumer.run()
+    with limits_folder(told) as folder:
+        told = replace(told, limits_folder=folder)
+        consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
+        with meter:
+            return consumer.run()
+
+
+@contextlib.contextmanager
+def limits_folder(told: Consumption) -> Iterator[str | os.PathLike[str] | None]:
+    """Yield the folder by which the processes share the limits of groups: the caller's, or one for the meantime."""
+    if told.group_limits is None or told.limits_folder is not None:
+        yield told.limits_folder
+        return
+    with tempfile.TemporaryDirectory(prefix="ledger-limits-") as folder:
+        yield folder
 
 
 class ConsumerProcesses:

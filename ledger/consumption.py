@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ledger.errors import InvalidParameterValue
+from ledger.group_limits import Limits, require_limits
 from ledger.message import Message
 from ledger.results import Consumed
 from ledger.rules.limits import whole_number
@@ -46,6 +49,9 @@ class Consumption:
     cost: str | None = None
     flush_cost: float | None = None
     max_bytes: int = 128 << 20
+    group_limits: Limits | None = None
+    #: The folder by which processes share the limits of groups.
+    limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
     #: Called with all that was done so far, after each commit.
     on_progress: Callable[[Consumed], None] = ignore
@@ -66,6 +72,13 @@ class Consumption:
             _positive("flush_cost", self.flush_cost, "what the column of the costs counts")
             if self.cost is None:
                 raise InvalidParameterValue("flush_cost", self.flush_cost, "Needs to know the cost", "Give cost=.")
+        if self.group_limits is not None:
+            require_limits(self.group_limits)
+        if self.limits_folder is not None:
+            if self.group_limits is None:
+                raise InvalidParameterValue("limits_folder", self.limits_folder, "Is for limits", "Give group_limits=.")
+            if not Path(self.limits_folder).is_dir():
+                raise InvalidParameterValue("limits_folder", self.limits_folder, "Must be a folder that exists")
         if self.until not in UNTIL:
             raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
         if self.cost is not None and not isinstance(self.cost, str):

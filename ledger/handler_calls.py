@@ -12,13 +12,14 @@ import contextlib
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
+from ledger.group_limits import GroupLimits
 from ledger.handler_rows import rows_of
 from ledger.message import Message
 from ledger.row_errors import RowError, row_error
@@ -197,22 +198,40 @@ class Backlog:
 
 
 class CallSteps:
-    """One call, step by step: what the handler is called with next, and what came of each message in the end."""
+    """One call, step by step: what the handler is called with next, and what came of each message in the end.
 
-    def __init__(self, call: Call, told: Consumption, closed: ClosedGroups, *, in_order: bool) -> None:
+    It may hold slots of its messages' groups until `end`.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        told: Consumption,
+        closed: ClosedGroups,
+        limits: GroupLimits | None = None,
+        *,
+        in_order: bool,
+    ) -> None:
         self._todo, self._told, self._closed, self._in_order = [call.messages], told, closed, in_order
+        self._permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
 
     def next(self) -> Any:
-        """Return the handler's argument; None when there is nothing left to call it with."""
+        """Return the handler's argument; None when there is nothing left to call it with.
+
+        Where groups have limits this waits, for PATIENCE_SECONDS (see `ledger.group_limits`) at most in all.
+        """
         while self._todo:
             part = []
             for message in self._todo.pop():
-                later = self._closed.retry_of(message)
                 if self._is_behind(message):
                     self._note(Handled(message, Verdict.BEHIND))
-                elif later is not None:
+                    continue
+                later = self._closed.retry_of(message)
+                if later is None and self._permits is not None:
+                    later = self._permits.refuse(message)
+                if later is not None:
                     self._note(Handled(message, Verdict.RETRIED, raised=later))
                 else:
                     part.append(message)
@@ -220,6 +239,11 @@ class CallSteps:
                 self._part = part
                 return part if self._told.batch else part[0]
         return None
+
+    def end(self) -> None:
+        """Give back what the call holds of its groups' limits."""
+        if self._permits is not None:
+            self._permits.end()
 
     @property
     def given_back(self) -> set[str]:
@@ -296,10 +320,12 @@ class Handlers:
         backlog: Backlog,
         closed: ClosedGroups,
         tell: Callable[[Call, CallSteps], None],
+        limits: GroupLimits | None = None,
         *,
         in_order: bool,
     ) -> None:
         self._told, self._backlog, self._closed, self._tell, self._in_order = told, backlog, closed, tell, in_order
+        self._limits = limits
         self.fatal: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -325,14 +351,14 @@ class Handlers:
     def _run_thread(self) -> None:
         try:
             while (call := self._backlog.wait_and_take()) is not None:
-                steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
-                while (argument := steps.next()) is not None:
-                    try:
-                        answer = self._told.handler(argument)
-                    except Exception as error:
-                        steps.raised(error)
-                    else:
-                        steps.answered(answer)
+                with self._steps(call) as steps:
+                    while (argument := steps.next()) is not None:
+                        try:
+                            answer = self._told.handler(argument)
+                        except Exception as error:
+                            steps.raised(error)
+                        else:
+                            steps.answered(answer)
                 self._tell(call, steps)
         except BaseException as error:
             self._end(error)
@@ -366,15 +392,27 @@ class Handlers:
                     return
                 await more.wait()
                 continue
-            steps = CallSteps(call, self._told, self._closed, in_order=self._in_order)
-            while (argument := steps.next()) is not None:
-                try:
-                    answer = await handler(argument)
-                except Exception as error:
-                    steps.raised(error)
-                else:
-                    steps.answered(answer)
+            with self._steps(call) as steps:
+                while (argument := await self._next(steps)) is not None:
+                    try:
+                        answer = await handler(argument)
+                    except Exception as error:
+                        steps.raised(error)
+                    else:
+                        steps.answered(answer)
             self._tell(call, steps)
+
+    @contextlib.contextmanager
+    def _steps(self, call: Call) -> Iterator[CallSteps]:
+        steps = CallSteps(call, self._told, self._closed, self._limits, in_order=self._in_order)
+        try:
+            yield steps
+        finally:
+            steps.end()
+
+    async def _next(self, steps: CallSteps) -> Any:
+        """The next argument; the event loop does not wait for the limits of groups."""
+        return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _end(self, error: BaseException) -> None:
         self.fatal = error

@@ -26,6 +26,7 @@ from ledger.consumer_processes import consume
 from ledger.consumption import Consumption, Handler
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.explanation import OF_QUEUE, Explanation, explain, numbered
+from ledger.group_limits import Limits
 from ledger.message import Message, public_message
 from ledger.move_tasks import MoveTasks
 from ledger.results import Consumed, Counts, HandleOutcome, SendOutcome, Worked
@@ -277,6 +278,8 @@ class Queue(Settling):
         cost: str | None = None,
         flush_cost: float | None = None,
         max_bytes: int = 128 << 20,
+        group_limits: Limits | None = None,
+        limits_folder: str | os.PathLike[str] | None = None,
         bar: bool | None = None,
         report: Callable[[str], None] | None = None,
     ) -> Consumed:
@@ -311,6 +314,12 @@ class Queue(Settling):
             cost: a column of the rows, numbers, of which the sum is told.
             flush_cost: messages are also settled when the rows that are not written yet have cost so much. A process
                 that is killed repeats about so much, and the calls that ran.
+            group_limits: how much of a message group may be with handlers, in all processes together: a GroupLimit for
+                each group, or a dictionary of them by group; None in it is for each group that it does not name. A
+                message that its group's limit refuses is given back uncounted, hidden until its turn; other groups go
+                on. Messages without a group have no limit.
+            limits_folder: several `consume` on one machine that name the same folder share their limits. Without it
+                limits hold for the processes of this one.
             bar: True shows a progress bar, False does not. Without it terminals and notebooks have one where `rich` is
                 installed (the extra `progress`); elsewhere a line is reported every 10 seconds.
             report: as in `work`.
@@ -335,7 +344,7 @@ class Queue(Settling):
         told = Consumption(
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
             flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost, flush_cost, max_bytes,
-            progress.report(report, consumption.log.info),
+            group_limits, limits_folder, progress.report(report, consumption.log.info),
         )  # fmt: skip
         return consume(self.access, told, bar)
 

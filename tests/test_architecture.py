@@ -101,6 +101,7 @@ LAYERS = {
     "ledger.handler_rows": 4,
     "ledger.consumption": 4.2,
     "ledger.closed_groups": 4.2,
+    "ledger.group_limits": 4.1,
     "ledger.handler_evidence": 7.15,
     "ledger.handler_calls": 4.3,
     "ledger.claim_source": 7.15,

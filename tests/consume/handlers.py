@@ -45,3 +45,11 @@ async def patient(message):
 def hanging(message):
     print("hangs", flush=True)
     time.sleep(600)
+
+
+def timed(message):
+    """Writes down when it was called for which group, on the clock that all processes share."""
+    begun = time.monotonic_ns()
+    time.sleep(0.05)
+    with (Path(os.environ["CONSUME_CALLS"]) / f"{os.getpid()}.calls").open("a") as calls:
+        calls.write(f"{message.message_group_id} {begun} {time.monotonic_ns()}\n")

@@ -1,0 +1,246 @@
+"""Limits of message groups: calls at once and messages a second, in all processes together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ledger import GroupLimit, InvalidParameterValue, Ledger
+from ledger.group_limits import LONGEST_SECONDS, NO_SLOT, TOO_EARLY, GroupLimits, require_limits
+from tests.clock import FrozenClock
+from tests.consume import handlers
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock()
+
+
+@pytest.fixture
+def limits(tmp_path, clock):
+    """Makes limits as a process has them that shares the folder; a pause lets the clock go on."""
+
+    def made(given, pause=clock.advance):
+        return GroupLimits(require_limits(given), tmp_path, clock, pause)
+
+    return made
+
+
+def message(group):
+    return SimpleNamespace(message_group_id=group)
+
+
+def calls(limits, group, count):
+    """Of so many calls one after the other, what was said of each that was refused, and None for the others."""
+    said = []
+    for _ in range(count):
+        permits = limits.for_call()
+        said.append(permits.refuse(message(group)))
+        permits.end()
+    return said
+
+
+def no_pause(seconds):
+    pass
+
+
+def test_slots_are_shared_by_all_who_share_the_folder_and_end_with_the_call(limits):
+    here, there = limits({"a": GroupLimit(concurrency=2)}), limits({"a": GroupLimit(concurrency=2)})
+    first, second, third = here.for_call(), there.for_call(), here.for_call()
+    assert first.refuse(message("a")) is None and second.refuse(message("a")) is None
+    assert first.refuse(message("a")) is None, "messages of one call share its slot"
+    assert third.refuse(message("a")).reason == NO_SLOT
+    second.end()
+    assert there.for_call().refuse(message("a")) is None
+
+
+def test_other_groups_and_messages_without_one_are_not_limited(limits):
+    here = limits({"a": GroupLimit(concurrency=1)})
+    held = here.for_call()
+    assert held.refuse(message("a")) is None
+    assert here.for_call().refuse(message("b")) is None and here.for_call().refuse(message(None)) is None
+
+
+def test_one_limit_is_for_each_group_by_itself(limits):
+    here = limits(GroupLimit(concurrency=1))
+    held = [here.for_call() for _ in range(3)]
+    assert [one.refuse(message(group)) is None for one, group in zip(held, "aab")] == [True, False, True]
+
+
+def test_a_process_that_is_killed_takes_no_slot_with_it(tmp_path, limits):
+    script = (
+        "import sys, time\nfrom types import SimpleNamespace\n"
+        "from ledger.group_limits import GroupLimit, GroupLimits\n"
+        "call = GroupLimits({None: GroupLimit(concurrency=1)}, sys.argv[1], time.time_ns).for_call()\n"
+        "print(call.refuse(SimpleNamespace(message_group_id='a')), flush=True)\ntime.sleep(60)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "None\n"
+        here = limits(GroupLimit(concurrency=1))
+        assert here.for_call().refuse(message("a")).reason == NO_SLOT
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    assert here.for_call().refuse(message("a")) is None
+
+
+def test_a_group_has_a_burst_and_then_its_rate(limits, clock):
+    limit = {"a": GroupLimit(rate=5)}
+    here, there = limits(limit, no_pause), limits(limit, no_pause)
+    assert calls(here, "a", 3) + calls(there, "a", 2) == [None] * 5
+    assert here.take_turn("a", 5) == pytest.approx(0.2)
+    clock.advance(0.2)
+    assert there.take_turn("a", 5) == 0 and here.take_turn("a", 5) == pytest.approx(0.2)
+    clock.advance(60)
+    assert [here.take_turn("a", 5) == 0 for _ in range(6)] == [True] * 5 + [False], "a pause is worth one second"
+
+
+@pytest.mark.parametrize("rate", [0.25, 1, 7, 400])
+def test_in_any_time_a_group_has_no_more_than_its_rate_and_a_burst(limits, clock, rate):
+    here, turns = limits(GroupLimit(rate=rate)), []
+    for _ in range(300):
+        if here.take_turn("a", rate) == 0:
+            turns.append(clock.now)
+        clock.advance(0.5 / rate)
+    for first in range(len(turns)):
+        for last in range(first, len(turns)):
+            # The clock has whole milliseconds.
+            seconds = (turns[last] - turns[first] + 1) / 1_000
+            assert last - first + 1 <= rate * (seconds + 1) + 1
+    assert len(turns) >= 0.9 * 150, "and it has them"
+
+
+def test_a_short_wait_is_made_in_the_call_and_a_longer_one_by_hiding_the_message(limits):
+    here = limits({"a": GroupLimit(rate=5)})
+    assert calls(here, "a", 8) == [None] * 8, "0.2 s are waited for"
+    slow = limits({"b": GroupLimit(rate=0.5)}, no_pause)
+    said = calls(slow, "b", 4)
+    assert said[0] is None and {one.reason for one in said[1:]} == {TOO_EARLY}
+    assert [one.seconds for one in said[1:]] == [4, 6, 8], "each has a turn of its own"
+
+
+def test_no_message_is_hidden_for_long_however_many_wait(limits):
+    slow, busy = limits({"a": GroupLimit(rate=0.1)}, no_pause), limits({"b": GroupLimit(concurrency=1)}, no_pause)
+    assert max(one.seconds for one in calls(slow, "a", 50)[1:]) == LONGEST_SECONDS
+    held = busy.for_call()
+    held.refuse(message("b"))
+    seconds = [busy.for_call().refuse(message("b")).seconds for _ in range(700)]
+    assert seconds == sorted(seconds) and seconds[0] < 2 and seconds[-1] == LONGEST_SECONDS
+
+
+def test_a_clock_that_is_set_back_stops_no_group(limits, clock):
+    here = limits({"a": GroupLimit(rate=5)}, no_pause)
+    calls(here, "a", 5)
+    clock.advance(-3_600)
+    assert here.take_turn("a", 5) <= 1.0
+
+
+def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
+    here = limits({"a": GroupLimit(rate=5)}, no_pause)
+    calls(here, "a", 5)
+    (file,) = tmp_path.glob("*.rate")
+    os.truncate(file, 7)
+    assert here.take_turn("a", 5) == 0
+
+
+def test_what_is_refused_is_given_back_uncounted_and_other_groups_go_on(ledger):
+    queue, seen = ledger.create_queue("work"), []
+    queue.send([{"MessageBody": f"{group}{n}", "MessageGroupId": group} for n in range(5) for group in "ab"])
+    done = queue.consume(
+        lambda message: seen.append(message.body), until="once", concurrency=1, group_limits={"a": GroupLimit(rate=0.5)}
+    )
+    assert sorted(seen) == ["a0", "b0", "b1", "b2", "b3", "b4"] and (done.messages, done.retried) == (6, 4)
+    ledger.time.advance(10)
+    assert {message.receive_count for message in queue.receive(10)} == {1}
+
+
+def test_a_fifo_group_keeps_its_order_under_a_limit(ledger):
+    queue, seen = ledger.create_queue("work.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True}), []
+    queue.send([{"MessageBody": f"{group}{n}", "MessageGroupId": group} for n in range(3) for group in "ab"])
+    limits = {"a": GroupLimit(rate=0.5)}
+    for _ in range(9):
+        queue.consume(lambda message: seen.append(message.body), until="once", concurrency=1, group_limits=limits)
+        ledger.time.advance(5)
+    assert [body for body in seen if body[0] == "a"] == ["a0", "a1", "a2"]
+    assert [body for body in seen if body[0] == "b"] == ["b0", "b1", "b2"]
+
+
+def overlap(folder, group):
+    """The most calls of a group that ran at once, by what the handler wrote down in all processes."""
+    edges = []
+    for file in folder.glob("*.calls"):
+        for line in file.read_text().splitlines():
+            of, begun, ended = line.split()
+            if of == group:
+                edges += [(int(begun), 1), (int(ended), -1)]
+    # At the same instant one ends before the other begins.
+    level = most = 0
+    for _, step in sorted(edges):
+        level += step
+        most = max(most, level)
+    return most
+
+
+def test_calls_at_once_are_limited_in_all_processes_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSUME_CALLS", str(tmp_path))
+    queue = Ledger.open(str(tmp_path / "ledger")).create_queue("work")
+    queue.send([{"MessageBody": str(n), "MessageGroupId": group} for n in range(20) for group in "ab"])
+    done = queue.consume(
+        handlers.timed, processes=2, concurrency=4, max_messages=10, group_limits={"a": GroupLimit(concurrency=2)}
+    )
+    assert done.messages == 40 and overlap(tmp_path, "a") <= 2 < overlap(tmp_path, "b")
+
+
+def test_two_consumers_that_name_a_folder_share_its_limits(tmp_path):
+    shared, running, most = tmp_path / "limits", [], []
+    shared.mkdir()
+
+    async def handler(message):
+        running.append(message)
+        most.append(len(running))
+        await asyncio.sleep(0.01)
+        running.pop()
+
+    async def both():
+        queues = []
+        for name in ("one", "two"):
+            queue = Ledger.in_memory(lambda: time.time_ns() // 1_000_000).create_queue(name)
+            queue.send([{"MessageBody": str(n), "MessageGroupId": "a"} for n in range(15)])
+            queues.append(queue)
+        given = {"group_limits": GroupLimit(concurrency=1), "limits_folder": shared}
+        await asyncio.gather(*(asyncio.to_thread(queue.consume, handler, concurrency=3, **given) for queue in queues))
+        return [queue.counts().deleted for queue in queues]
+
+    assert asyncio.run(both()) == [15, 15] and max(most) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"group_limits": {"a": 5}}, "group_limits"),
+        ({"group_limits": {7: GroupLimit(rate=1)}}, "group_limits"),
+        ({"group_limits": "a"}, "group_limits"),
+        ({"limits_folder": "."}, "limits_folder"),
+        ({"limits_folder": "missing", "group_limits": GroupLimit(rate=1)}, "limits_folder"),
+    ],
+)
+def test_limits_that_are_none_are_refused(ledger, given, field):
+    queue = ledger.create_queue("work")
+    queue.send("1")
+    with pytest.raises(InvalidParameterValue, match=field):
+        queue.consume(lambda message: None, **given)
+    assert queue.counts().visible == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"rate": 0}, {"rate": float("inf")}, {"rate": True}, {"concurrency": 0}])
+def test_a_limit_of_nothing_is_refused(given):
+    with pytest.raises(InvalidParameterValue):
+        GroupLimit(**given)
