@@ -1,5 +1,6 @@
 """The job that embeds texts, small: the model, the server, the kill and the proof of it are real."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.embed_demo import handler
 from jobs.embed_demo.front import Front
 from jobs.embed_demo.texts import first_sentence
+from tests.sources import code_lines
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +56,16 @@ def test_the_front_bills_what_it_does_not_refuse_and_says_what_was_billed_again(
 )
 def test_a_text_is_the_first_sentence(documentation, sentence):
     assert first_sentence(documentation) == sentence
+
+
+def test_the_page_shows_the_handler_and_counts_the_lines_that_there_are():
+    page = (CHECKOUT / "docs" / "batch-inference.md").read_text()
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    body = [line for line in shown.splitlines() if not line.startswith("def ")]
+    assert all(line in inspect.getsource(handler.embed) for line in body)
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", page) if "://" not in link]
+    assert [link for link in links if not (CHECKOUT / "docs" / link).exists()] == []
+    rows = re.findall(r"\((\.\./tests/benchmarks/embedding/\w+\.py)\)[^|]*\| (\d+) \|", page)
+    assert len(rows) == 3
+    for file, lines in rows:
+        assert code_lines((CHECKOUT / "docs" / file).read_text()) == int(lines), file
