@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledger.delta_log.values import bound_text, partition_text
 from ledger.version import __version__
 
 #: A line of a log's file.
@@ -56,16 +56,11 @@ def add_action(
     stats: dict[str, Any] = {"numRecords": rows.num_rows}
     if statistics:
         least = {name: pc.min_max(rows[name]).as_py() for name in statistics}
-        stats["minValues"] = {name: _shown(one["min"]) for name, one in least.items() if one["min"] is not None}
-        stats["maxValues"] = {name: _shown(one["max"]) for name, one in least.items() if one["max"] is not None}
+        stats["minValues"] = {name: bound_text(one["min"]) for name, one in least.items() if one["min"] is not None}
+        stats["maxValues"] = {name: bound_text(one["max"]) for name, one in least.items() if one["max"] is not None}
         stats["nullCount"] = {name: rows[name].null_count for name in statistics}
     return {"add": {**known, "dataChange": is_change, "stats": json.dumps(stats)}}
 
 
 def _values(partition: Mapping[str, Any]) -> dict[str, str | None]:
-    return {name: str(value) for name, value in partition.items()}
-
-
-def _shown(value: Any) -> Any:
-    """A value as a log's statistics have it. Instants are whole milliseconds."""
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if isinstance(value, datetime) else value
+    return {name: partition_text(value) for name, value in partition.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 ROW_GROUP, FILE = 8 << 20, 64 << 20
 #: Values that have more bytes than these on average are not looked up in a dictionary.
 LONG = 1_024
+#: What a path has of a partition's value: so many characters, and none that a path is escaped for.
+MOST_IN_PATH, _ODD = 100, re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Encoded(Mapping[str, bytes]):
@@ -36,8 +39,8 @@ class Encoded(Mapping[str, bytes]):
 
 
 def new_path(partition: Mapping[str, Any]) -> str:
-    """The path of a new file of a partition."""
-    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    """The path of a new file of a partition: plain, whatever the values are, which readers take from the log."""
+    folder = "".join(f"{name}={_ODD.sub('_', str(value))[:MOST_IN_PATH]}/" for name, value in partition.items())
     return f"{folder}part-00000-{secrets.token_hex(16)}.snappy.parquet"
 
 

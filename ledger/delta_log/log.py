@@ -42,6 +42,7 @@ from ledger.delta_log.replay import Files, LogFollower, Replay
 from ledger.delta_log.rewrite import Rewrite, distinct, plan_rewrite
 from ledger.delta_log.spec import Partition, PartitionFilter, TableSpec
 from ledger.delta_log.storage import SMALL, FileRows, Storage, log_entry, log_file
+from ledger.delta_log.values import partition_text
 from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
 
@@ -525,5 +526,5 @@ def _names_no_more(named: Sequence[Partition] | None, touched: Sequence[Mapping[
     return named is not None and {_values_of(one) for one in touched}.issuperset(named)
 
 
-def _values_of(partition: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(map(str, partition.values()))
+def _values_of(partition: Mapping[str, Any]) -> Partition:
+    return tuple(map(partition_text, partition.values()))

@@ -111,7 +111,7 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     that the partition was read.
 
     Raises LedgerDamaged for an edit of a row that is there twice, and for two inserts of one key where the table says
-    what that means; ValueError for two edits of another row, which no commit may have.
+    what that means; ValueError for two edits of another row, which no commit may have, and for one without a partition.
     """
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
@@ -119,7 +119,10 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
         if table.doubled is not None and inserts.num_rows != len(distinct(inserts, keys)):
             raise LedgerDamaged(table.doubled)
         raise ValueError(f"two edits of {table.name} are about one row")
-    if table.partitions and not all(snapshot.where.covers(*one.values()) for one in distinct(edits, table.partitions)):
+    touched = distinct(edits, table.partitions) if table.partitions else []
+    for one in touched:
+        table.require_partition(one)
+    if not all(snapshot.where.covers(*one.values()) for one in touched):
         raise Conflict(f"of {table.name} more is changed than was read")
     row, edit = matches(snapshot.rows, edits, keys)
     there = np.bincount(edit, minlength=edits.num_rows)

@@ -11,6 +11,12 @@ import pyarrow as pa
 
 #: The property that says after how many commits there is a checkpoint.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+#: Types of columns that a table may be partitioned by, and those that the log may have statistics of: values of other
+#: types have a text in the log that depends on who writes it. No partition may be null.
+PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+STATISTICS_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
+#: And that a fact may be of.
+FACT_TYPES = (pa.types.is_string, pa.types.is_integer)
 #: The values of a partition's columns, as text.
 Partition = tuple[str | None, ...]
 Filter = TypeVar("Filter", bound="PartitionFilter")
@@ -85,7 +91,10 @@ class StagedFolders(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table as its user wants it: its name, columns, partition columns, and the columns that identify a row there."""
+    """A table as its user wants it: its name, columns, partition columns, and the columns that identify a row there.
+
+    Raises ValueError for columns that the client cannot write as Delta's protocol has them.
+    """
 
     name: str
     schema: pa.Schema
@@ -106,10 +115,33 @@ class TableSpec:
     #: What it means when one commit inserts two rows with one key.
     doubled: str | None = None
 
+    def __post_init__(self) -> None:
+        for use, columns, types in (
+            ("partitioned by", self.partitions, PARTITION_TYPES),
+            ("asked for statistics of", self.statistics, STATISTICS_TYPES),
+        ):
+            for name in columns:
+                kind = self.schema.field(name).type
+                if not any(is_one(kind) for is_one in types):
+                    raise ValueError(f"{self.name} cannot be {use} {name}, which is {kind}: leave the column out")
+        for fact in self.facts:
+            if not any(is_one(fact.type) for is_one in FACT_TYPES):
+                raise ValueError(f"the fact {fact.name} of {self.name} cannot be {fact.type}: take a text or integers")
+        last = self.partitions[-1:]
+        if self.ordinals is not None and not any(pa.types.is_string(self.schema.field(name).type) for name in last):
+            raise ValueError(f"{self.name} has ordinals: the last column that it is partitioned by must be a text")
+
     @cached_property
     def nothing(self) -> pa.Table:
         """No rows."""
         return self.schema.empty_table()
+
+    def require_partition(self, values: Mapping[str, Any]) -> None:
+        """Raise ValueError for the values of a partition that the log cannot tell from null."""
+        for name, value in values.items():
+            if value is None or value == "":
+                what = "null" if value is None else "an empty text, which Delta reads as null"
+                raise ValueError(f"a row of {self.name} has {what} in {name}, which the table is partitioned by")
 
     @property
     def properties(self) -> Mapping[str, str]:

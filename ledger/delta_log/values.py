@@ -1,6 +1,9 @@
-"""Values of columns: as SQL, and instants as milliseconds."""
+"""Values of columns: as SQL, as the log has them, and instants as milliseconds."""
 
 from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,3 +23,25 @@ def milliseconds(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     # A cast that changes nothing takes as long as one that does.
     exact = instants if instants.type.unit == "us" else instants.cast(pa.timestamp("us", instants.type.tz))
     return pc.divide(exact.cast(pa.int64()), 1_000)
+
+
+def partition_text(value: Any) -> str | None:
+    """Return the value of a partition's column as the log has it (see `spec.PARTITION_TYPES`); a text stays as it is.
+
+    Source: Delta's protocol, "Partition Value Serialization".
+    """
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def bound_text(value: Any) -> Any:
+    """Return a least or greatest value as the statistics of the log have it (see `spec.STATISTICS_TYPES`).
+
+    An instant has milliseconds, and microseconds where it needs them: a greatest value that was cut would be none, and
+    delta-rs passes by the file of whoever asks for that value.
+    """
+    if isinstance(value, datetime):
+        exact = "microseconds" if value.microsecond % 1_000 else "milliseconds"
+        return value.replace(tzinfo=None).isoformat(timespec=exact) + "Z"
+    return value.isoformat() if isinstance(value, date) else value
