@@ -491,7 +491,7 @@ class DirectTable:
         """The files of what is named, with their partitions and sizes; None where the log would have to be searched."""
         columns = self._table.partitions
         first, *others = where.alternatives()
-        if not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
+        if columns and not others and first.keys() == {columns[0]} and len(first[columns[0]]) == 1 and len(above) == 1:
             if latest.statistics is None:
                 return None
             ((column, bound),) = above.items()

@@ -42,7 +42,8 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(?:\d{10}\.(\d{10})\.)?parqu
 
 @dataclass
 class State:
-    """What a log says as of one version. `files`: the `add` of each live file, by its path as the log has it."""
+    """What a log says as of one version. `files`: the `add` of each live file, by its path: decoded, as a writer may
+    encode a path in another way than the one that wrote it before."""
 
     version: int = -1
     protocol: dict = field(default_factory=dict)
@@ -61,9 +62,9 @@ class State:
         ((kind, said),) = action.items()
         if kind == "add":
             assert not said.get("deletionVector"), "a deletion vector, which is not read by hand"
-            self.files[said["path"]] = said
+            self.files[unquote(said["path"])] = said
         elif kind == "remove":
-            self.files.pop(said["path"], None)
+            self.files.pop(unquote(said["path"]), None)
         elif kind == "txn":
             self.transactions[said["appId"]] = said["version"]
         elif kind == "metaData":
@@ -257,7 +258,7 @@ def _flaws(location: str, state: State, action: dict, version: int) -> list[str]
             flaws.append("no modificationTime")
         flaws += _flaws_of_file(location, state, said)
     if kind == "remove":
-        if said["path"] not in state.files:
+        if unquote(said["path"]) not in state.files:
             flaws.append(f"{said['path']} is removed, and does not live")
         if not isinstance(said.get("deletionTimestamp"), int):
             flaws.append("no deletionTimestamp")
@@ -311,7 +312,7 @@ def _flaws_together(location: str, state: State, before: dict[str, dict], action
     """What is wrong with the actions of one version taken together."""
     kinds = [kind for action in actions for kind in action]
     flaws = [f"more than one {kind}" for kind in ("metaData", "protocol", "commitInfo") if kinds.count(kind) > 1]
-    paths = [said["path"] for action in actions for kind, said in action.items() if kind in ("add", "remove")]
+    paths = [unquote(said["path"]) for action in actions for kind, said in action.items() if kind in ("add", "remove")]
     if len(paths) != len(set(paths)):
         flaws.append("a path twice")
     applications = [action["txn"]["appId"] for action in actions if "txn" in action]
@@ -321,8 +322,8 @@ def _flaws_together(location: str, state: State, before: dict[str, dict], action
         flaws.append("no metaData or no protocol in the first one")
     moved = [said for action in actions for kind, said in action.items() if kind in ("add", "remove")]
     if moved and not any(said["dataChange"] for said in moved):
-        gone = [before[one["path"]] for one in moved if one["path"] in before]
-        come = [one for one in moved if one["path"] in state.files]
+        gone = [before[path] for path in map(unquote, (one["path"] for one in moved)) if path in before]
+        come = [one for one in moved if unquote(one["path"]) in state.files]
         if all(Path(location, unquote(one["path"])).exists() for one in [*gone, *come]):
             was, now = ([row for one in some for row in _shown(location, state, one)] for some in (gone, come))
             if sorted(was) != sorted(now):

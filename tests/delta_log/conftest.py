@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.delta_log.tables import THINGS, opened
+# Before they are imported: what they assert is told in full.
+pytest.register_assert_rewrite("tests.delta_log.by_hand", "tests.delta_log.readers")
+
+from tests.delta_log.tables import THINGS, opened  # noqa: E402
 
 
 @pytest.fixture

@@ -156,11 +156,10 @@ def edits_of(table: TableSpec, edits: Sequence[tuple[str, Mapping[str, Any]]], e
     )
 
 
-def opened(folder: Path | str, *specs: TableSpec) -> DeltaRsTables:
-    """The tables below a folder, through the client; made if they are not there."""
-    tables = DeltaRsTables(
-        {one.name: one for one in specs}, {one.name: f"{folder}/{one.name}" for one in specs}, sync=False
-    )
+def opened(folder: Path | str, *specs: TableSpec, locations: Mapping[str, str] | None = None) -> DeltaRsTables:
+    """The tables below a folder, through the client, or at these locations; made if they are not there."""
+    places = locations or {one.name: f"{folder}/{one.name}" for one in specs}
+    tables = DeltaRsTables({one.name: one for one in specs}, places, sync=False)
     for one in specs:
         tables.create(one.name)
     return tables
