@@ -33,6 +33,7 @@ from ledger.delta_log.delta_rs_commits import (
     properties,
     publish,
     require_plain,
+    require_removable,
     require_staged,
 )
 from ledger.delta_log.failures import translate_storage_errors
@@ -421,7 +422,9 @@ class DeltaRsTables:
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs does."""
+    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs and `require_removable`
+    do."""
+    require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),
         merge.on,

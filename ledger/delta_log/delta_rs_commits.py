@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -311,6 +312,30 @@ def metadata_action(
         "configuration": dict(configuration),
     }
     return {"metaData": changed}
+
+
+#: What delta-rs leaves in a path as it is, beside letters, digits and "-._~".
+AS_IS = "/!$&'()+,;=@"
+
+
+def odd_path(loaded: DeltaTable) -> str | None:
+    """Return the path of a file that delta-rs would encode in another way than the log does; None: there is none. What
+    delta-rs removes of such files stays (docs/delta_rs_faults.md). Spark writes letters beyond ASCII so."""
+    actions = pa.table(loaded.get_add_actions())
+    paths: list[str] = actions["path"].to_pylist() if actions.num_rows else []
+    return next((path for path in paths if quote(unquote(path), safe=AS_IS) != path), None)
+
+
+def require_removable(loaded: DeltaTable) -> None:
+    """Raises StorageFailed for a table of which a statement of delta-rs's would remove files that stay."""
+    path = odd_path(loaded)
+    if path is not None:
+        raise StorageFailed(
+            loaded.table_uri,
+            f"its log names a file {path}, which delta-rs cannot remove: it would write the path in another way, and the "
+            'rows would stay. Open the ledger with engine="spark"',
+            "write",
+        )
 
 
 def require_plain(loaded: DeltaTable) -> None:

@@ -31,9 +31,11 @@ from ledger.delta_log.delta_rs_commits import (
     committing_aside,
     metadata_action,
     read_demands,
+    require_removable,
 )
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.protocol import Conflict, StagedFile, require_next
+from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
@@ -196,8 +198,10 @@ def delete_rows(
     Raises:
         Conflict: Others committed to such a partition in the meantime, or changed the table.
         DeltaError, OSError: The storage fails.
+        StorageFailed: delta-rs cannot remove files of the table, see `require_removable`.
     """
     if not isinstance(files, LocalFiles) or not commits_here(loaded, files):
+        require_removable(loaded)
         loaded.delete(predicate, **committing(metadata))
         files.make_durable(loaded.version())
         return
@@ -208,6 +212,8 @@ def delete_rows(
     version, actions = written_aside(files, delete)
     if not actions:
         return
+    if not all(PLAIN_PATH.fullmatch(one["remove"]["path"]) for one in actions if "remove" in one):
+        require_removable(loaded)
     touched, looked_at = {_partition_of(one, apart_by) for one in actions}, version - 1
 
     def require_unlike(newest: DeltaTable) -> None:

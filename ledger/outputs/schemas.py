@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
 
 from ledger.delta_log import local_commits
-from ledger.delta_log.delta_rs_commits import conflicts, demands_of, properties
+from ledger.delta_log.delta_rs_commits import conflicts, demands_of, odd_path, properties
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage
 from ledger.errors import OutputNotWritten
@@ -131,6 +131,8 @@ def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]
     why += [f"what it asks of {name}" for name in demands_of(loaded)]
     why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
+    odd = odd_path(loaded)
+    why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
     why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
     if why:
         raise ColumnsDiffer(

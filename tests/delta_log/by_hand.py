@@ -285,7 +285,12 @@ def _flaws_of_file(location: str, state: State, added: dict) -> list[str]:
             flaws.append(f"nullCount of {name} is wrong")
     for bound, is_out in (("minValues", lambda one, least: one < least), ("maxValues", lambda one, most: one > most)):
         for name, text in statistics.get(bound, {}).items():
-            values = [] if isinstance(text, dict) else [one for one in rows[name].to_pylist() if one is not None]
+            # delta-rs writes null for a bound that is infinite: the protocol has no way to say so.
+            values = (
+                []
+                if text is None or isinstance(text, dict)
+                else [one for one in rows[name].to_pylist() if one is not None]
+            )
             limit = _bound(text, rows.schema.field(name).type, is_greatest=bound == "maxValues") if values else None
             if any(is_out(one, limit) for one in values):
                 flaws.append(f"{bound} of {name} in {path.name}, {text}, does not hold")

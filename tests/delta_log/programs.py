@@ -244,7 +244,9 @@ class Program:
         self.tables.configure("things", interval, {})
 
     def _vacuum(self, dice: random.Random) -> None:
-        self.tables.configure("things", {"delta.deletedFileRetentionDuration": "interval 0 hours"}, {})
+        at_once = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+        if not at_once.items() <= self.tables.layout("things").properties.items():
+            self.tables.configure("things", at_once, {})
         self.tables.vacuum("things")
         # What older versions had is gone.
         self.at_version = {}

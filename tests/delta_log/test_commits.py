@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.rewrite import ENOUGH
 from ledger.delta_log.storage import log_file
+from ledger.errors import StorageFailed
 from tests.delta_log import by_hand as hand
 from tests.delta_log.readers import require_same, told_of
 from tests.delta_log.tables import (
@@ -331,3 +333,23 @@ def test_the_greatest_instant_is_not_cut_so_that_no_reader_passes_its_file_by(ta
     (added,) = by_path(location)
     assert json.loads(added["stats"])["maxValues"]["at"] == "2026-01-02T12:00:01.234567Z"
     assert Path(location, log_file(1)).exists() and require_same(location)
+
+
+@pytest.mark.parametrize("path", ["Zürich.parquet", "a*b.parquet"])
+def test_a_statement_that_would_leave_the_files_that_it_removes_is_refused(filled, location, path):
+    """See docs/delta_rs_faults.md: the path is one that delta-rs encodes in another way."""
+    (of_a, _), written = by_path(location), Written(location)
+    state, newest = hand.replay(location), hand.versions_of(location)[-1]
+    rows = hand.rows_of_file(location, state, of_a).select(IN_FILES.names).to_pylist()
+    added = written.file("moved", OF_A, rows)
+    Path(written.location, "moved").rename(Path(location, unquote(path)))
+    added["add"]["path"] = path
+    hand.write_entry(location, newest + 1, [{"commitInfo": {"timestamp": 1}}, removed(of_a), added])
+    assert require_same(location) == told_of(ROWS)
+    with pytest.raises(StorageFailed, match="which delta-rs cannot remove"):
+        filled.delete("things", "lot = 1", {})
+    with pytest.raises(StorageFailed, match="which delta-rs cannot remove"):
+        merge(filled, THINGS, IN_A, [("delete", ROWS[0])])
+    assert hand.versions_of(location)[-1] == newest + 1
+    filled.delete("things", "lot = 2", {})
+    assert require_same(location) == told_of(ROWS[:10])

@@ -157,6 +157,18 @@ def test_a_stored_value_that_would_be_changed_keeps_its_column_from_being_widene
     assert DeltaTable(place.table).version() == 1
 
 
+def test_a_table_whose_files_delta_rs_cannot_remove_is_not_widened(place, write):
+    """See docs/delta_rs_faults.md: its rows would be there twice."""
+    write({"n": pa.array([1], pa.int32())})
+    entry = Path(place.table, "_delta_log", f"{1:020d}.json")
+    (path,) = DeltaTable(place.table).get_add_actions()["path"].to_pylist()
+    (Path(place.table) / path).rename(Path(place.table, "Zürich.parquet"))
+    entry.write_text(entry.read_text().replace(path, "Zürich.parquet"))
+    with pytest.raises(OutputNotWritten, match=r"Zürich.parquet, which delta-rs would write in another way"):
+        write({"n": [2**40]}, schema="widen")
+    assert DeltaTable(place.table).to_pyarrow_table()["n"].to_pylist() == [1]
+
+
 def test_an_empty_frame_acknowledges_nothing_and_is_no_error(place, write):
     for empty in (
         lambda ids: pd.DataFrame({"message_id": ids, "n": [1]}).query("n > 5"),
