@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -376,7 +377,13 @@ class DeltaRsTables:
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
             actions = pa.table(loaded.get_add_actions(flatten=True))
-        return pc.max(actions[f"max.{column}"]).as_py() if actions.num_rows else None
+        if not actions.num_rows:
+            return None
+        untold = actions.filter(actions[f"max.{column}"].is_null())["path"].to_pylist()
+        # The log tells it of no file that a direct commit wrote to a table without statistics.
+        rest = [self._files[table].column([unquote(path)], column) for path in untold]
+        found = [pc.max(one).as_py() for one in (actions[f"max.{column}"], *rest) if one is not None]
+        return max((one for one in found if one is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
         return history(self._files[table], max(since, -1), table, self._read_metadata)

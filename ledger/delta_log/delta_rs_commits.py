@@ -332,8 +332,8 @@ def require_removable(loaded: DeltaTable) -> None:
     if path is not None:
         raise StorageFailed(
             loaded.table_uri,
-            f"its log names a file {path}, which delta-rs cannot remove: it would write the path in another way, and the "
-            'rows would stay. Open the ledger with engine="spark"',
+            f"its log names a file {path}, which delta-rs cannot remove: it would write the path in another way, and "
+            'the rows would stay. Open the ledger with engine="spark"',
             "write",
         )
 

@@ -141,7 +141,8 @@ class DeltaTables(Protocol):
         """Return the newest version, and the facts of its data files (see TableSpec), from the log alone."""
 
     def greatest(self, table: str, column: str) -> int | None:
-        """Return the largest value of a column, from the log alone; None for an empty table."""
+        """Return the largest value of a column of numbers, None where there is none. The log tells it, and of files of
+        which it does not they are read."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """Return the commits with a version > `since`, oldest first."""
