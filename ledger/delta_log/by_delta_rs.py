@@ -72,7 +72,7 @@ from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, log_file, table_files
-from ledger.errors import LedgerDamaged
+from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.threads import map_at_once
@@ -207,6 +207,10 @@ class DeltaRsTables:
             return snapshot
         with self._using(table) as loaded:
             rows = self._files[table].rows(loaded, where)
+            gone = [name for name in self._specs[table].schema.names if name not in rows.column_names]
+            if gone:
+                what = f"it has no column {', '.join(gone)} any more: somebody renamed or dropped it"
+                raise StorageFailed(self.locations[table], what, "read")
             # Columns that somebody has added are left out.
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -262,8 +263,11 @@ def _rows_read(files: Storage, path: str) -> int | None:
 
 
 def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
-    """Return, by path, what is wrong with the data files of a loaded table."""
+    """Return, by path, what is wrong with the data files of a loaded table. Of files that lie outside nothing is told:
+    they are another table's, see `alteration_behind`."""
     actions = pa.table(loaded.get_add_actions(flatten=True))
+    if actions.num_rows:
+        actions = actions.filter(pa.array([not OUTSIDE.match(path) for path in actions["path"].to_pylist()]))
     paths = [unquote(path) for path in actions["path"].to_pylist()] if actions.num_rows else []
     sizes = files.sizes(paths)
     rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(paths)
@@ -286,6 +290,8 @@ def _told(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> It
                 yield path, f"has {found:,} rows, and the log says {rows:,}"
 
 
+#: How the log names a file that does not lie below the table, as a shallow clone's does.
+OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 #: What a table of the ledger has anyway.
 PLAIN = frozenset({"appendOnly", "invariants"})
 #: Without TRUNCATE HISTORY a dropped feature leaves `checkpointProtection` behind, which delta-rs refuses, too. With it
@@ -348,8 +354,17 @@ def alteration_behind(table: str, place: str, storage_options: Mapping[str, str]
     try:
         loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
         found = alterations_of(loaded)
+        actions = pa.table(loaded.get_add_actions())
     except (OSError, DeltaError):
         return None
+    paths = actions["path"].to_pylist() if actions.num_rows else []
+    outside = next((path for path in paths if OUTSIDE.match(path)), None)
+    if outside is not None:
+        return (
+            f"the table {table} is a shallow clone: its log names a file of another table, {outside}, which is neither "
+            "read nor written through delta-rs. Copy the ledger with `ledger backup`, or open the clone with "
+            'engine="spark"'
+        )
     return told(table, place, found) if found else None
 
 
