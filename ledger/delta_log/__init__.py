@@ -55,6 +55,9 @@ supposes. Where the engine refuses the table too, the error names the alteration
 With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
 the engine's. It still joins small files, deletes and publishes files as ever. `paths` counts who made which commit.
 
+`TableSpec` refuses columns whose values have no certain text in the log: partitions by texts, whole numbers, dates and
+booleans, none of them null; statistics of texts, whole numbers, dates and instants.
+
 What it never does
 ==================
 
@@ -82,11 +85,20 @@ Tried with deltalake 1.6.6 in November 2026. Try again with each release of it, 
    since 1.6.6: `create_write_transaction` with RemoveAction and `max_commit_retries=0` took 5 to 11 ms. It is no way
    yet by itself: it refuses a commit to another partition, even with retries;
 2. refuses a commit whose files others removed. delta-rs does not, with retries and `dataChange=false`: two commits
-   that remove the same files both land. Its OPTIMIZE does the same. Every row of these files is there twice then;
+   that remove the same files both land. Its OPTIMIZE does the same. Every row of these files is there twice then. And
+   what it removes stays where Spark wrote the path with letters beyond ASCII. docs/delta_rs_faults.md has a program
+   for each, and tests/delta_log/test_faults.py fails when one is gone;
 3. follows a log in less than a millisecond a commit. delta-rs takes 5 ms and more (`update_incremental`), and 20 ms
    after 200 appends;
 4. syncs what it commits. delta-rs gives a commit its name before its bytes are on the disk (`local_commits`);
 5. leaves a process in peace that ends: reads through delta-rs's own file system for Arrow abort it (`object_store`).
+
+Who says that it is right
+=========================
+
+tests/delta_log reads and writes the protocol by hand, without code of this package, and holds each kind of commit
+against that. Four readers (by hand, delta-rs, DuckDB, Spark) tell the same cells after random programs, after 200 verbs
+of a ledger, and after what others do to a table. delta-rs's and Spark's own MERGE, DELETE and OPTIMIZE make the same rows.
 
 Names
 =====

@@ -210,7 +210,7 @@ class DeltaRsTables:
             gone = [name for name in self._specs[table].schema.names if name not in rows.column_names]
             if gone:
                 what = f"it has no column {', '.join(gone)} any more: somebody renamed or dropped it"
-                raise StorageFailed(self.locations[table], what, "read")
+                raise StorageFailed(self.locations[table], what)
             # Columns that somebody has added are left out.
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 

@@ -114,6 +114,17 @@ def test_rows_of_a_column_that_somebody_added_keep_it_and_the_client_s_have_none
     assert require_same(location) == told_of(expected)
 
 
+def test_a_column_that_somebody_renamed_is_named(filled, location):
+    filled.load("things", IN_ALL)
+    state = hand.replay(location)
+    renamed = {**state.metadata, "schemaString": state.metadata["schemaString"].replace('"text"', '"words"')}
+    hand.write_entry(location, state.version + 1, [{"commitInfo": {"timestamp": 1}}, {"metaData": renamed}])
+    for one in (filled, opened(Path(location).parent, THINGS)):
+        with pytest.raises(StorageFailed, match="it has no column text any more: somebody renamed or dropped it"):
+            merge(one, THINGS, IN_A, [("delete", ROWS[0])])
+    assert hand.versions_of(location)[-1] == state.version + 1
+
+
 def test_a_constraint_that_somebody_added_holds_for_the_client(filled, location):
     filled.load("things", IN_ALL)
     DeltaTable(location).alter.add_constraint({"positive": "id >= 0"})
