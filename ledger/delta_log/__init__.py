@@ -98,7 +98,8 @@ Who says that it is right
 
 tests/delta_log reads and writes the protocol by hand, without code of this package, and holds each kind of commit
 against that. Four readers (by hand, delta-rs, DuckDB, Spark) tell the same cells after random programs, after 200 verbs
-of a ledger, and after what others do to a table. delta-rs's and Spark's own MERGE, DELETE and OPTIMIZE make the same rows.
+of a ledger, and after what others do to a table. The own MERGE, DELETE and OPTIMIZE of delta-rs and of Spark make the
+same rows.
 
 Names
 =====
