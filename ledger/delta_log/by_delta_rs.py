@@ -433,8 +433,8 @@ class DeltaRsTables:
 
 
 def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping[str, Any]) -> None:
-    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs and `require_removable`
-    do."""
+    """Run a MERGE of edits on a loaded table, and commit it as `commit` says. Raises what delta-rs and
+    `require_removable` do."""
     require_removable(loaded)
     merger = loaded.merge(
         edits.drop_columns([EXPECTED_REVISION]),

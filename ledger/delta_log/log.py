@@ -447,7 +447,8 @@ class DirectTable:
     ) -> int:
         """Commit rows, under a transaction that may be committed next, and return the version.
 
-        Raises NotDirect where only a statement can do it, and what `LogWriter.commit` does.
+        Raises NotDirect where only a statement can do it; ValueError for a row without a partition; else what
+        `LogWriter.commit` does.
         """
         if self._by_statement:
             raise NotDirect(SETTING)
@@ -455,7 +456,9 @@ class DirectTable:
             raise NotDirect(STATISTICS)
         if self.log.followed.newest() is None:
             raise NotDirect(ALTERED)
-        partitions = distinct(rows, self._table.partitions)
+        partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
+        for one in partitions:
+            self._table.require_partition(one)
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
