@@ -10,7 +10,7 @@ import pytest
 from ledger.errors import StorageFailed
 from tests.delta_log import by_hand as hand
 from tests.delta_log.engines import ByClient
-from tests.delta_log.readers import require_same, spark_reader, told, told_of
+from tests.delta_log.readers import delta_rs, duckdb, require_same, spark_reader, told, told_of
 from tests.delta_log.tables import THINGS, merge, opened, rows_of, thing
 from tests.delta_log.test_foreign import IN_A, IN_ALL, ROWS, A, filled, require_goes_on
 
@@ -23,14 +23,25 @@ def run(spark, location):
     return lambda sql: spark.sql(re.sub(r"\bT\b", f"delta.`{location}`", sql))
 
 
-def test_the_client_goes_on_after_what_somebody_did_through_spark(filled, location, run, spark):
+def test_the_client_goes_on_behind_a_checkpoint_of_spark_s(filled, location, run):
     filled.load("things", IN_ALL)
     run("ALTER TABLE T SET TBLPROPERTIES ('delta.checkpointInterval'='2')")
     run("DELETE FROM T WHERE id = 0")
-    assert max(hand.checkpoints_of(location)) == 4
+    (version,) = hand.checkpoints_of(location)
     left = [row for row in ROWS if row["id"]]
-    assert require_same(location) == told_of(left)
-    rows = require_goes_on(filled, location, left)
+    assert version == 4 and require_same(location) == told_of(left)
+    for old in range(version):
+        hand.entry_path(location, old).unlink()
+    for one in (filled, opened(Path(location).parent, THINGS)):
+        assert told(one.load("things", IN_ALL).rows) == told_of(left)
+        assert one.transaction_version("things", "app") == 2
+    merge(filled, THINGS, IN_A, [("delete", left[0])])
+    assert told(hand.rows_of(location)) == told(duckdb(location)) == told(delta_rs(location)) == told_of(left[1:])
+
+
+@pytest.mark.soak
+def test_the_client_goes_on_after_an_optimize_and_a_restore_of_spark_s(filled, location, run, spark):
+    rows = require_goes_on(filled, location, ROWS)
     run("OPTIMIZE T")
     assert told(filled.load("things", IN_ALL).rows) == require_same(location) == told_of(rows)
     run("RESTORE TABLE T TO VERSION AS OF 2")

@@ -55,7 +55,7 @@ def configured(examples, *, random=False):
     )
 
 
-@configured(12)
+@configured(8)
 @given(PROGRAMS)
 def test_what_is_in_a_table_is_what_its_commits_mean(program):
     run(program)
