@@ -88,8 +88,9 @@ class Run:
         for check in checks:
             print(f"{'yes' if check.holds else 'NO '}  {check.statement}")
         self._search(rows)
-        self._draw()
-        return int(not all(check.holds for check in checks))
+        is_proven = all(check.holds for check in checks)
+        self._draw(is_proven)
+        return int(not is_proven)
 
     def _search(self, rows: pa.Table) -> None:
         """Print the texts that are next to a question."""
@@ -98,7 +99,7 @@ class Run:
         best = [(float(likeness[at]), rows["text"][int(at)].as_py()) for at in np.argsort(-likeness)[:3]]
         print(f"\n{QUESTION}", *(f"  {cosine:.2f}  {text}" for cosine, text in best), sep="\n")
 
-    def _draw(self) -> None:
+    def _draw(self, is_proven: bool) -> None:
         events = history_of(self._ledger.store.engine, self._queue.id)
         history = History(events, self._sent_at, self._options.visibility_timeout, len(self._texts))
         # The owner of a claim is user@machine:pid.
@@ -107,7 +108,7 @@ class Run:
         accident, killed = self._accident, None
         if accident and accident.killed_at:
             killed = f"process {accident.victim}", accident.killed_at - self._sent_at
-        picture.draw(self._picture, history.all_moments(), holds, owners, killed, "texts")
+        picture.draw(self._picture, history.all_moments(), holds, owners, killed, "texts", is_proven=is_proven)
         print(
             f"\npicture         {self._picture}",
             f"rows            {self._output}",

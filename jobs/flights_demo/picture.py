@@ -15,8 +15,11 @@ def draw(
     workers: list[str],
     killed: tuple[str, float] | None,
     unit: str = "flights",
+    *,
+    is_proven: bool,
 ) -> None:
-    """Writes a PNG. `killed`: the worker that was, and when. `unit`: what a message is, in the plural."""
+    """Writes a PNG. `killed`: the worker that was, and when. `unit`: what a message is, in the plural. `is_proven`:
+    whether every check held, so that the title may say so."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -35,7 +38,8 @@ def draw(
         end = moments[-1].at * 1.02
         total = moments[0].stored
         levels(upper, moments, end, unit)
-        title = f"{total:,} {unit} through a ledger: none lost, none done twice"
+        proven = "none lost, none done twice" if is_proven else "NOT ALL CHECKS HOLD"
+        title = f"{total:,} {unit} through a ledger: {proven}"
         upper.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=30)
         leases(lower, holds, workers)
         lower.set_title("claims, from receive to acknowledgement", loc="left", fontsize=10)

@@ -126,8 +126,9 @@ class Run:
         checks += self._accident_checks(history, done) if self._accident else []
         for check in checks:
             print(f"{'yes' if check.holds else 'NO '}  {check.statement}")
-        self._draw(history)
-        return int(not all(check.holds for check in checks))
+        is_proven = all(check.holds for check in checks)
+        self._draw(history, is_proven)
+        return int(not is_proven)
 
     def _accident_checks(self, history: History, done) -> list[proof.Check]:
         accident = self._accident
@@ -145,10 +146,11 @@ class Run:
             )
         ]
 
-    def _draw(self, history: History) -> None:
+    def _draw(self, history: History, is_proven: bool) -> None:
         victim = self._accident.victim if self._accident and self._accident.happened else None
         killed = (victim.name, victim.killed_at - self._sent_at) if victim else None
-        picture.draw(self._picture, history.all_moments(), history.holds(), [w.name for w in self._workers], killed)
+        names = [worker.name for worker in self._workers]
+        picture.draw(self._picture, history.all_moments(), history.holds(), names, killed, is_proven=is_proven)
         show = f"python jobs/show.py {self._ledger_root} --history 20"
         print(
             f"\npicture            {self._picture}",
