@@ -144,7 +144,7 @@ def test_d2_a_redrive_is_refused_when_its_destination_is_none(queue, dead, make_
 
 
 def test_d2_choosing_by_a_predicate_needs_spark(queue, dead, request):
-    if request.node.callspec.params["world"] == "spark":
+    if request.node.callspec.params["world"].startswith("spark"):
         pytest.skip("there it works")
     with pytest.raises(SparkIsNeeded, match=r"predicate.*list of message ids"):
         dead.redrive("receive_count > 3")
