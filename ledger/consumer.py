@@ -72,7 +72,8 @@ class Consumer:
         self._backlog = Backlog(told.batch, in_order=self._in_order)
         self.closed = ClosedGroups(access.clock)
         group_limits = None
-        if told.group_limits is not None and told.limits_folder is not None:
+        if told.group_limits is not None:
+            assert told.limits_folder is not None, "consume() makes one"
             group_limits = GroupLimits(require_limits(told.group_limits), told.limits_folder, access.clock)
         self._handlers = Handlers(told, self._backlog, self.closed, self._tell, group_limits, in_order=self._in_order)
         self._told_of: collections.deque[tuple[ClaimInHand, list[Handled]]] = collections.deque()
