@@ -328,6 +328,7 @@ class Handlers:
         self._limits = limits
         self.fatal: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_abandoned = False
 
     def start(self) -> None:
         """Start the threads."""
@@ -341,6 +342,7 @@ class Handlers:
 
     def abandon(self) -> None:
         """Close the backlog, and cancel what an event loop runs. A thread ends with its call; nobody waits for it."""
+        self._is_abandoned = True
         self._backlog.close()
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -396,6 +398,12 @@ class Handlers:
                 while (argument := await self._next(steps)) is not None:
                     try:
                         answer = await handler(argument)
+                    except asyncio.CancelledError as error:
+                        # By `abandon`, or because what the handler awaited was cancelled: then it is the handler's own.
+                        if self._is_abandoned:
+                            raise
+                        own = RuntimeError("what the handler awaited was cancelled")
+                        steps.raised(own.with_traceback(error.__traceback__))
                     except Exception as error:
                         steps.raised(error)
                     else:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +31,12 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
-    """Return the sum of a column of rows, as far as its values are numbers; 0 without a column."""
+    """Return the sum of a column of rows, as far as its values are finite numbers, numpy's and Decimal too; 0 without a
+    column."""
     costs = [row.get(column) for row in rows] if column else []
-    return sum(cost for cost in costs if isinstance(cost, (int, float)) and not isinstance(cost, bool))
+    known = [cost for cost in costs if isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool)]
+    finite = [cost for cost in known if math.isfinite(cost)]
+    return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in finite)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -278,7 +278,7 @@ def written_aside(
         committed = copy.version()
         if committed == before:
             return committed, []
-        actions = [json.loads(line) for line in Path(scratch, log_file(committed)).read_text().splitlines()]
+        actions = [json.loads(line) for line in Path(scratch, log_file(committed)).read_bytes().splitlines()]
         added = [unquote(one["add"]["path"]) for one in actions if "add" in one]
         for path in added:
             if not files.absolute(path).exists():

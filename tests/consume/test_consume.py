@@ -8,12 +8,15 @@ import time
 from collections import namedtuple
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 
 from ledger import InvalidParameterValue, Reject, RetryLater, SparkIsNeeded
 from ledger.errors import OutputNotWritten
+from ledger.handler_rows import cost_of
 
 
 @dataclass
@@ -151,6 +154,25 @@ def test_without_an_output_messages_are_deleted(ledger):
     seen = []
     done = queue.consume(lambda message: seen.append(message.body))
     assert done.messages == 250 == len(set(seen)) and queue.counts().deleted == 250
+
+
+def test_a_handler_whose_task_is_cancelled_fails_its_message_alone(ledger):
+    queue = ledger.create_queue("work")
+    queue.send([str(n) for n in range(40)])
+
+    async def handler(message):
+        if message.body == "3":
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+    done = queue.consume(handler, until="once", concurrency=4)
+    assert (done.messages, done.failed) == (39, 1) and queue.counts().visible == 1
+
+
+def test_costs_of_every_kind_of_number_are_summed():
+    kinds = [2, 0.5, np.int64(3), np.float32(0.25), Decimal("1.25"), float("nan"), float("inf"), True, "7", None]
+    assert cost_of([{"tokens": one} for one in kinds], "tokens") == 7
 
 
 def test_costs_are_summed(place):
