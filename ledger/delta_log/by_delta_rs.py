@@ -48,6 +48,7 @@ from ledger.delta_log.local_commits import (
     commits_here,
     create,
     delete_rows,
+    put_behind,
     require_each_next,
     written_aside,
 )
@@ -71,7 +72,7 @@ from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
-from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, log_file, table_files
+from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, table_files
 from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
@@ -175,7 +176,7 @@ class DeltaRsTables:
         with self._committing(table) as loaded, conflicts():
             require_unset(table, properties, loaded.metadata().configuration)
             entry = layout_entry(loaded, properties, metadata)
-            if not self._files[table].put_new(log_file(loaded.version() + 1), entry):
+            if not put_behind(self._files[table], loaded.version() + 1, entry):
                 raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
             catch_up(loaded, self._files[table])
             return loaded.version()

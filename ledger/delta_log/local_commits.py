@@ -24,7 +24,6 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.actions import APPENDED, commit_info, txn_action
 from ledger.delta_log.delta_rs_commits import (
-    LISTED_AFTER,
     REBASES,
     catch_up,
     committing,
@@ -34,7 +33,7 @@ from ledger.delta_log.delta_rs_commits import (
     require_removable,
 )
 from ledger.delta_log.durability import with_mark
-from ledger.delta_log.protocol import Conflict, StagedFile, require_next
+from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_entry, log_file
 from ledger.rules.limits import MILLISECONDS
@@ -112,21 +111,47 @@ def _commit_next(
     """Commit an entry as the version after the one that `require` has looked at, or nothing; return the version. Raises
     as `commit_files`. The table is brought to the newest version."""
     for _ in range(REBASES):
-        began = time.monotonic()
         require(loaded)
         version = loaded.version() + 1
-        is_first = files.put_new(log_file(version), entry())
-        if is_first and time.monotonic() - began > LISTED_AFTER and not files.has(log_file(version - 1)):
-            # This process stood still until the log was cut. Nobody reads what lies before its beginning.
-            files.remove(log_file(version))
-            raise Conflict(f"the log has lost version {version - 1}, which was read")
+        read = files.stamp(log_file(version - 1))
+        is_first = put_behind(files, version, entry())
+        if files.stamp(log_file(version - 1)) != read:
+            # Whether the commit belongs into the log that is there now was not decided.
+            raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
             _sum_up_when_due(loaded, files, version, cleans_log)
             return version
         if loaded.version() < version:
             raise Conflict(f"version {version} is there, and cannot be read")
+        _require_unaltered(files, range(version, loaded.version() + 1))
     raise Conflict(f"others committed {REBASES} times in the meantime")
+
+
+def _require_unaltered(files: LocalFiles, versions: range) -> None:
+    """Raise Conflict where one of these versions, which others committed, changes what the table asks of a commit."""
+    for version in versions:
+        actions = [json.loads(line) for line in (files.read(log_file(version)) or b"").splitlines()]
+        if not actions or any(one.keys() & {"metaData", "protocol"} for one in actions):
+            raise Conflict("others have changed the table in the meantime")
+
+
+def put_behind(files: TableStorage, version: int, entry: bytes) -> bool:
+    """Make the entry of a version, and return whether it is this one: False where the version is taken.
+
+    Raises Conflict where the version before it is gone: the log was cut, or the table was replaced by one with fewer
+    versions. The entry is taken back then. Nobody follows a version whose predecessor is missing; if that one came
+    before the entry was removed, others may have followed it, so it comes back as it was.
+    """
+    mine, before = log_file(version), log_file(version - 1)
+    if not files.put_new(mine, entry):
+        return False
+    if files.has(before):
+        return True
+    files.remove(mine)
+    if files.has(before):
+        files.put_new(mine, entry)
+    raise Conflict(f"the log has lost version {version - 1}, which was read")
 
 
 def require_each_next(loaded: DeltaTable, transactions: Iterable[tuple[str, int]]) -> None:
@@ -219,9 +244,8 @@ def delete_rows(
     def require_unlike(newest: DeltaTable) -> None:
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
+            _require_unaltered(files, range(following, following + 1))
             others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if not others or any(one.keys() & {"metaData", "protocol"} for one in others):
-                raise Conflict("others have changed the table in the meantime")
             if touched & {_partition_of(one, apart_by) for one in others} - {None}:
                 raise Conflict("others have committed to what is deleted in the meantime")
             looked_at = following

@@ -101,10 +101,11 @@ class WrittenByEngine(Mapping[str, bytes]):
 
 
 class Written(NamedTuple):
-    """Files, by their paths, and when they were made, in monotonic seconds."""
+    """Files, by their paths, when they were made, in monotonic seconds, and in which generation of the tables."""
 
     files: Mapping[str, bytes]
     at: float
+    generation: int
 
 
 class LogWriter:
@@ -183,12 +184,13 @@ class LogWriter:
             LogReplaced: The log is another one than was read.
             What `still_valid` and the storage raise.
         """
-        at, files = time.monotonic(), self._write(commit)
+        generation, at = self.followed.generation(), time.monotonic()
+        files = self._write(commit)
         if read_at is not None and time.monotonic() - read_at > LISTED_AFTER:
             on = self.newest(listing=True)
         # As late as can be: from this time on the files that go are kept for the versions that have them.
         actions = self._actions(commit, files.sizes, int(time.time() * MILLISECONDS))
-        return self.land(actions, Written(files, at), still_valid, on=on, transaction=commit.transaction)
+        return self.land(actions, Written(files, at, generation), still_valid, on=on, transaction=commit.transaction)
 
     def land(
         self,
@@ -204,6 +206,9 @@ class LogWriter:
         for _ in range(REBASES):
             if on is None:
                 on = self.newest() if transaction is None else self.newest_before(transaction)
+            if on.generation != written.generation:
+                # What was written lies where the table was before.
+                raise LogReplaced(f"{self._table.name} was replaced since the rows of a commit were written")
             still_valid(on)
             version = self._try_commit(on, actions, written)
             if version is not None:
@@ -432,7 +437,7 @@ class DirectTable:
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
         written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
-        return self.log.land(actions, Written(written, began), still_valid)
+        return self.log.land(actions, Written(written, began, read.generation), still_valid)
 
     def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
         if latest.generation != snapshot.loaded.generation:

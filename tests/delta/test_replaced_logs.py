@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger
+from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import LedgerError, QueueDoesNotExist, StorageFailed
 from ledger.settings import Settings
@@ -171,6 +172,63 @@ def test_a_commit_behind_a_version_that_is_gone_is_taken_back(open_ledger, root,
     claim = queue.receive(1)
     assert len(claim.messages()) == 1
     assert whole(root, open_ledger).queue("work").counts().in_flight == 1
+
+
+COMMITS = {
+    "mark": lambda engine: engine.mark("messages", {"operation": "x"}, ("app", 1), ("app", 1)),
+    "configure": lambda engine: engine.configure("messages", {"a.b": "c"}, {"operation": "x"}),
+    "delete": lambda engine: engine.delete("messages", "lane = 0", {"operation": "x"}, engine.generation()),
+}
+
+
+@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
+def test_no_commit_of_a_statement_leaves_a_gap_in_the_log_of_a_shorter_copy(
+    open_ledger, root, tmp_path, monkeypatch, commit
+):
+    """The copy comes in the very moment between the last look and the commit, which is taken back."""
+    ledger = open_ledger()
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send("a")
+    shutil.copytree(root, tmp_path / "copy")
+    for body in "bcd":
+        queue.send(body)
+    put_new = LocalFiles.put_new
+    ledger.store.engine.version("messages")
+
+    def behind_a_copy(files, path, content):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        replace(root, tmp_path / "copy")
+        return put_new(files, path, content)
+
+    monkeypatch.setattr(LocalFiles, "put_new", behind_a_copy)
+    with pytest.raises(Conflict):
+        commit(ledger.store.engine)
+    assert whole(root, open_ledger).queue("work").counts().visible == 1
+
+
+@pytest.mark.parametrize("merge", ["auto", "statement"])
+def test_a_send_whose_rows_lie_in_the_folder_of_before_is_sent_to_the_copy(
+    open_ledger, root, tmp_path, clock, monkeypatch, merge
+):
+    """The copy has more versions. What a send has written is not there; it is written again."""
+    queue = open_ledger(merge=merge).create_queue("work", {"Lanes": 1})
+    queue.send("a")
+    shutil.copytree(root, tmp_path / "copy")
+    other = Ledger.open(str(tmp_path / "copy"), clock=clock).queue("work")
+    for body in "wxyz":
+        other.send(body)
+    queue.send("b")
+    put_new = LocalFiles.put_new
+
+    def behind_a_copy(files, path, content):
+        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        replace(root, tmp_path / "copy")
+        return put_new(files, path, content)
+
+    monkeypatch.setattr(LocalFiles, "put_new", behind_a_copy)
+    queue.send("c")
+    found = whole(root, open_ledger).queue("work").receive(10)
+    assert sorted(message.body for message in found.messages()) == ["a", "c", "w", "x", "y", "z"]
 
 
 def test_a_removed_ledger_is_an_error_also_for_who_only_reads(open_ledger, root):
