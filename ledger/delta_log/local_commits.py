@@ -110,8 +110,11 @@ def _commit_next(
 ) -> int:
     """Commit an entry as the version after the one that `require` has looked at, or nothing; return the version. Raises
     as `commit_files`. The table is brought to the newest version."""
+    looked_at = loaded.version()
     for _ in range(REBASES):
         require(loaded)
+        _require_unaltered(files, range(looked_at + 1, loaded.version() + 1))
+        looked_at = loaded.version()
         version = loaded.version() + 1
         read = files.stamp(log_file(version - 1))
         is_first = put_behind(files, version, entry())
@@ -124,7 +127,6 @@ def _commit_next(
             return version
         if loaded.version() < version:
             raise Conflict(f"version {version} is there, and cannot be read")
-        _require_unaltered(files, range(version, loaded.version() + 1))
     raise Conflict(f"others committed {REBASES} times in the meantime")
 
 
