@@ -65,8 +65,9 @@ class Facts:
     known: set[str] = field(default_factory=set)
     #: Messages that were ever there.
     ever: set[Key] = field(default_factory=set)
-    #: Since which point this ledger lies in the storage.
+    #: Since which point this ledger lies in the storage, and until which.
     began: float = 0
+    ended: float = float("inf")
     #: The point at which a message that was sent meanwhile was committed.
     landed: dict[Key, int] = field(default_factory=dict)
 

@@ -65,7 +65,7 @@ def _judged(run: Run, era: Era, calls: list[Call]) -> tuple[list[str], dict[int,
     """Judges one ledger, and the calls that were called and answered while it lay in the storage. Returns what was not
     allowed, and what the commits of each call changed."""
     part, facts, problems = _Part(run, era, calls), beginning(era.before), []
-    facts.began = era.began
+    facts.began, facts.ended = era.began, era.ended
     judges = Judges(
         OutputJudge(era.before, moved(run)),
         QueueJudge(facts),

@@ -142,7 +142,9 @@ def judge_messages(facts: Facts, old: dict[Key, Message], new: dict[Key, Message
     for key, message in new.items():
         call = change.actor.call
         is_answered = call is None or (call.ended and call.error is None)
-        if message.queue not in facts.known and is_answered and not _is_of_before(facts, call):
+        # Answered when yet another ledger lay here, which may be a backup that has the queue.
+        outlived = call is not None and (call.ended or 0) > facts.ended and _is_of_before(facts, call)
+        if message.queue not in facts.known and is_answered and not outlived:
             problems.append(f"{key[0][:8]}/{key[1]} is sent to {message.queue}, which never was there")
         if key in old and old[key] != message:
             problems.append(f"{key[0][:8]}/{key[1]} changed")
