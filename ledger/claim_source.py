@@ -88,6 +88,3 @@ class ClaimSource:
             if number is not None:
                 held[number] = held.get(number, 0) + lease.messages
         return held
-
-    def _soon(self) -> int:
-        return self._access.clock() + self.timeout * MILLISECONDS

@@ -42,7 +42,7 @@ def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_
     queue.send([str(n) for n in range(40)])
     other.send("x")
     for attempt, most, timeout in (
-        ("task/0", 1, 7_200),  # parked: hidden for longer than a lease
+        ("task/0", 1, 7_200),  # by a run with a longer visibility timeout
         ("task/4", 7, 600),  # more than a claim of now would take
         ("task/2", 2, 600),
         ("task/old", 1, 600),
@@ -53,8 +53,8 @@ def test_a_retry_asks_first_for_what_the_attempt_still_holds_and_gives_new_work_
     other.receive(1, 600, attempt_id="task/30")
     source = source_of(queue, "task")
     asked = list(islice(source.attempts(), 4))
-    assert asked == [("task/2", 2), ("task/4", 7), ("task/5", 0), ("task/6", 0)]
-    assert [source.receive(attempt, max(5, held), 0).count for attempt, held in asked] == [2, 7, 5, 5]
+    assert asked == [("task/0", 1), ("task/2", 2), ("task/4", 7), ("task/5", 0)]
+    assert [source.receive(attempt, max(5, held), 0).count for attempt, held in asked] == [1, 2, 7, 5]
     (first, held), (second, _) = islice(source_of(queue, "x" * 500).attempts(), 2)
     assert held == 0 and first.endswith("/0") and second.endswith("/1") and len(first) < 128
     assert list(islice(source_of(queue).attempts(), 2)) == [(None, 0)] * 2
