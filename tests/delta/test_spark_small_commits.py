@@ -57,7 +57,7 @@ def test_a_file_is_made_read_and_removed_and_an_entry_of_the_log_only_where_ther
 def test_as_on_hdfs_an_entry_is_synced_before_it_has_its_name_and_made_only_where_there_is_none(
     spark, tmp_path, monkeypatch
 ):
-    """By Hadoop's file system of this machine: there is no HDFS here."""
+    """By Hadoop's file system of this machine; tests/power/test_hdfs.py has a name node."""
     monkeypatch.setattr(HadoopFiles, "_is_hdfs", lambda files: True)
     create_table(spark, f"delta.`{tmp_path}/table`", TABLES["tasks"])
     files, entry = HadoopFiles(f"{tmp_path}/table", lambda: spark), "_delta_log/00000000000000000001.json"
