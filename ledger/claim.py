@@ -75,6 +75,8 @@ class Claim(Settling):
         self._visible_at = grant.visible_at if grant else 0
         #: A verb ended all of it, or found that it was lost.
         self._is_over = False
+        #: Its DataFrame was asked for, which its caller's session reads, as that session's settings say.
+        self._has_frame = False
         self.endings = OwnEndings(self.receipt_id)
         if grant:
             access.endings.add(self.endings)
@@ -130,6 +132,7 @@ class Claim(Settling):
         (string), first_received_at (timestamp), receive_count (int), receipt_handle (string). Lazy and without an
         order; needs Spark."""
         frames = self.access.spark("claim.dataframe", "claim.messages() is a list, and needs none.")
+        self._has_frame = True
         return frames.messages(self.access.record(), self.grant)
 
     def messages(self) -> list[Message]:
@@ -179,8 +182,15 @@ class Claim(Settling):
 
         Raises LeaseLost when others hold, released or deleted all of it: its work was, or will be, done by somebody
         else. So do two holders of one receipt (two tasks with one attempt id) learn of each other.
+        Raises LedgerDamaged, and acknowledges nothing, where `dataframe` was used in a session that passes by missing
+        or corrupt files (spark.sql.files.ignoreMissingFiles, ignoreCorruptFiles), and a file of the claim is one. Only
+        in such sessions a delete reads the claim once more to know.
         """
-        return self._apply(self.access.record(), Verb.DELETE, 0)
+        record = self.access.record()
+        frames = self.access.frames
+        if self._has_frame and self.grant is not None and frames is not None:
+            frames.require_readable(record, self.grant, frames.session)
+        return self._apply(record, Verb.DELETE, 0)
 
     def write(
         self,

@@ -57,6 +57,16 @@ def test_a_write_of_a_claim_whose_file_is_lost_acknowledges_nothing(queue, lose,
     assert (counts.deleted, counts.in_flight) == (0, 30)
 
 
+def test_a_delete_of_a_claim_whose_dataframe_lacked_a_file_s_rows_acknowledges_nothing(queue, lose):
+    claim = queue.receive(30)
+    lose()
+    assert claim.dataframe.count() < 30
+    with pytest.raises(LedgerError):
+        claim.delete()
+    counts = queue.counts()
+    assert (counts.deleted, counts.in_flight) == (0, 30)
+
+
 def test_a_worker_whose_claim_s_file_is_lost_acknowledges_nothing(queue, lose, tmp_path):
     def work(messages):
         lose()
