@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ResourceNotFound,
         SparkIsNeeded,
         StorageFailed,
+        TableAltered,
         UnsafeStorage,
     )
     from ledger.explanation import Explanation
@@ -106,6 +107,7 @@ _HOMES = {
             "UnsafeStorage",
             "ClocksDisagree",
             "StorageFailed",
+            "TableAltered",
             "LedgerDamaged",
             "LedgerIsReadOnly",
             "ForkedProcess",
@@ -165,6 +167,7 @@ __all__ = [
     "SparkIsNeeded",
     "Status",
     "StorageFailed",
+    "TableAltered",
     "TableHealth",
     "UnsafeStorage",
     "UpkeepReport",

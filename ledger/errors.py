@@ -253,6 +253,13 @@ class ClocksDisagree(LedgerError):
     code = "ClocksDisagree"
 
 
+#: What is said where an answer was lost.
+_NOT_KNOWN = (
+    "Whether it was committed is not known: a verb under an attempt_id may be called again, before any other one look "
+    "at the queue"
+)
+
+
 class StorageFailed(LedgerError):
     """The storage could not be read or written: a full or read-only disk, a damaged log, no permission, no network.
 
@@ -264,15 +271,43 @@ class StorageFailed(LedgerError):
 
     def __init__(self, place: str, cause: str, verb: str = "", *, unknown: bool = False) -> None:
         self.place, self.cause, self.verb, self.unknown = place, cause, verb, unknown
-        what = f"The storage at {place} failed" + (f" in {verb}" if verb else "")
-        state = (
-            "Whether it was committed is not known: a verb under an attempt_id may be called again, before any other "
-            "one look at the queue"
-            if unknown
-            else "Nothing was changed; call again once the storage is right (free space, permission to write, a whole "
+        super().__init__(f"{self._happened()}. {_NOT_KNOWN if unknown else self._unchanged()}")
+
+    def of_verb(self, verb: str, *, unknown: bool) -> StorageFailed:
+        """Return the same error, of a verb that met it."""
+        return StorageFailed(self.place, self.cause, verb, unknown=unknown)
+
+    def _happened(self) -> str:
+        return f"The storage at {self.place} failed{f' in {self.verb}' if self.verb else ''}: {self.cause}"
+
+    def _unchanged(self) -> str:
+        return (
+            "Nothing was changed; call again once the storage is right (free space, permission to write, a whole "
             "Delta log)"
         )
-        super().__init__(f"{what}: {cause}. {state}")
+
+
+class TableAltered(StorageFailed):
+    """Somebody altered one of the ledger's tables, and the engine cannot do to it what the verb needs. The message
+    begins with what happened to the table, and says what takes it back. Until then the verb fails alike.
+
+    Carries `what` somebody did, in words that name no place, and the `fix`.
+    """
+
+    def __init__(self, place: str, what: str, fix: str, verb: str = "", *, unknown: bool = False) -> None:
+        self.what, self.fix = what, fix
+        super().__init__(place, f"{what}. {fix}", verb, unknown=unknown)
+
+    def of_verb(self, verb: str, *, unknown: bool) -> TableAltered:
+        """Return the same error, of a verb that met it."""
+        return TableAltered(self.place, self.what, self.fix, verb, unknown=unknown)
+
+    def _happened(self) -> str:
+        verb = f". It was met in {self.verb}" if self.verb else ""
+        return f"{self.cause[:1].upper()}{self.cause[1:]}. The table lies at {self.place}{verb}"
+
+    def _unchanged(self) -> str:
+        return "Nothing was changed; the call fails alike until the table is as it was"
 
 
 class LedgerDamaged(LedgerError):

@@ -119,6 +119,10 @@ def _judged(health: Health) -> Iterator[Finding]:
     files = sum(table.files for table in tables.values())
     yield Finding("OK", "tables", f"{health.queues:,} queues, {files:,} data files, {size / 1e6:,.1f} MB")
     yield from _damage(health)
+    for table in tables.values():
+        if table.refused:
+            what, _, fix = table.refused.partition(". ")
+            yield Finding("FAIL", "altered", f"no verb can use a table: {what}", fix)
     yield _paths(health)
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = (
@@ -156,7 +160,9 @@ def _paths(health: Health) -> Finding:
     found = f"verbs run the engine's statements, which take longer ({named}); {lately}"
     if all(one.startswith("setting") for one in why.values()):
         return Finding("OK", "commits", found)
-    return Finding("WARN", "commits", found, "take back what was altered, if nobody needs it: see the tables' history")
+    ways = dict.fromkeys(table.altered for table in health.tables.values() if table.altered)
+    advice = "take back what was altered, if nobody needs it: "
+    return Finding("WARN", "commits", found, advice + ("; ".join(ways) or "see the tables' history"))
 
 
 def _damage(health: Health) -> Iterator[Finding]:

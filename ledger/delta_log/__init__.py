@@ -50,7 +50,7 @@ Which part of the protocol
 Reader version 1 and writer version 2, without constraints, generated columns, invariants, `delta.appendOnly` and
 columns that may not be null. Any other table is *altered* (`replay.require_plain`). Then the client commits by
 statements of the engine, which take longer, or raises NotDirect where a statement cannot check what the commit
-supposes. Where the engine refuses the table too, the error names the alteration and what takes it back (`damage`).
+supposes. Where the engine refuses the table too, the error names the alteration and what takes it back (`alterations`).
 
 With `by_statement` the client commits no row by itself: each edit is a MERGE of the engine (`statements`), each append
 the engine's. It still joins small files, deletes and publishes files as ever. `paths` counts who made which commit.
@@ -106,5 +106,6 @@ Names
 
 `protocol` contract · `spec` tables · `replay` the log followed · `log` commits · `actions` their lines · `data_files`
 files of rows · `rewrite` which files give way · `statements` MERGEs of engines · `paths` who commits, and why ·
-`history` entries · `storage`, `object_store`, `hadoop` files · `durability` syncs · `damage` what is broken.
+`history` entries · `storage`, `object_store`, `hadoop` files · `durability` syncs · `damage` what is broken ·
+`alterations` what others changed.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from ledger import forks
-from ledger.delta_log.actions import commit_info
-from ledger.delta_log.damage import LogTail, alteration_behind, damage_behind
+from ledger.delta_log.alterations import Refusal, refusal_at, refusal_of
+from ledger.delta_log.damage import LogTail, damage_behind
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
     catch_up,
@@ -27,8 +26,8 @@ from ledger.delta_log.delta_rs_commits import (
     committing_aside,
     conflicts,
     demands_of_staging,
+    layout_entry,
     log_for_spark,
-    metadata_action,
     newest_listed,
     opened,
     properties,
@@ -72,9 +71,8 @@ from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
-from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, log_entry, table_files
-from ledger.errors import LedgerDamaged, StorageFailed
-from ledger.rules.limits import MILLISECONDS
+from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
+from ledger.errors import LedgerDamaged, TableAltered
 from ledger.rules.location import recorded
 from ledger.threads import map_at_once
 
@@ -142,9 +140,25 @@ class DeltaRsTables:
         """Return the damage of a table, if there is any, once it could not be read or written."""
         return damage_behind(table, self.locations[table], self._storage_options)
 
-    def alteration(self, table: str) -> str | None:
-        """Return what somebody switched on for a table, and what takes it back, once it could not be used."""
-        return alteration_behind(table, self.locations[table], self._storage_options)
+    def alteration(self, table: str) -> Refusal | None:
+        """Return why a table that could not be used is refused: see `refusal`."""
+        return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
+
+    def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
+        if self._direct[table].log.followed.newest() is not None:
+            return None
+        with self._using(table) as loaded:
+            return self._refusal(table, loaded, appends=appends)
+
+    def _refusal(self, table: str, loaded: DeltaTable, *, appends: bool) -> Refusal | None:
+        return refusal_of(table, self.locations[table], loaded, self._specs[table].schema.names, appends=appends)
+
+    def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
+        """Raise TableAltered where delta-rs does not write a table. Ask nothing of one whose log is followed."""
+        is_plain = self._direct[table].log.followed.seen() is not None
+        why = None if is_plain else self._refusal(table, loaded, appends=appends)
+        if why is not None:
+            raise TableAltered(self.locations[table], *why)
 
     def create(self, table: str) -> None:
         if not self.exists(table):
@@ -208,10 +222,7 @@ class DeltaRsTables:
             return snapshot
         with self._using(table) as loaded:
             rows = self._files[table].rows(loaded, where)
-            gone = [name for name in self._specs[table].schema.names if name not in rows.column_names]
-            if gone:
-                what = f"it has no column {', '.join(gone)} any more: somebody renamed or dropped it"
-                raise StorageFailed(self.locations[table], what)
+            self._require_written(table, loaded, appends=True)
             # Columns that somebody has added are left out.
             return Snapshot(loaded.version(), where, rows.select(self._specs[table].schema.names))
 
@@ -253,6 +264,7 @@ class DeltaRsTables:
             direct.require_same(snapshot)
             options = self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
+            self._require_written(table, loaded, appends=False)
             run_merge(loaded, statement, edits, committing(metadata))
             return loaded.version()
 
@@ -375,7 +387,7 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        with self._committing(table) as loaded, conflicts():
+        with self._committing(table, appends=False) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].apart_by)
 
@@ -427,9 +439,11 @@ class DeltaRsTables:
         return self._loaded[table].using()
 
     @contextmanager
-    def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does."""
+    def _committing(self, table: str, *, appends: bool = True) -> Iterator[DeltaTable]:
+        """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does, and
+        TableAltered for a table that delta-rs does not write."""
         with self._direct[table].log.guarding(), self._using(table) as loaded:
+            self._require_written(table, loaded, appends=appends)
             yield loaded
 
 
@@ -452,13 +466,3 @@ def run_merge(loaded: DeltaTable, merge: Merge, edits: pa.Table, commit: Mapping
         else:
             merger = merger.when_not_matched_insert(dict(clause.values), predicate=clause.condition)
     merger.execute()
-
-
-def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
-    """Return the commit that gives a loaded table further properties."""
-    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
-    changed = metadata_action(
-        loaded, loaded.schema().to_json(), {**known.configuration, **properties}, known.description
-    )
-    parameters = {"properties": json.dumps(dict(properties))}
-    return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])

@@ -14,7 +14,8 @@ from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.damage import alteration_behind, damage_behind
+from ledger.delta_log.alterations import APPEND_ONLY, Refusal, alteration_at, told
+from ledger.delta_log.damage import damage_behind
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
 from ledger.delta_log.join import Joining
@@ -185,11 +186,16 @@ class SparkTables:
         place = self.locations[table]
         return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
 
-    def alteration(self, table: str) -> str | None:
+    def alteration(self, table: str) -> Refusal | None:
         """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
         used."""
         place = self.locations[table]
-        return alteration_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+        return alteration_at(table, recorded(place).text) if recorded(place).is_local else None
+
+    def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
+        # Spark loads no table with a feature that it does not know.
+        is_refused = not appends and self.layout(table).properties.get(APPEND_ONLY, "false").lower() == "true"
+        return told(table, self.locations[table], [APPEND_ONLY]) if is_refused else None
 
     def create(self, table: str) -> None:
         if not self.exists(table):

@@ -1,21 +1,16 @@
-"""What is damaged in a table: entries and checkpoints of its log, and data files that the log names; and what somebody
-switched on for it, named with the statements that take it back.
+"""What is damaged in a table: entries and checkpoints of its log, and data files that the log names.
 
 A checkpoint sums up the entries before it, so a damaged one costs nothing while those are there, from version 0 or from
 an older checkpoint on. An entry that an intact checkpoint covers is needed for versions of the past only.
-
-The client's tables ask for nothing but protocol (1, 2). With another feature or property a table cannot be followed by
-its log. Either the engine's own statements still do it, which take longer. Or the engine refuses the table.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -24,6 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.delta_log.alterations import OUTSIDE
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.history import PAUSES, REPAIR, Flawed, checkpointed, damaged, flaws_in, require_whole
 from ledger.delta_log.storage import LOG, Storage, TableStorage, log_file, table_files, version_of
@@ -264,7 +260,7 @@ def _rows_read(files: Storage, path: str) -> int | None:
 
 def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:
     """Return, by path, what is wrong with the data files of a loaded table. Of files that lie outside nothing is told:
-    they are another table's, see `alteration_behind`."""
+    they are another table's, see `alterations`."""
     actions = pa.table(loaded.get_add_actions(flatten=True))
     if actions.num_rows:
         actions = actions.filter(pa.array([not OUTSIDE.match(path) for path in actions["path"].to_pylist()]))
@@ -288,88 +284,3 @@ def _told(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> It
                 yield path, "cannot be read as Parquet"
             elif rows is not None and found != rows:
                 yield path, f"has {found:,} rows, and the log says {rows:,}"
-
-
-#: How the log names a file that does not lie below the table, as a shallow clone's does.
-OUTSIDE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-#: What a table of the ledger has anyway.
-PLAIN = frozenset({"appendOnly", "invariants"})
-#: Without TRUNCATE HISTORY a dropped feature leaves `checkpointProtection` behind, which delta-rs refuses, too. With it
-#: Delta asks that no version of the last day has the feature, unless this property says otherwise.
-KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
-#: By feature: the properties that switch it off, and the features that are dropped then.
-SWITCHED_OFF = {
-    "deletionVectors": ("'delta.enableDeletionVectors'='false'", ["deletionVectors TRUNCATE HISTORY"]),
-    "columnMapping": ("'delta.columnMapping.mode'='none'", ["columnMapping TRUNCATE HISTORY"]),
-    "v2Checkpoint": ("'delta.checkpointPolicy'='classic'", ["v2Checkpoint TRUNCATE HISTORY"]),
-    "rowTracking": ("'delta.enableRowTracking'='false'", ["rowTracking", "domainMetadata"]),
-    "inCommitTimestamp": ("'delta.enableInCommitTimestamps'='false'", ["inCommitTimestamp"]),
-    # Delta drops no change data feed. Without the property no files are written for it.
-    "changeDataFeed": ("'delta.enableChangeDataFeed'='false'", []),
-    "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
-}
-APPEND_ONLY = "delta.appendOnly"
-#: What else there is to know of that.
-TRUNCATES = (
-    " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
-    "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
-)
-
-
-def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return what a table has that the ledger's have not, by name: features, and the property delta.appendOnly."""
-    found = sorted({*features} - PLAIN)
-    return [*found, *([APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else [])]
-
-
-def statements(place: str, found: Iterable[str]) -> list[str]:
-    """Return the statements for Spark that take alterations back; none for those that are not known here."""
-    table, told = f"ALTER TABLE delta.`{place}`", list[str]()
-    for name in found:
-        if name == APPEND_ONLY:
-            told.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
-        if name not in SWITCHED_OFF:
-            continue
-        off, dropped = SWITCHED_OFF[name]
-        truncates = any("TRUNCATE" in one for one in dropped)
-        settings = ", ".join(filter(None, [off, f"{KEEPS_HISTORY}='interval 0 hours'" if truncates else ""]))
-        told.append(f"{table} SET TBLPROPERTIES ({settings})")
-        told += [f"{table} DROP FEATURE {one}" for one in dropped]
-    return told
-
-
-def told(table: str, place: str, found: list[str]) -> str:
-    """Return in words what a table has, and how Spark takes it back."""
-    known = statements(place, found)
-    what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
-    if not known:
-        return what
-    later = TRUNCATES if any("TRUNCATE" in one for one in known) else ""
-    return f"{what}; Spark takes it back by: {'; '.join(known)}{later}"
-
-
-def alteration_behind(table: str, place: str, storage_options: Mapping[str, str] | None) -> str | None:
-    """Return the alteration that explains why an engine failed at a table, in words; None: there is none, or it cannot
-    be looked for."""
-    try:
-        loaded = DeltaTable(place, storage_options=dict(storage_options or {}) or None)
-        found = alterations_of(loaded)
-        actions = pa.table(loaded.get_add_actions())
-    except (OSError, DeltaError):
-        return None
-    paths = actions["path"].to_pylist() if actions.num_rows else []
-    outside = next((path for path in paths if OUTSIDE.match(path)), None)
-    if outside is not None:
-        return (
-            f"the table {table} is a shallow clone: its log names a file of another table, {outside}, which is neither "
-            "read nor written through delta-rs. Copy the ledger with `ledger backup`, or open the clone with "
-            'engine="spark"'
-        )
-    return told(table, place, found) if found else None
-
-
-def alterations_of(loaded: DeltaTable) -> list[str]:
-    """See `alterations`, of a table that delta-rs has loaded."""
-    protocol = loaded.protocol()
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    return alterations(features, loaded.metadata().configuration)

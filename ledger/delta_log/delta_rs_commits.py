@@ -27,10 +27,12 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from ledger import forks
+from ledger.delta_log.actions import commit_info
 from ledger.delta_log.history import Generations, checkpointed, is_gap, without_gaps
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import AT_ONCE, LOG, Storage, TableStorage, log_entry, log_file, table_files, version_of
-from ledger.errors import StorageFailed
+from ledger.errors import StorageFailed, TableAltered
+from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
 from ledger.threads import map_at_once
 
@@ -259,7 +261,7 @@ def demands_of_staging(schema: pa.Schema, partitions: Sequence[str], statistics:
 
 def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """One commit that adds files to a table; `commit`: how it is made, see `committing`. Raises what delta-rs does, and
-    StorageFailed for a table that asks more of a row than to have its columns: whoever wrote the files knew of nothing.
+    TableAltered for a table that asks more of a row than to have its columns: whoever wrote the files knew of nothing.
     """
     require_plain(loaded)
     add_files(loaded, files, partitions, **commit)
@@ -314,6 +316,16 @@ def metadata_action(
     return {"metaData": changed}
 
 
+def layout_entry(loaded: DeltaTable, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> bytes:
+    """Return the commit that gives a loaded table further properties."""
+    now, known = int(time.time() * MILLISECONDS), loaded.metadata()
+    changed = metadata_action(
+        loaded, loaded.schema().to_json(), {**known.configuration, **properties}, known.description
+    )
+    parameters = {"properties": json.dumps(dict(properties))}
+    return log_entry([commit_info("SET TBLPROPERTIES", metadata, now, parameters), changed])
+
+
 #: What delta-rs leaves in a path as it is, beside letters, digits and "-._~".
 AS_IS = "/!$&'()+,;=@"
 
@@ -326,25 +338,27 @@ def odd_path(loaded: DeltaTable) -> str | None:
     return next((path for path in paths if quote(unquote(path), safe=AS_IS) != path), None)
 
 
+def unremovable(table: str, path: str) -> tuple[str, str]:
+    """Return in words that delta-rs cannot remove a file of a table, and what to do."""
+    return (
+        f"the log of the table {table} names a file {path}, which delta-rs cannot remove",
+        'It would write the path in another way, and the rows would stay. Open the ledger with engine="spark"',
+    )
+
+
 def require_removable(loaded: DeltaTable) -> None:
-    """Raises StorageFailed for a table of which a statement of delta-rs's would remove files that stay."""
+    """Raises TableAltered for a table of which a statement of delta-rs's would remove files that stay."""
     path = odd_path(loaded)
     if path is not None:
-        raise StorageFailed(
-            loaded.table_uri,
-            f"its log names a file {path}, which delta-rs cannot remove: it would write the path in another way, and "
-            'the rows would stay. Open the ledger with engine="spark"',
-            "write",
-        )
+        raise TableAltered(loaded.table_uri, *unremovable(loaded.table_uri.rstrip("/").rpartition("/")[2], path))
 
 
 def require_plain(loaded: DeltaTable) -> None:
-    """Raises StorageFailed for a table with constraints, or with columns that may not be null or are made by Delta."""
+    """Raises TableAltered for a table with constraints, or with columns that may not be null or are made by Delta."""
     asked = demands_of(loaded)
     if asked:
-        raise StorageFailed(
-            loaded.table_uri, f"it was changed, and a bulk send cannot keep to {', '.join(asked)}", "send"
-        )
+        what = "somebody changed the table, and a bulk send cannot keep to what it asks of rows now"
+        raise TableAltered(loaded.table_uri, f"{what}: {', '.join(asked)}", "Send a list, or take that back", "send")
 
 
 def first_commit(demands: Demands, now: int) -> bytes:

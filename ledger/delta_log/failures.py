@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ledger import forks
-from ledger.errors import ForkedProcess, StorageFailed
+from ledger.errors import ForkedProcess, StorageFailed, TableAltered
 from ledger.rules.location import recorded
 
 Kind = TypeVar("Kind", bound=type)
@@ -23,7 +23,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: The methods of DeltaTables that reach the storage.
 METHODS = (
     *("create", "exists", "layout", "configure", "version", "load", "rows", "file_facts", "greatest", "history"),
-    "newest_versions",
+    *("newest_versions", "refusal"),
     *("merge", "add_rows", "mark", "delete", "join_files", "transaction_version", "vacuum", "make_durable"),
 )
 #: What is asked where there may be no table yet.
@@ -67,13 +67,28 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
         raise
 
 
+#: How delta-rs and Delta on Spark say that a constraint of the table refuses a row.
+OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
+
+
+def _constraint_behind(table: str, failed: StorageFailed) -> tuple[str, str] | None:
+    """Return in words that a table has a constraint which refuses what was to be written, and what to do; None: that is
+    not why."""
+    if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
+        return None
+    return (
+        f"somebody gave the table {table} a constraint that refuses a row of this commit: {failed.cause}",
+        f"Spark takes it back by: ALTER TABLE delta.`{failed.place}` DROP CONSTRAINT and its name",
+    )
+
+
 def translate_storage_errors(
     *kinds: type[Exception], methods: Sequence[str] = METHODS, also: Sequence[str] = (), default: str | None = None
 ) -> Callable[[Kind], Kind]:
     """Return a decorator that makes methods of a class raise StorageFailed.
 
     The class has `place(table)`, which says where a table lies, `damage(table)` and `alteration(table)`. Where the
-    damage explains a failure, that LedgerDamaged is raised instead; where the alteration does, it is the cause.
+    damage explains a failure, that LedgerDamaged is raised instead; where the alteration does, TableAltered.
 
     Args:
         kinds: What the engine raises, beside OSError and Arrow's errors.
@@ -100,13 +115,16 @@ def _translating(
         try:
             with naming(self.place(table), *kinds, is_open=method.__name__ not in BEFORE):
                 return method(self, *arguments, **keywords)
+        except TableAltered:
+            raise
         except StorageFailed as failed:
             damage = self.damage(table)
             if damage is not None:
                 raise damage from failed
-            altered = self.alteration(table)
+            altered = self.alteration(table) or _constraint_behind(table, failed)
             if altered is not None:
-                raise StorageFailed(self.place(table), altered, failed.verb, unknown=failed.unknown) from failed
+                what, fix = altered
+                raise TableAltered(self.place(table), what, fix, failed.verb, unknown=failed.unknown) from failed
             raise
 
     return named

@@ -90,6 +90,11 @@ class DeltaTables(Protocol):
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table, if there is any. It is looked for once the table could not be used."""
 
+    def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
+        """Return why the engine does not read or write the newest version of a table, and what to do about it; None: it
+        does. The words are those of the error TableAltered, which verbs raise for it. `appends`: for a user that only
+        reads and appends rows, to whom an append-only table will do."""
+
     # --- a table as a whole
 
     def exists(self, table: str) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ledger.delta_log.damage import APPEND_ONLY, alterations
+from ledger.delta_log.alterations import APPEND_ONLY, alterations
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
 from ledger.delta_log.file_facts import FileStatistics
 from ledger.delta_log.history import Entry, Generations, entry_of, read_entry, require_whole

@@ -23,7 +23,7 @@ from ledger.endpoint.pool import Pool
 from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
-from ledger.errors import ClocksDisagree, LedgerError, StorageFailed
+from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
 
 log = logging.getLogger("ledger.endpoint")
 Event: TypeAlias = "MutableMapping[str, Any]"
@@ -169,7 +169,9 @@ class Application:
         if not self._open_metrics and not here:
             return _text(NOT_FOUND, "not found")
         return Response(
-            OK, "\n".join([*self._lines(), *await self._queues(), ""]).encode(), {"content-type": metrics.CONTENT_TYPE}
+            OK,
+            "\n".join([*self._lines(), *await self._tables(), *await self._queues(), ""]).encode(),
+            {"content-type": metrics.CONTENT_TYPE},
         )
 
     async def _ready(self) -> Response:
@@ -184,13 +186,20 @@ class Application:
 
     def _reason_against(self) -> str | None:
         """Return why the ledger takes no commits now, in words that name no place: that is in the log."""
-        self._store.require_tables()
-        self._store.change_token()
+        try:
+            self._store.require_tables()
+            self._store.change_token()
+        except TableAltered as error:
+            log.warning("not ready: %s", error)
+            return _altered(error)
         try:
             self._store.require_ready(self._bounds.free_bytes)
         except ClocksDisagree as error:
             log.warning("not ready: %s", error)
             return "the clocks disagree"
+        except TableAltered as error:
+            log.warning("not ready: %s", error)
+            return _altered(error)
         except StorageFailed as error:
             log.warning("not ready: %s", error)
             return "the disk is full, or cannot be written"
@@ -209,6 +218,18 @@ class Application:
         yield from metrics.family("ledger_workers_busy", "gauge", "Threads at work.", [({}, self.pool.busy)])
         yield from metrics.family("ledger_backlog", "gauge", "Requests without a thread.", [({}, self.pool.waiting)])
 
+    async def _tables(self) -> list[str]:
+        """Tables that somebody altered so that no verb can use them."""
+        try:
+            known = await self.pool.run(self._store.refusals)
+        except TableAltered as error:
+            known = {"": (error.what, error.fix)}
+        except LedgerError:
+            return []
+        samples = [({"table": table, "reason": what}, 1.0) for table, (what, _) in known.items()]
+        text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
+        return [*metrics.family("ledger_table_refused", "gauge", text, samples)]
+
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:
             return [(queue.name, queue.counts()) for queue in self._endpoint.ledger.list_queues(max_results=200)]
@@ -226,6 +247,10 @@ class Application:
                 "ledger_queue_age_of_oldest_seconds", "gauge", "Age of the oldest message still there.", ages
             ),
         ]
+
+
+def _altered(error: TableAltered) -> str:
+    return f"{error.what}; `ledger doctor` says what takes it back"
 
 
 def _worked(exchange: Exchange, call: Call) -> Response | Waiting:

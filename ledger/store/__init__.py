@@ -309,8 +309,12 @@ class Store(Protocol):
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free, or takes no file.
+            TableAltered: Somebody altered one of the tables, and no verb can use it.
             ClocksDisagree: This machine's clock is too far from the storage's, or from the newest commit.
         """
+
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        """Return, by table, what somebody did to it so that no verb can use it, and what to do; nothing for others."""
 
     @property
     def outputs(self) -> OutputWrites:

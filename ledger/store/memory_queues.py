@@ -103,6 +103,9 @@ class MemoryQueues:
     def require_ready(self, free_bytes: int) -> None:
         pass
 
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        return {}
+
     def _commit(self) -> int:
         self._version += 1
         return self._version

@@ -1,7 +1,7 @@
 """`ledger explain`, and what the doctor says of the path that commits take."""
 
 import pytest
-from deltalake import DeltaTable, Field
+from deltalake import DeltaTable, Field, TableFeatures
 
 from ledger import Ledger
 from tests.cli.running import run
@@ -50,6 +50,19 @@ def test_a_settings_file_asks_for_statements_and_the_doctor_says_so(root, queue,
     (said,) = run("doctor", root, "--json", "--settings", by_statement).documents
     (found,) = [one for one in said["findings"] if one["subject"] == "commits"]
     assert found["outcome"] == "OK" and "(setting: the user asks for statements)" in found["found"]
+
+
+def test_the_doctor_fails_for_a_table_that_no_verb_can_use(root, queue):
+    queue.send("a")
+    switched_on = TableFeatures.DeletionVectors
+    DeltaTable(f"{root}/visibility").alter.add_feature(switched_on, allow_protocol_versions_increase=True)
+    result = run("doctor", root, "--json")
+    (said,) = result.documents
+    (found,) = [one for one in said["findings"] if one["subject"] == "altered"]
+    assert result.code == 1 and not said["healthy"] and found["outcome"] == "FAIL"
+    assert "somebody gave the table visibility deletionVectors" in found["found"]
+    assert f"ALTER TABLE delta.`{root}/visibility` DROP FEATURE deletionVectors" in found["advice"]
+    assert run("receive", "work", root=root).code == 1
 
 
 def test_the_doctor_warns_of_a_table_whose_commits_take_statements(root, queue):

@@ -4,7 +4,7 @@ import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
 
-from ledger.errors import LedgerDamaged, StorageFailed
+from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.store.delta.model.tables import TABLES
 
 
@@ -73,9 +73,46 @@ def test_a_feature_that_delta_rs_refuses_is_named_with_what_takes_it_back(open_l
     alter, fix = REFUSED[name]
     alter(DeltaTable(f"{root}/visibility"))
     for verb in (claim.delete, queue.receive, lambda: open_ledger().queue("jobs").receive()):
-        with pytest.raises(StorageFailed, match=f"gave the table visibility .*{name}") as raised:
+        with pytest.raises(TableAltered, match=f"^Somebody gave the table visibility .*{name}") as raised:
             verb()
         assert f"ALTER TABLE delta.`{root}/visibility` {fix}" in str(raised.value) and not raised.value.unknown
+        assert isinstance(raised.value, StorageFailed) and "call again" not in str(raised.value)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_health_of_a_ledger_says_of_each_table_what_verbs_say(open_ledger, root, name, table):
+    ledger = open_ledger()
+    ledger.create_queue("jobs").send(["a"])
+    assert not any(one.refused or one.altered for one in ledger.health().tables.values())
+    alter, fix = REFUSED[name]
+    alter(DeltaTable(f"{root}/{table}"))
+    what = f"omebody gave the table {table} "
+    for one in (ledger, open_ledger()):
+        refusals = one.store.refusals() if table != "queues" or name == "delta.appendOnly" else {}
+        if name == "delta.appendOnly" and table in ("messages", "receipts"):
+            assert not refusals, "verbs only append to it"
+        try:
+            health = one.health()
+        except TableAltered as error:
+            # Without its queues nothing more is told.
+            assert table in ("queues", "receipts") and what in str(error) and fix in str(error)
+        else:
+            refused = health.tables[table].refused
+            assert what in refused and f"delta.`{root}/{table}` {fix}" in refused
+            assert [other for other, told in health.tables.items() if told.refused] == [table]
+
+
+def test_a_feature_that_delta_cannot_drop_says_that_nothing_takes_it_back(open_ledger, root):
+    queue = open_ledger().create_queue("jobs")
+    queue.send(["a"])
+    feature("VariantType")(DeltaTable(f"{root}/visibility"))
+    health = open_ledger().health().tables["visibility"]
+    assert "variantType" in health.by_statement and not health.refused
+    assert "Delta cannot drop variantType: restore a backup of before (`ledger restore-backup`), or" in health.altered
+    feature("IdentityColumns")(DeltaTable(f"{root}/visibility"))
+    with pytest.raises(TableAltered, match=r"Delta cannot drop identityColumns: .*make a new ledger"):
+        queue.receive()
 
 
 def test_a_table_that_goes_by_the_engine_s_statements_is_told_of_once(open_ledger, root, caplog):

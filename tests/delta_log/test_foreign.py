@@ -1,6 +1,7 @@
 """What others do to a table: the client reads on as every reader does, or refuses; it never misreads."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from deltalake import DeltaTable, Field, Schema, TableFeatures, convert_to_delta
 from deltalake.schema import PrimitiveType
 
 from ledger.delta_log.protocol import Conflict
-from ledger.errors import StorageFailed
+from ledger.errors import TableAltered
 from tests.delta_log import by_hand as hand
 from tests.delta_log.readers import READERS, delta_rs, require_same, told, told_of
 from tests.delta_log.tables import THINGS, Places, edits_of, merge, opened, rows_of, thing
@@ -120,7 +121,7 @@ def test_a_column_that_somebody_renamed_is_named(filled, location):
     renamed = {**state.metadata, "schemaString": state.metadata["schemaString"].replace('"text"', '"words"')}
     hand.write_entry(location, state.version + 1, [{"commitInfo": {"timestamp": 1}}, {"metaData": renamed}])
     for one in (filled, opened(Path(location).parent, THINGS)):
-        with pytest.raises(StorageFailed, match="it has no column text any more: somebody renamed or dropped it"):
+        with pytest.raises(TableAltered, match=r"^Somebody altered the table things: it has no column text any more"):
             merge(one, THINGS, IN_A, [("delete", ROWS[0])])
     assert hand.versions_of(location)[-1] == state.version + 1
 
@@ -128,9 +129,12 @@ def test_a_column_that_somebody_renamed_is_named(filled, location):
 def test_a_constraint_that_somebody_added_holds_for_the_client(filled, location):
     filled.load("things", IN_ALL)
     DeltaTable(location).alter.add_constraint({"positive": "id >= 0"})
-    with pytest.raises(StorageFailed, match="failed validation check"):
+    refused = (
+        "^Somebody gave the table things a constraint that refuses a row.* failed validation check.* DROP CONSTRAINT"
+    )
+    with pytest.raises(TableAltered, match=refused):
         filled.add_rows("things", rows_of(THINGS, [{**A, **thing(-1)}]), {}, None)
-    with pytest.raises(StorageFailed, match="failed validation check"):
+    with pytest.raises(TableAltered, match=refused):
         merge(filled, THINGS, IN_A, [("insert", {**A, **thing(-1)})])
     require_goes_on(filled, location, ROWS)
 
@@ -145,9 +149,21 @@ def test_a_folder_of_parquet_that_somebody_converted_is_a_table(tmp_path):
     require_goes_on(opened(tmp_path, THINGS), location, ROWS)
 
 
-#: Features that ask more of a reader or a writer than the client and delta-rs do, and some that delta-rs knows.
-REFUSED = ("DeletionVectors", "V2Checkpoint", "RowTracking", "ColumnMapping", "DomainMetadata", "IdentityColumns")
-KNOWN = ("TimestampWithoutTimezone", "ChangeDataFeed", "GeneratedColumns")
+#: Features that ask more of a reader or a writer than the client and delta-rs do, and those that delta-rs knows:
+#: together all that delta-rs can switch on.
+REFUSED = (
+    *("DeletionVectors", "V2Checkpoint", "RowTracking", "ColumnMapping", "DomainMetadata", "IdentityColumns"),
+    "IcebergCompatV1",
+)
+KNOWN = (
+    *("TimestampWithoutTimezone", "ChangeDataFeed", "GeneratedColumns", "CheckConstraints", "AppendOnly", "Invariants"),
+    *("VariantType", "VariantTypePreview"),
+)
+
+
+def test_each_feature_that_delta_rs_can_switch_on_is_tried():
+    # It refuses to switch the last one on.
+    assert {name for name in dir(TableFeatures) if name[0].isupper()} == {*REFUSED, *KNOWN, "TimestampNanos"}
 
 
 def give(location, feature):
@@ -160,9 +176,16 @@ def test_a_table_with_a_feature_that_is_not_supported_is_refused_by_its_name(fil
     filled.load("things", IN_ALL)
     give(location, feature)
     before = hand.versions_of(location)[-1]
+    new = {**A, **thing(70)}
     for one in (filled, opened(Path(location).parent, THINGS)):
-        with pytest.raises(StorageFailed, match=f"gave the table things (?i:{feature})"):
-            merge(one, THINGS, IN_A, [("insert", {**A, **thing(70)})])
+        what, fix = one.refusal("things")
+        assert what.lower().startswith(f"somebody gave the table things {feature.lower()}, which")
+        assert ("DROP FEATURE" in fix) or ("Delta cannot drop" in fix and "restore a backup" in fix)
+        insert = partial(merge, one, THINGS, IN_A, [("insert", new)])
+        for verb in (insert, partial(one.delete, "things", "lot = 1", {})):
+            with pytest.raises(TableAltered, match=f"^Somebody gave the table things (?i:{feature})") as raised:
+                verb()
+            assert (raised.value.what, raised.value.fix) == (what, fix) and "call again" not in str(raised.value)
     assert hand.versions_of(location)[-1] == before
 
 
@@ -171,6 +194,7 @@ def test_a_table_with_a_feature_that_delta_rs_knows_is_written_by_its_statements
     filled.load("things", IN_ALL)
     give(location, feature)
     for number, one in enumerate((filled, opened(Path(location).parent, THINGS))):
+        assert one.refusal("things") is None
         new = [{**A, **thing(70 + one)} for one in range(number + 1)]
         merge(one, THINGS, IN_A, [("insert", new[-1])])
         assert told(one.load("things", IN_ALL).rows) == told(delta_rs(location)) == told_of([*ROWS, *new])

@@ -11,6 +11,7 @@ import threading
 from xml.etree import ElementTree
 
 import pytest
+from deltalake import DeltaTable, TableFeatures
 
 from ledger import Ledger
 from ledger.endpoint import serving
@@ -430,6 +431,28 @@ def test_an_endpoint_on_a_full_disk_is_not_ready_until_there_is_room(query_model
         assert asked(endpoint, method="GET", path="/health")[0] == 200
     with served(ledger, ledger.clock, query_models, bounds=Bounds(threads=4, free_bytes=1)) as endpoint:
         assert ready_of(endpoint) == (200, b"ready\n")
+
+
+@pytest.mark.parametrize("table", ["visibility", "queues", "messages"])
+@pytest.mark.parametrize("feature", ["DeletionVectors", "RowTracking"])
+def test_an_endpoint_whose_table_somebody_altered_is_not_ready_and_says_so(
+    query_models, empty_root, tmp_path, caplog, table, feature
+):
+    root = tmp_path / "ledger"
+    shutil.copytree(empty_root, root)
+    ledger = Ledger.open(str(root), engine="delta-rs")
+    with served(ledger, ledger.clock, query_models) as endpoint:
+        assert ready_of(endpoint) == (200, b"ready\n")
+        switched_on = getattr(TableFeatures, feature)
+        DeltaTable(root / table).alter.add_feature(switched_on, allow_protocol_versions_increase=True)
+        named = (
+            f"somebody gave the table {table} {feature[0].lower()}{feature[1:]}, which the ledger's tables do not have"
+        )
+        status, said = ready_of(endpoint)
+        assert status == 503 and said.decode() == f"{named}; `ledger doctor` says what takes it back\n"
+        assert f"ALTER TABLE delta.`{root}/{table}` DROP FEATURE" in caplog.text
+        _, _, text = asked(endpoint, method="GET", path="/metrics")
+        assert f'ledger_table_refused{{table="{table}",reason="{named}"}} 1' in text.decode()
 
 
 def test_an_endpoint_whose_clock_is_not_the_storages_is_not_ready(query_models, empty_root, tmp_path):

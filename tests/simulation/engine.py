@@ -85,6 +85,10 @@ class SimulatedEngine:
         return f"memory://simulated/{table}"
 
     @staticmethod
+    def refusal(table: str, *, appends: bool = False) -> None:
+        """Return why a table is refused: it is not, as nobody alters one here."""
+
+    @staticmethod
     def alteration(table: str) -> None:
         """Return what somebody gave a table: nothing, as nobody alters one here."""
 

@@ -171,6 +171,11 @@ class Engine(Tables, MessageFiles, Protocol):
         """Return why no row of a table is committed without a statement of the engine: the reason (see
         `delta_log.paths`), and what it is in words; None: rows are. Looks at the newest version."""
 
+    def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
+        """Return why the engine does not read or write a table any more, and what to do, as TableAltered has it; None:
+        it does.
+        `appends`: for a user that only reads and appends rows."""
+
     def statement(self, table: str, where: Where | None, source: str) -> str:
         """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
         None for partitions, that which `append` is. It is run only where rows are not committed directly."""
@@ -199,6 +204,7 @@ class Engine(Tables, MessageFiles, Protocol):
 #: The methods of an engine that reach the storage.
 METHODS = (
     "newest_versions",
+    "refusal",
     *("create", "layout", "configure"),
     *("exists", "version", "load", "merge", "append", "mark", "files", "messages", "delete", "greatest"),
     "history",

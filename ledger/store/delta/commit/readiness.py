@@ -1,4 +1,4 @@
-"""Whether the storage of a ledger can take commits now: room on the disk, and clocks that agree.
+"""Whether a ledger can take commits now: tables that the engine writes, room on the disk, and clocks that agree.
 
 Verbs find out by themselves, each when it fails. This is for a service that is asked beforehand, every few seconds.
 """
@@ -12,11 +12,14 @@ from pathlib import Path
 
 from ledger.clock import Clock
 from ledger.delta_log.failures import naming
-from ledger.errors import StorageFailed
+from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.instants import require_alike
 from ledger.store.delta.commit.storage_clock import StorageClock
 from ledger.store.delta.engine import Engine
+from ledger.store.delta.model.tables import TABLES
 
+#: The tables to which verbs only append: upkeep alone removes rows of these.
+APPENDED = ("messages", "receipts")
 #: How often the storage's clock is asked, which on an object store takes three requests.
 INTERVAL_SECONDS = 10.0
 
@@ -50,8 +53,11 @@ class Readiness:
 
         Raises:
             StorageFailed: The disk has fewer than `free_bytes` free for this user, no free inode, or takes no file.
+            TableAltered: The engine does not read or write one of the tables any more.
             ClocksDisagree: The storage's clock or the newest commit is too far from this machine's clock.
         """
+        for table, refusal in self.refusals().items():
+            raise TableAltered(self._engine.place(table), *refusal)
         if self._folder is not None:
             self._require_space(self._folder, free_bytes)
         self._require_no_later_commit()
@@ -60,6 +66,11 @@ class Readiness:
             # A new one asks at once; the one that verbs use asks every ten minutes.
             StorageClock(self._clock, self._storage, self._maximum_skew).check()
             self._asked_at = self._passing()
+
+    def refusals(self) -> dict[str, tuple[str, str]]:
+        """Return, by table, why no verb can use it, and what to do (see TableAltered); nothing for the others."""
+        found = {table: self._engine.refusal(table, appends=table in APPENDED) for table in TABLES}
+        return {table: refusal for table, refusal in found.items() if refusal is not None}
 
     def _require_space(self, folder: Path, free_bytes: int) -> None:
         with naming(str(folder)):

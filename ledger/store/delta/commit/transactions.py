@@ -191,11 +191,11 @@ class Transactions:
             try:
                 version = self.landed(table, metadata["operation"], since)
             except StorageFailed as blind:
-                raise StorageFailed(blind.place, blind.cause, verb, unknown=True) from error
+                raise blind.of_verb(verb, unknown=True) from error
             if version is None and isinstance(error, StorageFailed):
                 # On a local path what failed is over. Elsewhere a request that nobody waits for may still arrive.
                 local = not isinstance(self.locks[table], NoLock)
-                raise StorageFailed(error.place, error.cause, verb, unknown=not local) from error
+                raise error.of_verb(verb, unknown=not local) from error
             return version
 
     def require_writable(self, verb: str) -> None:

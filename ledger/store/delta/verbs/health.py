@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
+from ledger.delta_log.alterations import alteration_in
 from ledger.delta_log.damage import find_damage
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
@@ -34,7 +35,9 @@ class TableHealth:
     behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them.
     `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each with what is
     wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out. `by_statement`: why verbs
-    of a process with these settings commit rows by statements of the engine, in words; empty: they commit directly."""
+    of a process with these settings commit rows by statements of the engine, in words; empty: they commit directly.
+    `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a process with these
+    settings works on the table any more, in the words of TableAltered. Both are empty where there is nothing to say."""
 
     version: int
     files: int
@@ -45,6 +48,8 @@ class TableHealth:
     damaged: tuple[str, ...] = ()
     unreadable_checkpoints: tuple[str, ...] = ()
     by_statement: str = ""
+    altered: str = ""
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         if why is not None:
             reason, text = why
             tables[name] = replace(tables[name], by_statement=f"{reason}: {text}")
+        refused = engine.refusal(name)
+        if refused is not None:
+            tables[name] = replace(tables[name], refused=". ".join(refused))
     merges = Counter(commit.path for commit in left if commit.path)
     commits: tuple[Mapping[str, str | int], ...] = tuple(
         {"verb": one.purpose, "table": one.table, "path": one.path, "reason": one.reason, "commits": count}
@@ -95,11 +103,13 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
             raise error
         before = time.time()
         try:
-            health = _looked_at(opened(place, options), table_files(place, options), before, TABLES[table].staged)
+            loaded = opened(place, options)
+            health = _looked_at(loaded, table_files(place, options), before, TABLES[table].staged)
         except DeltaError as unreadable:
             raise (error or unreadable) from unreadable
     wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
-    return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints)
+    altered = alteration_in(table, place, loaded)
+    return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints, altered=altered)
 
 
 def _looked_at(

@@ -241,6 +241,9 @@ class DeltaStore:
         if self._readiness is not None:
             self._readiness.require(free_bytes)
 
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        return {} if self._readiness is None else self._readiness.refusals()
+
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
         """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
         home = self.listings.newest().home(ids.place(message_id)[0])
