@@ -387,7 +387,8 @@ class DeltaRsTables:
             return self._files[table].rows(loaded, where, wanted)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
-        with self._committing(table, appends=False) as loaded, conflicts():
+        # Of files that delta-rs cannot remove, those that it is to remove are looked for by `delete_rows`.
+        with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
             delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].apart_by)
 
@@ -439,11 +440,11 @@ class DeltaRsTables:
         return self._loaded[table].using()
 
     @contextmanager
-    def _committing(self, table: str, *, appends: bool = True) -> Iterator[DeltaTable]:
+    def _committing(self, table: str) -> Iterator[DeltaTable]:
         """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does, and
         TableAltered for a table that delta-rs does not write."""
         with self._direct[table].log.guarding(), self._using(table) as loaded:
-            self._require_written(table, loaded, appends=appends)
+            self._require_written(table, loaded, appends=True)
             yield loaded
 
 
