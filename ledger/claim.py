@@ -21,6 +21,7 @@ from ledger.explanation import OF_CLAIM, Explanation, explain, numbered
 from ledger.heartbeat import Beat, Heartbeat
 from ledger.message import Message, public_message
 from ledger.outputs.write import decided_by, write_output
+from ledger.outputs.writers import columns_asked
 from ledger.results import Settled
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
@@ -254,7 +255,9 @@ class Claim(Settling):
             return Settled(0, 0)
         decide = decided_by(self.grant, messages, failed, visibility_timeout)
         column = failed if isinstance(failed, str) else None
-        done, changed = write_output(self.access, self.grant, rows, table, decide, self.endings.ending, column, schema)
+        done, changed = write_output(
+            self.access, self.grant, rows, table, decide, self.endings.ending, column, columns_asked(schema)
+        )
         return Settled(done, 0, changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:

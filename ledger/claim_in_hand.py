@@ -21,21 +21,25 @@ import pyarrow as pa
 from ledger.access import Access
 from ledger.claim import Claim
 from ledger.consumption import Consumption
-from ledger.errors import LedgerError
+from ledger.delta_log.protocol import reason
+from ledger.errors import LedgerError, OutputNotWritten
 from ledger.handler_calls import BEHIND, Handled, Verdict
-from ledger.handler_rows import cost_of, table_of
-from ledger.isolation import Culprit, Isolation
+from ledger.handler_rows import cost_of, row_text, table_of
+from ledger.isolation import EverythingFails, Isolation
 from ledger.message import Message
+from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
-from ledger.outputs.writers import Writer
+from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
-from ledger.row_errors import is_of_function
+from ledger.row_errors import LONGEST, RowError, is_of_function, row_error
+from ledger.row_types import common_types
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.output_columns import ColumnsAsked
 from ledger.rules.reasons import kept
 from ledger.rules.visibility import Outcome, Verb
 from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome
@@ -162,38 +166,66 @@ class ClaimInHand:
     def _settle(self, handled: list[Handled]) -> Consumed:
         done = [one for one in handled if one.verdict is Verdict.DONE]
         others = [one for one in handled if one.verdict is not Verdict.DONE]
-        counts, mark = self._reject([one for one in others if one.verdict is Verdict.REJECTED])
-        if counts.rejected or counts.lost:
-            others = [one for one in others if one.verdict is not Verdict.REJECTED]
+        types, refused = common_types([one.rows for one in done])
+        others += [_refused(done[place], row_error(error)) for place, error in refused.items()]
+        done = [one for place, one in enumerate(done) if place not in refused]
+        counts, others, mark = self._reject(others)
         try:
-            return counts.and_then(self._commit(done, others, mark))
+            return counts.and_then(self._commit(done, others, types, mark))
         except Exception as error:
             if not any(one.rows for one in done) or not is_of_function(error):
                 raise
-            return counts.and_then(self._settle_apart(done, others, mark, error))
+            return counts.and_then(self._settle_apart(done, others, types, mark, error))
 
-    def _settle_apart(self, done: list[Handled], others: list[Handled], mark: int, error: Exception) -> Consumed:
+    def _settle_apart(
+        self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int, error: Exception
+    ) -> Consumed:
         """Settle in parts what the output table refused as a whole."""
-        self._told.say(f"the rows could not be written, they are tried again in halves: {error}")
-        by_id = {one.message.message_id: one for one in done}
+        self._told.say(f"the rows could not be written, and are tried again in parts: {_why(error)}")
+        refused = self._search(done, lambda some: require_fitting(self._access, self._told, some, types))
+        if refused:
+            # The table's columns refuse them. What is left is one commit again, if nothing else is wrong.
+            culprits = {one.message.message_id for one in refused}
+            done = [one for one in done if one.message.message_id not in culprits]
         parts: list[Consumed] = []
+        refused += self._search(done, lambda some: parts.append(self._commit(some, [], types)))
+        counts, refused, mark = self._reject(refused, mark)
+        return functools.reduce(
+            Consumed.and_then, [*parts, counts, self._commit([], [*others, *refused], types, mark)], Consumed()
+        )
 
-        def attempt(part: Grant) -> None:
-            parts.append(self._commit([by_id[name] for name in _ids_of(part.runs)], []))
+    def _search(self, done: list[Handled], attempt: Callable[[list[Handled]], object]) -> list[Handled]:
+        """Attempt something with messages that are done, in halves where it raises; return those that raise alone."""
+        if not done:
+            return []
+        try:
+            attempt(done)
+            return []
+        except Exception as error:
+            if not is_of_function(error):
+                raise
+            first = error
+        by_id = {one.message.message_id: one for one in done}
+        runs = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
 
-        mine = others_of_claim(self._grant.runs, others_of_claim(self._grant.runs, self._runs_of(done)))
-        culprits = Isolation(replace(self._grant, runs=mine), attempt).search(error)
-        failed = [self._refused(by_id, culprit) for culprit in culprits]
-        if others or failed:
-            parts.append(self._commit([], [*others, *failed], mark))
-        return functools.reduce(Consumed.and_then, parts, Consumed())
+        raised = dict[str, Exception]()
 
-    @staticmethod
-    def _refused(by_id: dict[str, Handled], culprit: Culprit) -> Handled:
-        (name,) = _ids_of(culprit.run)
-        return Handled(by_id[name].message, Verdict.FAILED, error=culprit.error)
+        def attempt_part(part: Grant) -> None:
+            names = _ids_of(part.runs)
+            try:
+                attempt([by_id[name] for name in names])
+            except Exception as error:
+                raised[names[0]] = error
+                raise
 
-    def _commit(self, done: list[Handled], others: list[Handled], mark: int = 0) -> Consumed:
+        try:
+            culprits = Isolation(replace(self._grant, runs=runs), attempt_part).search(first)
+        except EverythingFails as everything:
+            raise everything from first
+        alone = (_ids_of(culprit.run)[0] for culprit in culprits)
+        return [_refused(by_id[name], _error_of_rows(raised.get(name, first))) for name in alone]
+
+    def _commit(self, done: list[Handled], others: list[Handled], types: pa.Schema, mark: int = 0) -> Consumed:
         """One commit: rows, acknowledgements, and what is given back. `mark` is the first mark (see
         `visibility.change`) that no earlier action of this settlement has."""
         if not done and not others:
@@ -207,28 +239,36 @@ class ClaimInHand:
                 return Decision(runs, actions)
 
             told, ending = self._told, self.claim.endings.ending
-            table = table_of(rows)
+            table = table_of(rows, types)
             written, changed = write_output(
-                self._access, self._grant, table, told.output, decide, ending, schema=told.schema
+                self._access, self._grant, table, told.output, decide, ending, asked=columns_asked_by(told)
             )
         else:
             written, changed = self._apply(record, runs, actions)
         return self._counted(done, others, written, changed, rows)
 
-    def _reject(self, rejected: list[Handled]) -> tuple[Consumed, int]:
-        """Move messages to the dead-letter queue, each for its reason, in a commit of its own. Return what was done,
-        which is nothing where there is no such queue, and the first mark that is free."""
+    def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
+        """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.
+
+        Returns:
+            What was done, which is nothing where there is no such queue; which messages are left to be given back; and
+            the first mark that is free.
+        """
         record = self._access.record()
-        if not rejected or redrive.policy_of(record.attributes) is None:
-            return Consumed(), 0
-        runs = self._runs_of(rejected)
-        actions = give_back_each(record.id, self._grant, runs, 0, _reasons_of(rejected))
+        hopeless = [one for one in others if one.verdict in (Verdict.REJECTED, Verdict.REFUSED)]
+        if not hopeless or redrive.policy_of(record.attributes) is None:
+            return Consumed(), others, mark
+        runs = self._runs_of(hopeless)
+        actions = give_back_each(record.id, self._grant, runs, 0, _reasons_of(hopeless), mark=mark)
         with self.claim.endings.ending(runs) as ending:
             moved = self._access.store.reject(record, actions, self._access.clock)
             if moved is None:
                 ending.done = RUNS.empty_table()
-                return Consumed(), 0
-        return Consumed(rejected=moved, lost=len(rejected) - moved), len(actions)
+                return Consumed(), others, mark
+        refused = sum(one.verdict is Verdict.REFUSED for one in hopeless)
+        rejected = min(moved, len(hopeless) - refused)
+        counts = Consumed(failed=moved - rejected, rejected=rejected, lost=len(hopeless) - moved)
+        return counts, [one for one in others if one not in hopeless], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
         """Acknowledge and give back; return of how many messages each was true."""
@@ -249,7 +289,7 @@ class ClaimInHand:
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
         return Consumed(
             messages=written,
-            failed=verdicts.count(Verdict.FAILED),
+            failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),
             retried=verdicts.count(Verdict.RETRIED),
             rejected=verdicts.count(Verdict.REJECTED),
             lost=lost,
@@ -278,7 +318,7 @@ class ClaimInHand:
             if most is None or one.message.receive_count < most:
                 return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
-        if one.verdict is Verdict.REJECTED:
+        if one.verdict in (Verdict.REJECTED, Verdict.REFUSED):
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
         if one.verdict is Verdict.RETRIED:
             assert isinstance(one.raised, RetryLater)
@@ -308,6 +348,36 @@ def _size_of(message: Message) -> int:
     return sys.getsizeof(message.body)
 
 
+def columns_asked_by(told: Consumption) -> ColumnsAsked:
+    """Return what a consumer asks of its table's columns. What its rows tell of a type, they tell by chance."""
+    return replace(columns_asked(told.schema), by_chance=True)
+
+
+def require_fitting(access: Access, told: Consumption, done: Sequence[Handled], types: pa.Schema) -> None:
+    """Raise OutputNotWritten where the output table has no columns for the rows of messages. Nothing is written."""
+    rows = [row for one in done for row in one.rows]
+    if rows:
+        ArrowWriter(
+            access.store.outputs, table_of(rows, types), told.output, None, columns_asked_by(told)
+        ).require_fitting()
+
+
+def _refused(one: Handled, error: RowError) -> Handled:
+    return Handled(one.message, Verdict.REFUSED, error=error, answer=row_text(one.rows))
+
+
+def _error_of_rows(error: Exception) -> RowError:
+    """What is said of rows. What becomes of the claim is no matter of theirs."""
+    if isinstance(error, OutputNotWritten) and error.__cause__ is None:
+        return RowError(type(error).__name__, error.reason[:LONGEST])
+    return row_error(error)
+
+
+def _why(error: Exception) -> str:
+    """What an output table says of rows."""
+    return error.reason if isinstance(error, OutputNotWritten) else reason(error)
+
+
 def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
     """By message id, why messages are given back."""
     columns = [one.message.message_id for one in handled], [_reason_of(one) for one in handled]
@@ -317,6 +387,9 @@ def _reasons_of(handled: Sequence[Handled]) -> pa.Table:
 def _reason_of(one: Handled) -> str | None:
     if one.verdict is Verdict.BEHIND:
         return BEHIND
+    if one.verdict is Verdict.REFUSED and one.error is not None:
+        answer = "" if one.answer is None else f". The handler returned {one.answer}"
+        return kept(f"{one.error.text}{answer}")
     if one.verdict is Verdict.FAILED and one.error is not None:
         return kept(one.error.text)
     return kept(getattr(one.raised, "reason", None))

@@ -20,7 +20,7 @@ from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
 from ledger.outputs.messages import CARRIED, messages_of
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
-from ledger.outputs.writers import Writer
+from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
 from ledger.row_errors import is_of_function, row_error
 from ledger.rules import message_id as ids
@@ -124,7 +124,9 @@ class ClaimWork:
         rows, table, reason = self._stamped(rows), self._work.output, self._work.reason
         ending = self._claim.endings.ending
         schema = self._work.schema
-        done, changed = write_output(self._access, grant, rows, table, judge.decide, ending, reason, schema)
+        done, changed = write_output(
+            self._access, grant, rows, table, judge.decide, ending, reason, columns_asked(schema)
+        )
         self._count(done, judge.released, judge.parked, changed)
 
     def _fail(self, culprits: list[Culprit]) -> None:

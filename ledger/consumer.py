@@ -21,6 +21,7 @@ from ledger.claim_source import ClaimSource
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
+from ledger.first_rows import FirstRows
 from ledger.group_limits import GroupLimits, require_limits
 from ledger.handler_calls import Backlog, Call, CallSteps, Handled, Handlers, Verdict
 from ledger.handler_evidence import Evidence, Finding
@@ -80,6 +81,7 @@ class Consumer:
         self._wake = threading.Event()
         self._in_hand: list[ClaimInHand] = []
         self._evidence = Evidence()
+        self._first_rows = FirstRows(access, told)
         self._broken: Handled | None = None
         self._attempts = self._source.attempts()
         self._is_exhausted = False
@@ -103,6 +105,8 @@ class Consumer:
             except Exception as error:
                 self._write_what_is_done(error)
                 self._give_back(f"{ENDED}: {row_error(error).text}")
+                if isinstance(error, OutputNotWritten):
+                    raise error.given_back() from error
                 raise
             except BaseException as error:
                 if drain.asked is None:
@@ -186,7 +190,7 @@ class Consumer:
         self._told_of.append((call.claim, steps.handled))
         for claim, message in dropped:
             self._told_of.append((claim, [Handled(message, Verdict.BEHIND)]))
-        if len(self._backlog) <= self._told.at_once:
+        if len(self._backlog) <= self._told.at_once or self._first_rows.are_awaited:
             self._wake.set()
 
     def _judge(self, of: ClaimInHand, one: Handled) -> None:
@@ -207,6 +211,7 @@ class Consumer:
         while self._told_of:
             claim, handled = self._told_of.popleft()
             claim.note(handled)
+            self._first_rows.look(handled)
         if self._handlers.fatal is not None:
             raise self._handlers.fatal
         if self._is_quiet():

@@ -34,6 +34,7 @@ class Verdict(Enum):
 
     DONE = "done"
     FAILED = "failed"
+    REFUSED = "answered with what cannot be written"
     RETRIED = "retried later"
     REJECTED = "rejected"
     BEHIND = "behind another one of its group"
@@ -48,6 +49,8 @@ class Handled:
     rows: Sequence[dict[str, Any]] = ()
     error: RowError | None = None
     raised: BaseException | None = None
+    #: Of one that is refused: what the handler returned, as a text.
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -286,7 +289,9 @@ class CallSteps:
             if rows and self._told.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
         except TypeError as error:
-            self._note_raised(message, error)
+            # The work is done, and another call is not known to answer better.
+            said = row_error(error)
+            self._note(Handled(message, Verdict.REFUSED, error=said, raised=error, answer=repr(answer)))
         else:
             self._note(Handled(message, Verdict.DONE, rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -10,6 +11,8 @@ from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
+
+from ledger.row_types import NO_SUCH_VALUE
 
 #: The column by which each row names its message.
 NAMES_MESSAGE = "message_id"
@@ -39,20 +42,28 @@ def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
     return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in finite)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows as a table with the columns of all of them, in the order in which they first came.
+def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
+    """Return rows as a table with those columns of `types` that a row has.
 
     Raises:
-        TypeError: for values of one column that have no type in common; the column is named.
+        TypeError: for a value that is none of its column's type; the column is named.
     """
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = {name for row in rows for name in row}
     columns = {}
-    for name in names:
+    for field in types:
+        if field.name not in names:
+            continue
         try:
-            columns[name] = pa.array([row.get(name) for row in rows])
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise TypeError(f"the column {name} cannot be written: {error}") from error
+            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+        except NO_SUCH_VALUE as error:
+            raise TypeError(f"the column {field.name} cannot be written: {error}") from error
     return pa.table(columns)
+
+
+def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows of one message as JSON, without the message's id."""
+    told = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
+    return json.dumps(told[0] if len(told) == 1 else told, default=str, ensure_ascii=False)
 
 
 def _row(one: Any, message_id: str) -> dict[str, Any]:
@@ -67,6 +78,23 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
     for name in row:
         if not isinstance(name, str):
             raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
+    nameless = _nameless(row)
+    if nameless is not None:
+        raise TypeError(f"the handler returned a row with the column {nameless!r}: its name must have a character")
     if row.get(NAMES_MESSAGE, message_id) != message_id:
         raise TypeError(f"the handler returned a row about {row[NAMES_MESSAGE]!r}, and was given {message_id}")
     return {NAMES_MESSAGE: message_id, **row}
+
+
+def _nameless(value: Any) -> str | None:
+    """Return the name of a column, at any depth, that has nothing to be read."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(name, str) and not name.strip():
+                return name
+            found = _nameless(inner)
+            if found is not None:
+                return found
+    if isinstance(value, (list, tuple)):
+        return next((found for inner in value if (found := _nameless(inner)) is not None), None)
+    return None

@@ -310,7 +310,8 @@ class Queue(Settling):
             maximum_receives: a message that failed so often is parked: hidden for `park` seconds. Without it the
                 queue's RedrivePolicy says what becomes of it, or 3 where there is none.
             retry_after: for so many seconds a message that failed is hidden before it is received again.
-            schema: as in `Claim.write`.
+            schema: as in `Claim.write`. Without it a table that `consume` made has columns of numbers that become wider
+                where later rows need it.
             cost: a column of the rows, numbers, of which the sum is told.
             flush_cost: messages are also settled when the rows that are not written yet have cost so much. A process
                 that is killed repeats about so much, and the calls that ran.
@@ -324,7 +325,9 @@ class Queue(Settling):
                 installed (the extra `progress`); elsewhere a line is reported every 10 seconds.
             report: as in `work`.
 
-        A handler that raises fails its message alone: it is given back with the exception as the reason. A batch that
+        A handler that raises fails its message alone: it is given back with the exception as the reason. An answer that
+        cannot be written fails its message, too, and no call is made for it again: it is a dead letter at once, or
+        parked, and the reason has what the handler returned (500 characters, of 100 messages a commit). A batch that
         raises is called again in halves until the messages that raise stand alone. `ledger.RetryLater` and
         `ledger.Reject` say otherwise. Where everything raises alike, the claims are given back uncounted, and the error
         is raised; `ledger.handler_evidence` has the rules. On a FIFO queue each group is handled in order, one message

@@ -169,8 +169,9 @@ class Consumed:
     """What `Queue.consume` did, in messages unless it says otherwise.
 
     `claims`: how many claims were received. `messages`: handled and acknowledged. `failed`: receives in which the
-    handler raised. `retried`: given back for later by RetryLater. `rejected`: by Reject. `lost`: others have them by
-    now. `rows`: rows written. `cost`: the sum of the rows' column that `cost` names.
+    handler raised, or whose rows could not be written. `retried`: given back for later by RetryLater. `rejected`: by
+    Reject. `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that `cost`
+    names.
     """
 
     claims: int = 0

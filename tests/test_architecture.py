@@ -94,6 +94,8 @@ LAYERS = {
     "ledger.claim": 7,
     "ledger.receiving": 7.1,
     "ledger.row_errors": 4.1,
+    "ledger.row_types": 4,
+    "ledger.first_rows": 7.16,
     "ledger.work": 4.1,
     "ledger.isolation": 7.1,
     "ledger.claim_work": 7.15,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named, named_by_array
 from ledger.outputs.targets import not_written, place_of
@@ -19,6 +19,10 @@ from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.tabular import arrow_table, is_text
+
+
+class _WouldChange(LedgerError):
+    """Rows fit a table as it would become."""
 
 
 class ArrowWriter:
@@ -72,6 +76,15 @@ class ArrowWriter:
         with not_written(self._table):
             self._rows = self._engine.prepare_output(self._place.text, self._rows, self._asked, alone)
         return self._place
+
+    def require_fitting(self) -> None:
+        """Raise OutputNotWritten where `make` would, for rows that the table's columns do not take. Change nothing."""
+
+        def change() -> contextlib.AbstractContextManager[object]:
+            raise _WouldChange("the table would be changed")
+
+        with contextlib.suppress(_WouldChange), not_written(self._table):
+            self._engine.prepare_output(self._place.text, self._rows, self._asked, change)
 
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)

@@ -15,10 +15,11 @@ from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten, Ou
 from ledger.outputs.messages import all_but, id_column, messages_of
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.targets import not_written
-from ledger.outputs.writers import Writer, columns_asked, writer_of
+from ledger.outputs.writers import Writer, writer_of
 from ledger.rules import attributes as attribute_rules
 from ledger.rules import limits as bounds
 from ledger.rules import output_doubts
+from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
 from ledger.rules.visibility import Outcome
 from ledger.store import Action, Grant, OutputWrites, QueueRecord, count_by_outcome, count_messages
 from ledger.tabular import is_spark
@@ -71,14 +72,14 @@ def write_output(
     decide: Callable[[QueueRecord, Writer], Decision],
     ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
     failed: str | None = None,
-    schema: Any = None,
+    asked: ColumnsAsked = NOTHING_ASKED,
 ) -> tuple[int, int]:
     """Writes `rows` to `table`, but for those with a value in the column `failed`, and deletes the messages that are
     `decide`d to be done; returns how many, and of how many others something was changed. See Claim.write.
 
-    `ending`: around what ends messages (RUNS).
+    `ending`: around what ends messages (RUNS). `asked`: of the table's columns.
     """
-    record, writer = access.record(), writer_of(access, rows, table, failed, columns_asked(schema))
+    record, writer = access.record(), writer_of(access, rows, table, failed, asked)
     access.store.outputs.require_writable()
     with access.named_jobs("write", grant.receipt_id), writer.evaluated():
         if is_spark(rows) and access.frames is not None:

@@ -12,12 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.rules.column_types import Fit, field_of, fit, has_local_time_in_map, name_of, plain, told, wider
+from ledger.rules.column_types import (
+    FLOATS,
+    INTEGERS,
+    Fit,
+    decimal_of,
+    field_of,
+    fit,
+    has_local_time_in_map,
+    name_of,
+    plain,
+    told,
+    wider,
+)
 
 #: What writers say who want the table's columns to follow the rows.
 WIDEN = "widen"
 #: The property of a table that names the columns of its first rows whose types these did not tell.
 LEFT_OUT = "ledger.columnsLeftOut"
+#: The property of a table that names the columns whose numbers have a type by chance: that of the first Python values.
+BY_CHANCE = "ledger.columnsTypedByChance"
 
 
 class ColumnsDiffer(Exception):
@@ -27,11 +41,13 @@ class ColumnsDiffer(Exception):
 @dataclass(frozen=True)
 class ColumnsAsked:
     """What a writer asks of a table's columns: `widen` to wider types, `add` those it lacks; `declared` gives the types
-    of some of them (a schema as Delta's log writes it)."""
+    of some of them (a schema as Delta's log writes it). `by_chance`: the rows are Python values, whose types are what
+    the first ones happened to be."""
 
     widen: bool = False
     add: bool = False
     declared: Mapping[str, Any] | None = None
+    by_chance: bool = False
 
 
 NOTHING_ASKED = ColumnsAsked()
@@ -40,12 +56,13 @@ NOTHING_ASKED = ColumnsAsked()
 @dataclass(frozen=True)
 class Columns:
     """The columns that a table shall have: its schema as Delta's log writes it, what of that is new, of which columns
-    the type is another one, and what is left out."""
+    the type is another one, what is left out, and which have the type that their first numbers had by chance."""
 
     schema: Mapping[str, Any]
     added: tuple[str, ...] = ()
     retyped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    by_chance: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -65,6 +82,9 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
         if known is not None:
             fields.append(field_of(name, known))
         left_out += _untold(name, kind)
+    nameless = next((name for name, kind in types.items() if _is_nameless(name, kind)), None)
+    if nameless is not None:
+        raise ColumnsDiffer(_nameless_said(nameless))
     lower = [name.lower() for name in types]
     double = next((name for name in types if lower.count(name.lower()) > 1), None)
     if double is not None:
@@ -79,7 +99,10 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
         known = _type_of(schema, one["name"])
         if known is not None and fit(one["type"], known) is Fit.NEVER:
             raise ColumnsDiffer(f"column {one['name']} is {name_of(one['type'])}, and {name_of(known)} in schema=")
-    return Columns(schema, left_out=tuple(left_out))
+    given = {one["name"].lower() for one in (declared or {"fields": ()})["fields"]}
+    free = [one["name"] for one in fields if asked.by_chance and one["name"].lower() not in given]
+    by_chance = [name for name in free if _has_numbers(types[name])]
+    return Columns(schema, left_out=tuple(left_out), by_chance=tuple(by_chance))
 
 
 def columns_of(
@@ -92,7 +115,7 @@ def columns_of(
 
     Raises ColumnsDiffer, which names each column that does not fit.
     """
-    merge, declared = _Merge(_left_out(properties), asked), asked.declared
+    merge, declared = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked), asked.declared
     before = table if declared is None else merge.struct(table, declared, "")
     for one in () if declared is None else declared["fields"]:
         known = _type_of(before, one["name"])
@@ -126,9 +149,10 @@ def differing(name: str, given: Any, column: Any, example: str = "") -> str:
 class _Merge:
     """A table's columns with those of rows; collects what is added, retyped and wrong."""
 
-    def __init__(self, left_out: frozenset[str], asked: ColumnsAsked) -> None:
+    def __init__(self, left_out: frozenset[str], by_chance: frozenset[str], asked: ColumnsAsked) -> None:
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
+        self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
         self.added: list[str] = []
         self.retyped: list[str] = []
@@ -150,6 +174,9 @@ class _Merge:
             known = told(kind)
             if known is None:
                 continue
+            if _is_nameless(one["name"], kind):
+                self.wrong.append(_nameless_said(name))
+                continue
             if not self._add and name.lower() not in self._may_add:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
                 self.wrong.append(f"the table has no column {name} ({name_of(kind)}): {fix}")
@@ -165,7 +192,10 @@ class _Merge:
         if found is Fit.NEVER:
             self.wrong.append(differing(name, given, column))
             return column
-        to = wider(given, column) if self._widen and found is Fit.EXACT else None
+        may_widen = (
+            self._widen or name.lower() in self._free or any(name.lower().startswith(f"{one}.") for one in self._free)
+        )
+        to = wider(given, column) if may_widen and found is Fit.EXACT else None
         if to is None or to == plain(column):
             return column
         self.retyped.append(name)
@@ -185,6 +215,20 @@ class _Merge:
 
 def _type_of(schema: Mapping[str, Any], name: str) -> Any:
     return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
+
+
+def _nameless_said(name: str) -> str:
+    return f"the rows have a column {name!r} without a name, or with such a one inside: give it a name with a character"
+
+
+def _is_nameless(name: str, kind: Any) -> bool:
+    """Whether a column, or one inside it, has a name with nothing to be read: Spark has no way to ask for it."""
+    if not name.strip():
+        return True
+    if isinstance(kind, str):
+        return False
+    inner = [("element", kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
+    return any(_is_nameless(*one) for one in (*inner, *((one["name"], one["type"]) for one in kind.get("fields", ()))))
 
 
 def _untold(name: str, kind: Any) -> list[str]:
@@ -237,13 +281,22 @@ def outside_years(name: str, value: str) -> str:
 
 def properties_of(columns: Columns) -> dict[str, str]:
     """Return what a new table remembers of its columns."""
-    return {LEFT_OUT: json.dumps(columns.left_out)} if columns.left_out else {}
+    names = {LEFT_OUT: columns.left_out, BY_CHANCE: columns.by_chance}
+    return {name: json.dumps(known) for name, known in names.items() if known}
 
 
-def _left_out(properties: Mapping[str, str]) -> frozenset[str]:
-    """The lower names of what a table's first rows did not tell. A value that nobody here wrote says nothing."""
+def _named(properties: Mapping[str, str], name: str) -> frozenset[str]:
+    """The columns, in lower letters, that a property of a table names. A value that nobody here wrote says nothing."""
     try:
-        known = json.loads(properties.get(LEFT_OUT, "[]"))
+        known = json.loads(properties.get(name, "[]"))
     except ValueError:
         return frozenset()
-    return frozenset(str(name).lower() for name in known) if isinstance(known, list) else frozenset()
+    return frozenset(str(one).lower() for one in known) if isinstance(known, list) else frozenset()
+
+
+def _has_numbers(kind: Any) -> bool:
+    """Whether a type is one of numbers, or has such a one inside."""
+    if isinstance(kind, str):
+        return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
+    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    return any(map(_has_numbers, [*inner, *(one["type"] for one in kind.get("fields", ()))]))

@@ -1,0 +1,104 @@
+"""The types of columns of Python values: what the values of one commit have in common.
+
+Handlers return Python's values, and a column of them has no type but what its values say. Whole numbers and fractions
+are fractions; short and long numbers are long ones. Where values have nothing in common (numbers and texts), most
+values say what the column is. The rows of the others are refused, each with its column and both types.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+#: What Arrow and Python raise for a value that has no type, or not the one that is asked for.
+NO_SUCH_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+Row = Mapping[str, Any]
+
+
+def common_types(answers: Sequence[Sequence[Row]]) -> tuple[pa.Schema, dict[int, TypeError]]:
+    """Return the columns of the rows of many messages, in the order in which they first came; and by a message's place
+    among them why its rows are refused.
+
+    Args:
+        answers: the rows of each message.
+    """
+    names = dict.fromkeys(name for rows in answers for row in rows for name in row)
+    fields, refused = [], dict[int, TypeError]()
+    for name in names:
+        cells = [(place, row.get(name)) for place, rows in enumerate(answers) for row in rows]
+        kind, wrong = _common_type([value for _, value in cells])
+        for number, why in wrong.items():
+            refused.setdefault(cells[number][0], TypeError(f"the column {name} cannot be written: {why}"))
+        fields.append(pa.field(name, kind))
+    return pa.schema(fields), refused
+
+
+def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
+    """Return the type of a column, and by their places what is wrong with values that are none of it."""
+    groups: dict[type, list[int]] = {}
+    for place, value in enumerate(values):
+        if value is not None:
+            groups.setdefault(type(value), []).append(place)
+    counts, kinds, wrong = Counter[pa.DataType](), dict[int, pa.DataType](), dict[int, str]()
+    for places in groups.values():
+        for kind, those in _types_of(values, places, wrong).items():
+            counts[kind] += len(those)
+            kinds |= dict.fromkeys(those, kind)
+    common = pa.null()
+    for kind, _ in counts.most_common():
+        common = _unified(common, kind) or common
+    taken = {kind for kind in counts if _unified(common, kind) == common}
+    for place, kind in kinds.items():
+        why = None if kind in taken else f"its value is {kind}, and those of most other rows are {common}"
+        if why is None and len(counts) > 1:
+            why = _refusal([values[place]], common)
+        if why is not None:
+            wrong[place] = why
+    return common, wrong
+
+
+def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
+    """Return the types of values of one class of Python's; note what is wrong with those that have none."""
+    try:
+        return {pa.array([values[place] for place in places]).type: list(places)}
+    except NO_SUCH_VALUE:
+        found: dict[pa.DataType, list[int]] = {}
+        for place in places:
+            try:
+                found.setdefault(pa.array([values[place]]).type, []).append(place)
+            except NO_SUCH_VALUE as error:
+                wrong[place] = str(error)
+        return found
+
+
+def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
+    """Return what Arrow says of values that are none of a type."""
+    try:
+        pa.array(values, kind)
+    except NO_SUCH_VALUE as error:
+        return str(error)
+    return None
+
+
+def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that has the values of both; None where there is none."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if _is_text(one) != _is_text(other):
+        # Arrow makes bytes of both.
+        return None
+    try:
+        schemas = [pa.schema([("value", kind)]) for kind in (one, other)]
+        found: pa.DataType = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+    return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

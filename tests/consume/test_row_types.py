@@ -1,0 +1,138 @@
+"""The types of the rows that handlers return: what was worked out is written, or kept, and is not worked out again."""
+
+from __future__ import annotations
+
+import threading
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ledger.errors import OutputNotWritten
+
+
+def column(table, name="score"):
+    return DeltaTable(table).to_pyarrow_table()[name]
+
+
+def consumed(place, answers, **given):
+    """Consume messages that have these answers, one call after the other; return what was done and the calls."""
+    place.queue.send([str(n) for n in range(len(answers))])
+    calls = []
+
+    def handler(message):
+        calls.append(int(message.body))
+        return {"score": answers[int(message.body)]}
+
+    given = {"concurrency": 1, "max_messages": len(answers), **given}
+    return place.queue.consume(handler, place.table, **given), calls
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_whole_numbers_and_fractions_of_one_commit_are_fractions(place, first):
+    done, calls = consumed(place, [1, 0.5, 2] if first else [0.5, 1, 2])
+    assert done.messages == 3 and len(calls) == 3
+    assert column(place.table).type == "double" and sorted(column(place.table).to_pylist()) == sorted([0.5, 1, 2])
+
+
+def test_a_column_of_whole_numbers_that_consume_made_takes_fractions_that_come_later(place):
+    done, calls = consumed(place, [1, 2, 0.5, 3], flush_rows=1, max_messages=1)
+    assert (done.messages, done.failed) == (4, 0) and sorted(calls) == [0, 1, 2, 3], "each is paid for once"
+    assert column(place.table).type == "double" and sorted(column(place.table).to_pylist()) == [0.5, 1, 2, 3]
+
+
+def test_so_it_does_in_a_run_that_comes_later_and_inside_of_structs(place):
+    for score in (1, 0.5):
+        place.queue.send(str(score))
+        row = {"usage": {"cost": score}, "n": 1}
+        assert place.queue.consume(lambda message, row=row: row, place.table).messages == 1
+    assert sorted(row["cost"] for row in column(place.table, "usage").to_pylist()) == [0.5, 1]
+    assert column(place.table, "n").type == "int64"
+
+
+def test_numbers_of_numpy_and_decimals_have_a_type_in_common(place):
+    done, calls = consumed(place, [np.int32(1), np.int64(2**40), 7, np.float32(0.5)])
+    assert done.messages == len(calls) == 4 and column(place.table).type == "double"
+
+
+def test_a_column_that_its_owner_gave_a_type_keeps_it(place):
+    place.queue.send("0")
+    schema = pa.schema([("score", pa.int64())])
+    assert place.queue.consume(lambda message: {"score": 1}, place.table, schema=schema).messages == 1
+    done, calls = consumed(place, [2, 0.5, 3])
+    assert (done.messages, done.failed, calls) == (2, 1, [0, 1, 2]), "and what it refuses is called for once"
+    assert column(place.table).type == "int64"
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_row_of_another_type_fails_once_and_its_row_is_kept_in_the_reason(place, dead):
+    if dead:
+        arn = place.ledger.create_queue("dead").arn
+        place.queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": arn, "maxReceiveCount": 9}})
+    done, calls = consumed(place, [1, 2, "three", 4], max_messages=1)
+    assert (done.messages, done.failed, done.rejected) == (3, 1, 0) and sorted(calls) == [0, 1, 2, 3]
+    table = "dead_letters" if dead else "in_flight"
+    (reason,) = place.ledger.sql(f"SELECT reason FROM {table}")["reason"].to_pylist()
+    assert "column score is string, and bigint in the table" in reason and '{"score": "three"}' in reason
+    assert "held as before" not in reason
+
+
+def test_within_one_commit_most_rows_say_the_type(place):
+    answers = [1, date(2026, 1, 1), 2, 0.5, "x", Decimal("1.5"), True, datetime(2026, 1, 1, 12), {"a": 1}, 2**70, 5]
+    done, calls = consumed(place, answers)
+    assert sorted(calls) == list(range(len(answers))), "none is called for twice"
+    assert column(place.table).type == "double" and sorted(column(place.table).to_pylist()) == [0.5, 1, 2, 5]
+    assert (done.messages, done.failed) == (4, 7)
+
+
+def test_a_bad_row_does_not_let_the_others_have_other_types(place):
+    """Beside a row that the table refuses, the rows of one commit still have the types of all of them."""
+    done, _ = consumed(place, [1, "x", 2, 3, 0.5])
+    assert (done.messages, done.failed) == (4, 1) and column(place.table).type == "double"
+
+
+@pytest.mark.parametrize("answer", [{"": 1}, {" ": 1}, {"a": {"": 1}}, 7])
+def test_an_answer_that_is_no_row_is_called_for_once(place, answer):
+    place.queue.send(["odd", "1", "2"])
+    calls = []
+
+    def handler(message):
+        calls.append(message.body)
+        return answer if message.body == "odd" else {"n": 1}
+
+    done = place.queue.consume(handler, place.table, concurrency=1)
+    assert (done.messages, done.failed) == (2, 1) and sorted(calls) == ["1", "2", "odd"]
+
+
+def test_a_table_that_refuses_every_row_stops_the_consumer_at_its_first_rows(place):
+    consumed(place, ["text"])
+    place.queue.send([str(n) for n in range(500)])
+    calls = []
+
+    def handler(message):
+        calls.append(message.body)
+        threading.Event().wait(0.01)  # What a call takes.
+        return {"score": 0.5}
+
+    with pytest.raises(OutputNotWritten) as raised:
+        place.queue.consume(handler, place.table, concurrency=2, max_messages=500, flush_seconds=600)
+    assert "column score is double, and string in the table" in str(raised.value)
+    assert "given back" in str(raised.value) and "held as before" not in str(raised.value)
+    assert len(calls) < 50 and place.queue.counts().visible == 500
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.struct([("", pa.int64())])])
+@pytest.mark.parametrize("name", ["", " ", "named"])
+def test_columns_without_a_name_are_no_columns_of_a_table(place, name, kind):
+    place.queue.send("1")
+    claim = place.queue.receive(1)
+    named = pa.table({"message_id": [claim.messages()[0].message_id], name: pa.nulls(1, kind)})
+    if name == "named" and kind == pa.int64():
+        assert claim.write(named, place.table).messages == 1
+        return
+    with pytest.raises(OutputNotWritten, match="without a name"):
+        claim.write(named, place.table)
+    assert not DeltaTable.is_deltatable(place.table)
