@@ -171,7 +171,7 @@ class Consumer:
 
     def _is_stuck(self) -> bool:
         """Whether more must be read, however much is in memory: no call comes, and nothing can be settled."""
-        if len(self._backlog) or self._backlog.calls or self._told_of:
+        if len(self._backlog) or len(self._backlog.aside) or self._backlog.calls or self._told_of:
             return False
         return not any(one.ripe(self._evidence.undecided(one)) for one in self._in_hand)
 
@@ -184,7 +184,7 @@ class Consumer:
 
     def _tell(self, call: Call, steps: CallSteps) -> None:
         """Called by the handlers' threads when a call has ended."""
-        dropped = self._backlog.finish(call, steps.given_back)
+        dropped = self._backlog.finish(call, steps.given_back, steps.aside)
         for one in steps.handled:
             self._judge(call.claim, one)
         self._told_of.append((call.claim, steps.handled))

@@ -7,10 +7,10 @@ The state is in a folder that the processes of one machine share. It needs nobod
 - A rate is a file with two instants, read and written under its lock. The first is when the group's next message is due
   if all come evenly (the generic cell rate algorithm). A message may come up to BURST_SECONDS before it is due. So a
   group has at most rate * (T + BURST_SECONDS) messages in any T seconds, and one more.
-- A message that is refused is given back, and hidden until its turn. The second instant says which turns are taken. The
-  deadlines of the queue are the schedule: nobody waits in memory, and other groups go on.
-
-Visibility timeouts are whole seconds. A shorter wait happens in the thread of the call.
+- A message whose turn comes within PATIENCE_SECONDS is put aside in memory, under its lease, and asked for again then.
+  No thread waits for it: messages of other groups go on (`ledger.handler_calls.Backlog`).
+- A message whose turn is later is given back, and hidden until its turn, in whole seconds. The second instant says
+  which turns are taken. The deadlines of the queue are the schedule.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import hashlib
 import os
 import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from ledger.verdicts import RetryLater
 
 #: A group that did nothing for a while may have messages of so many seconds at once.
 BURST_SECONDS = 1.0
-#: A call waits for its group so long in its thread, and looks for a free slot so often, in seconds.
+#: A message is put aside for so long, and a free slot is looked for so often, in seconds.
 PATIENCE_SECONDS, LOOK_SECONDS = 1.0, 0.02
 #: What is refused is looked at again after so many seconds at the latest.
 LONGEST_SECONDS = 60.0
@@ -100,17 +99,10 @@ class GroupLimits:
         limits: by group, as from `require_limits`.
         folder: is shared by all processes for which the limits are to hold. It exists.
         clock: the machine's, in milliseconds.
-        pause: sleeps for so many seconds.
     """
 
-    def __init__(
-        self,
-        limits: Mapping[str | None, GroupLimit],
-        folder: str | os.PathLike[str],
-        clock: Clock,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._limits, self._folder, self._clock, self._pause = limits, Path(folder), clock, pause
+    def __init__(self, limits: Mapping[str | None, GroupLimit], folder: str | os.PathLike[str], clock: Clock) -> None:
+        self._limits, self._folder, self._clock = limits, Path(folder), clock
         self._lock = threading.Lock()
         #: By group, how many calls were refused a slot since the last one that had one.
         self._refused: Counter[str] = Counter()
@@ -123,10 +115,6 @@ class GroupLimits:
         """Return the limit of a message's group; None where there is none."""
         group = message.message_group_id
         return None if group is None else self._limits.get(group, self._limits.get(None))
-
-    def wait(self, seconds: float) -> None:
-        """Sleep."""
-        self._pause(seconds)
 
     def take_slot(self, group: str, most: int) -> int | None:
         """Return the descriptor of a file whose lock is one of `most` slots; None where others hold them all."""
@@ -177,33 +165,43 @@ class GroupLimits:
         return self._folder / f"{hashlib.sha256(group.encode()).hexdigest()[:32]}.{what}"
 
 
+@dataclass(frozen=True)
+class Aside:
+    """A message is put aside, and asked for again in so many seconds."""
+
+    seconds: float
+
+
 class CallPermits:
     """What one call of a handler holds of its groups' limits, until `end`."""
 
     def __init__(self, limits: GroupLimits) -> None:
-        self._limits, self._patience = limits, PATIENCE_SECONDS
+        self._limits = limits
         self._slots: dict[str, int] = {}
 
-    def refuse(self, message: Message) -> RetryLater | None:
-        """Return how a message is given back that its group's limit does not let be called for; None where it does.
+    def refuse(self, message: Message, waited: float = 0, before: int = 0) -> RetryLater | Aside | None:
+        """Return what becomes of a message for which its group's limit allows no call now; None where it allows one.
 
-        Waits up to PATIENCE_SECONDS for all messages of the call together.
+        Args:
+            message: the message.
+            waited: for how many seconds it has been put aside already.
+            before: how many messages of its group are put aside, which have their turns first.
         """
         limit, group = self._limits.limit_of(message), message.message_group_id
         if limit is None or group is None:
             return None
         most, rate = limit.concurrency, limit.rate
+        # One that waits already may come a moment too early, or another process may have had its turn.
+        patience = PATIENCE_SECONDS * (2 if waited else 1)
         if most is not None and group not in self._slots:
             slot = self._limits.take_slot(group, most)
-            while slot is None:
-                if not self._may_wait(LOOK_SECONDS):
-                    return self._limits.refuse_slot(group, most)
-                slot = self._limits.take_slot(group, most)
+            if slot is None:
+                is_late = waited + LOOK_SECONDS > patience or before >= most * CALLS_A_SECOND
+                return self._limits.refuse_slot(group, most) if is_late else Aside(LOOK_SECONDS * (1 + before))
             self._slots[group] = slot
-        if rate is not None:
-            while (seconds := self._limits.take_turn(group, rate)) > 0:
-                if not self._may_wait(seconds):
-                    return self._limits.book_turn(group, rate)
+        if rate is not None and (seconds := self._limits.take_turn(group, rate)) > 0:
+            seconds += before / rate
+            return self._limits.book_turn(group, rate) if waited + seconds > patience else Aside(seconds)
         return None
 
     def end(self) -> None:
@@ -211,14 +209,6 @@ class CallPermits:
         while self._slots:
             _, slot = self._slots.popitem()
             os.close(slot)
-
-    def _may_wait(self, seconds: float) -> bool:
-        """Wait, if there is so much patience left; return whether there was."""
-        if seconds > self._patience:
-            return False
-        self._patience -= seconds
-        self._limits.wait(seconds)
-        return True
 
 
 class _Instants:

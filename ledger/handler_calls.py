@@ -1,6 +1,7 @@
 """The calls of a handler: messages that wait for one, threads or an event loop that make them, and what came of each.
 
-A Backlog hands messages out. On a FIFO queue it hands out a message only when no other message of its group is with
+A Backlog hands messages out, but for those that their group's limit refuses for a moment: they are put aside, and no
+thread waits with them. On a FIFO queue it hands out a message only when no other message of its group is with
 a handler, so each group is handled in order, one message (or one batch) at a time. A batch that raises is tried again
 in halves until the messages that raise stand alone. Whatever is tried twice was not finished the first time.
 """
@@ -17,9 +18,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ledger.aside_messages import AsideMessages
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
-from ledger.group_limits import GroupLimits
+from ledger.group_limits import Aside, GroupLimits
 from ledger.handler_rows import rows_of
 from ledger.message import Message
 from ledger.row_errors import RowError, row_error
@@ -73,6 +75,9 @@ class Backlog:
         self._ready: deque[str] = deque()
         self._groups: dict[str, deque[tuple[Any, Message]]] = {}
         self._busy: set[str] = set()
+        #: What its group's limit refuses for a moment. On a FIFO queue its group is none of the ready ones meanwhile.
+        self.aside = AsideMessages()
+        self._asleep: dict[str, deque[tuple[Any, Message]]] = {}
         self._is_closed = False
         self.calls = 0
         self.wake: Callable[[], None] = lambda: None
@@ -94,6 +99,9 @@ class Backlog:
                     self._waiting.append((claim, message))
                     continue
                 group = message.message_group_id or ""
+                if group in self._asleep:
+                    self._asleep[group].append((claim, message))
+                    continue
                 if group not in self._groups:
                     self._groups[group] = deque()
                     if group not in self._busy:
@@ -114,18 +122,37 @@ class Backlog:
                 call = self._take()
                 if call is not None or self._is_closed:
                     return call
-                self._changed.wait()
+                self._changed.wait(self.aside.seconds_to_next())
 
-    def finish(self, call: Call, given_back: Iterable[str] = ()) -> list[tuple[Any, Message]]:
-        """Note that a call has ended. Of the groups that were `given_back` return, and forget, all that waits."""
+    def finish(
+        self, call: Call, given_back: Iterable[str] = (), aside: Sequence[tuple[Message, float]] = ()
+    ) -> list[tuple[Any, Message]]:
+        """Note that a call has ended. Of the groups that were `given_back` return, and forget, all that waits.
+
+        Messages of the call that are put `aside` come again, each after so many seconds; those of a FIFO group together
+        and before all others of it.
+        """
         with self._changed:
             self.calls -= 1
             if not self._in_order:
+                for message, seconds in aside:
+                    self.aside.add(call.claim, message, seconds)
+                self._changed.notify_all()
                 return []
             dropped: list[tuple[Any, Message]] = []
+            by_group = dict[str, list[tuple[Message, float]]]()
+            for message, seconds in aside:
+                by_group.setdefault(message.message_group_id or "", []).append((message, seconds))
             for group in given_back:
+                dropped += [(call.claim, message) for message, _ in by_group.pop(group, ())]
                 dropped += self._groups.pop(group, ())
-            for group in {message.message_group_id or "" for message in call.messages}:
+            for group, messages in by_group.items():
+                self._busy.discard(group)
+                waiting = self._groups.pop(group, deque())
+                waiting.extendleft((call.claim, message) for message, _ in reversed(messages[1:]))
+                self._asleep[group] = waiting
+                self.aside.add(call.claim, *messages[0])
+            for group in {message.message_group_id or "" for message in call.messages} - set(self._asleep):
                 self._busy.discard(group)
                 if self._groups.get(group):
                     self._ready.append(group)
@@ -144,8 +171,19 @@ class Backlog:
     def remove(self, claim: Any = None) -> int:
         """Forget what waits of a claim, or without one all that waits; return how many messages that are."""
         with self._lock:
+            put_aside = self.aside.remove(claim)
+            for group in {message.message_group_id or "" for message in put_aside} & set(self._asleep):
+                # The first message of it goes, and the others need not wait for that one's turn.
+                self._groups[group] = self._asleep.pop(group)
+                self._ready.append(group)
+            removed = len(put_aside)
+            for group, messages in self._asleep.items():
+                left = deque(one for one in messages if one[0] is not claim)
+                removed += len(messages) - len(left)
+                self._asleep[group] = left
             kept = deque(one for one in self._waiting if claim is not None and one[0] is not claim)
-            removed, self._waiting = len(self._waiting) - len(kept), kept
+            removed += len(self._waiting) - len(kept)
+            self._waiting = kept
             for group, messages in list(self._groups.items()):
                 left = deque(one for one in messages if claim is not None and one[0] is not claim)
                 removed += len(messages) - len(left)
@@ -166,9 +204,21 @@ class Backlog:
     def _take(self) -> Call | None:
         if self._is_closed:
             return None
+        self._wake_due()
         call = self._take_in_order() if self._in_order else self._take_first()
         self.calls += call is not None
         return call
+
+    def _wake_due(self) -> None:
+        """Let messages be taken, before all others, that were put aside until now."""
+        for one in reversed(self.aside.take_due()):
+            if not self._in_order:
+                self._waiting.appendleft(one)
+                continue
+            group = one[1].message_group_id or ""
+            self._groups[group] = self._asleep.pop(group)
+            self._groups[group].appendleft(one)
+            self._ready.append(group)
 
     def _take_first(self) -> Call | None:
         if not self._waiting:
@@ -211,30 +261,31 @@ class CallSteps:
         call: Call,
         told: Consumption,
         closed: ClosedGroups,
+        waiting: AsideMessages,
         limits: GroupLimits | None = None,
         *,
         in_order: bool,
     ) -> None:
+        self._waiting = waiting
         self._todo, self._told, self._closed, self._in_order = [call.messages], told, closed, in_order
         self._permits = None if limits is None else limits.for_call()
         self._given_back: set[str] = set()
         self.handled: list[Handled] = []
+        #: Messages that are not handled now, and after how many seconds they are to be asked for again.
+        self.aside: list[tuple[Message, float]] = []
 
     def next(self) -> Any:
-        """Return the handler's argument; None when there is nothing left to call it with.
-
-        Where groups have limits this waits, for PATIENCE_SECONDS (see `ledger.group_limits`) at most in all.
-        """
+        """Return the handler's argument; None when there is nothing left to call it with."""
         while self._todo:
             part = []
             for message in self._todo.pop():
                 if self._is_behind(message):
                     self._note(Handled(message, Verdict.BEHIND))
                     continue
-                later = self._closed.retry_of(message)
-                if later is None and self._permits is not None:
-                    later = self._permits.refuse(message)
-                if later is not None:
+                later = self._closed.retry_of(message) or self._refuse(message)
+                if isinstance(later, Aside):
+                    self.aside.append((message, later.seconds))
+                elif later is not None:
                     self._note(Handled(message, Verdict.RETRIED, raised=later))
                 else:
                     part.append(message)
@@ -242,6 +293,22 @@ class CallSteps:
                 self._part = part
                 return part if self._told.batch else part[0]
         return None
+
+    def _refuse(self, message: Message) -> RetryLater | Aside | None:
+        """Return what becomes of a message for which the limit of its group allows no call now."""
+        if self._permits is None:
+            return None
+        group = message.message_group_id
+        before = sum(other.message_group_id == group for other, _ in self.aside)
+        if self._in_order and before:
+            return Aside(0)
+        waited = self._waiting.waited(message)
+        if not waited and not self._in_order:
+            before += self._waiting.count(group)
+        found = self._permits.refuse(message, waited, before)
+        if not isinstance(found, Aside):
+            self._waiting.forget(message)
+        return found
 
     def end(self) -> None:
         """Give back what the call holds of its groups' limits."""
@@ -397,7 +464,8 @@ class Handlers:
             if call is None:
                 if self._backlog.is_closed:
                     return
-                await more.wait()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(more.wait(), self._backlog.aside.seconds_to_next())
                 continue
             with self._steps(call) as steps:
                 while (argument := await self._next(steps)) is not None:
@@ -417,14 +485,15 @@ class Handlers:
 
     @contextlib.contextmanager
     def _steps(self, call: Call) -> Iterator[CallSteps]:
-        steps = CallSteps(call, self._told, self._closed, self._limits, in_order=self._in_order)
+        waiting = self._backlog.aside
+        steps = CallSteps(call, self._told, self._closed, waiting, self._limits, in_order=self._in_order)
         try:
             yield steps
         finally:
             steps.end()
 
     async def _next(self, steps: CallSteps) -> Any:
-        """The next argument; the event loop does not wait for the limits of groups."""
+        """The next argument; the event loop does not wait for the files of the limits of groups."""
         return steps.next() if self._limits is None else await asyncio.to_thread(steps.next)
 
     def _end(self, error: BaseException) -> None:

@@ -95,6 +95,7 @@ LAYERS = {
     "ledger.receiving": 7.1,
     "ledger.row_errors": 4.1,
     "ledger.row_types": 4,
+    "ledger.aside_messages": 4.2,
     "ledger.first_rows": 7.16,
     "ledger.work": 4.1,
     "ledger.isolation": 7.1,

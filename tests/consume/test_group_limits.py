@@ -13,7 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from ledger import GroupLimit, InvalidParameterValue, Ledger
-from ledger.group_limits import LONGEST_SECONDS, NO_SLOT, TOO_EARLY, GroupLimits, require_limits
+from ledger.aside_messages import AsideMessages
+from ledger.closed_groups import ClosedGroups
+from ledger.group_limits import (
+    LONGEST_SECONDS,
+    NO_SLOT,
+    PATIENCE_SECONDS,
+    TOO_EARLY,
+    Aside,
+    GroupLimits,
+    require_limits,
+)
+from ledger.handler_calls import Backlog, CallSteps
 from tests.clock import FrozenClock
 from tests.consume import handlers
 
@@ -25,10 +36,10 @@ def clock():
 
 @pytest.fixture
 def limits(tmp_path, clock):
-    """Makes limits as a process has them that shares the folder; a pause lets the clock go on."""
+    """Makes limits as a process has them that shares the folder."""
 
-    def made(given, pause=clock.advance):
-        return GroupLimits(require_limits(given), tmp_path, clock, pause)
+    def made(given):
+        return GroupLimits(require_limits(given), tmp_path, clock)
 
     return made
 
@@ -42,13 +53,9 @@ def calls(limits, group, count):
     said = []
     for _ in range(count):
         permits = limits.for_call()
-        said.append(permits.refuse(message(group)))
+        said.append(permits.refuse(message(group), waited=PATIENCE_SECONDS * 2))
         permits.end()
     return said
-
-
-def no_pause(seconds):
-    pass
 
 
 def test_slots_are_shared_by_all_who_share_the_folder_and_end_with_the_call(limits):
@@ -56,7 +63,8 @@ def test_slots_are_shared_by_all_who_share_the_folder_and_end_with_the_call(limi
     first, second, third = here.for_call(), there.for_call(), here.for_call()
     assert first.refuse(message("a")) is None and second.refuse(message("a")) is None
     assert first.refuse(message("a")) is None, "messages of one call share its slot"
-    assert third.refuse(message("a")).reason == NO_SLOT
+    assert isinstance(third.refuse(message("a")), Aside)
+    assert third.refuse(message("a"), waited=PATIENCE_SECONDS * 2).reason == NO_SLOT
     second.end()
     assert there.for_call().refuse(message("a")) is None
 
@@ -85,7 +93,7 @@ def test_a_process_that_is_killed_takes_no_slot_with_it(tmp_path, limits):
     try:
         assert other.stdout.readline() == "None\n"
         here = limits(GroupLimit(concurrency=1))
-        assert here.for_call().refuse(message("a")).reason == NO_SLOT
+        assert isinstance(here.for_call().refuse(message("a")), Aside)
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait()
@@ -94,7 +102,7 @@ def test_a_process_that_is_killed_takes_no_slot_with_it(tmp_path, limits):
 
 def test_a_group_has_a_burst_and_then_its_rate(limits, clock):
     limit = {"a": GroupLimit(rate=5)}
-    here, there = limits(limit, no_pause), limits(limit, no_pause)
+    here, there = limits(limit), limits(limit)
     assert calls(here, "a", 3) + calls(there, "a", 2) == [None] * 5
     assert here.take_turn("a", 5) == pytest.approx(0.2)
     clock.advance(0.2)
@@ -118,33 +126,37 @@ def test_in_any_time_a_group_has_no_more_than_its_rate_and_a_burst(limits, clock
     assert len(turns) >= 0.9 * 150, "and it has them"
 
 
-def test_a_short_wait_is_made_in_the_call_and_a_longer_one_by_hiding_the_message(limits):
-    here = limits({"a": GroupLimit(rate=5)})
-    assert calls(here, "a", 8) == [None] * 8, "0.2 s are waited for"
-    slow = limits({"b": GroupLimit(rate=0.5)}, no_pause)
-    said = calls(slow, "b", 4)
+def test_a_message_is_put_aside_until_a_turn_that_comes_soon_and_hidden_until_a_later_one(limits, clock):
+    here = limits(GroupLimit(rate=5))
+    said = [here.for_call().refuse(message("a"), before=max(0, n - 5)) for n in range(12)]
+    assert said[:5] == [None] * 5
+    assert [one.seconds for one in said[5:10]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert {one.reason for one in said[10:]} == {TOO_EARLY}
+    clock.advance(0.2)
+    assert here.for_call().refuse(message("a"), waited=0.2) is None
+    said = calls(limits({"b": GroupLimit(rate=0.5)}), "b", 4)
     assert said[0] is None and {one.reason for one in said[1:]} == {TOO_EARLY}
     assert [one.seconds for one in said[1:]] == [4, 6, 8], "each has a turn of its own"
 
 
 def test_no_message_is_hidden_for_long_however_many_wait(limits):
-    slow, busy = limits({"a": GroupLimit(rate=0.1)}, no_pause), limits({"b": GroupLimit(concurrency=1)}, no_pause)
+    slow, busy = limits({"a": GroupLimit(rate=0.1)}), limits({"b": GroupLimit(concurrency=1)})
     assert max(one.seconds for one in calls(slow, "a", 50)[1:]) == LONGEST_SECONDS
     held = busy.for_call()
     held.refuse(message("b"))
-    seconds = [busy.for_call().refuse(message("b")).seconds for _ in range(700)]
+    seconds = [one.seconds for one in calls(busy, "b", 700)]
     assert seconds == sorted(seconds) and seconds[0] < 2 and seconds[-1] == LONGEST_SECONDS
 
 
 def test_a_clock_that_is_set_back_stops_no_group(limits, clock):
-    here = limits({"a": GroupLimit(rate=5)}, no_pause)
+    here = limits({"a": GroupLimit(rate=5)})
     calls(here, "a", 5)
     clock.advance(-3_600)
     assert here.take_turn("a", 5) <= 1.0
 
 
 def test_a_file_that_was_cut_short_is_a_new_one(limits, tmp_path):
-    here = limits({"a": GroupLimit(rate=5)}, no_pause)
+    here = limits({"a": GroupLimit(rate=5)})
     calls(here, "a", 5)
     (file,) = tmp_path.glob("*.rate")
     os.truncate(file, 7)
@@ -244,3 +256,76 @@ def test_limits_that_are_none_are_refused(ledger, given, field):
 def test_a_limit_of_nothing_is_refused(given):
     with pytest.raises(InvalidParameterValue):
         GroupLimit(**given)
+
+
+def messages(count, group, first=0):
+    return [SimpleNamespace(message_id=f"{group}{n}", message_group_id=group) for n in range(first, first + count)]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_group_at_its_limit_holds_no_call_up(limits, clock, in_order):
+    """A hundred messages of a group at its limit stand in front of a thousand of another one; two calls at a time."""
+    backlog, told = Backlog(None, in_order=in_order), SimpleNamespace(batch=None, output=None)
+    backlog.aside = AsideMessages(lambda: clock.now / 1_000)
+    here, seen = limits({"a": GroupLimit(rate=1)}), []
+    backlog.add("claim", [*messages(100, "a"), *messages(1_000, "b")])
+
+    def call():
+        taken = backlog.take()
+        if taken is None:
+            return False
+        steps = CallSteps(taken, told, ClosedGroups(clock), backlog.aside, here, in_order=in_order)
+        while (argument := steps.next()) is not None:
+            seen.append(argument.message_id)
+            steps.answered(None)
+        steps.end()
+        backlog.finish(taken, steps.given_back, steps.aside)
+        return True
+
+    while call():
+        pass
+    assert [one for one in seen if one[0] == "b"] == [f"b{n}" for n in range(1_000)], "no time has passed"
+    assert [one for one in seen if one[0] == "a"] == ["a0"] and len(backlog) == 0
+    assert len(backlog.aside) == 1 and backlog.aside.seconds_to_next() == 1
+    clock.advance(1)
+    while call():
+        pass
+    assert [one for one in seen if one[0] == "a"] == ["a0", "a1"]
+
+
+def test_a_claim_that_is_lost_takes_its_messages_with_it_that_are_put_aside(clock):
+    backlog = Backlog(None, in_order=True)
+    backlog.aside = AsideMessages(lambda: clock.now / 1_000)
+    backlog.add("one", messages(3, "a"))
+    first = backlog.take()
+    backlog.finish(first, (), [(first.messages[0], 0.5)])
+    backlog.add("two", messages(2, "a", 3))
+    assert backlog.take() is None, "its group waits"
+    assert backlog.remove("one") == 3
+    assert backlog.take().messages[0].message_id == "a3"
+
+
+def test_what_fails_before_a_message_that_is_put_aside_gives_it_back_on_a_fifo_queue(clock):
+    backlog = Backlog(2, in_order=True)
+    backlog.add("one", messages(4, "a"))
+    call = backlog.take()
+    dropped = backlog.finish(call, ["a"], [(call.messages[1], 0.5)])
+    assert [one.message_id for _, one in dropped] == ["a1", "a2", "a3"] and backlog.take() is None
+    assert len(backlog.aside) == 0
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_messages_that_are_put_aside_are_handled_within_the_same_claim(tmp_path, is_async):
+    queue = Ledger.in_memory(lambda: time.time_ns() // 1_000_000).create_queue("work")
+    queue.send([{"MessageBody": str(n), "MessageGroupId": group} for group in "ab" for n in range(12)])
+    seen = []
+
+    def handler(message):
+        seen.append(message.message_group_id)
+
+    async def same(message):
+        handler(message)
+
+    done = queue.consume(same if is_async else handler, concurrency=2, group_limits={"a": GroupLimit(rate=10)})
+    assert (done.messages, done.retried, done.claims) == (24, 0, 1)
+    assert seen.index("b") <= 12 and set(seen[-2:]) == {"a"}, "the others did not wait for it"
