@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +17,15 @@ from ledger.cli.opening import as_json, named_root, with_root
 from ledger.cli.printing import many, report
 from ledger.errors import InvalidParameterValue, LedgerError
 
+if TYPE_CHECKING:
+    from ledger.group_limits import GroupLimit
+
 CHOICES = ("empty", "once", "forever")
+LIMIT = re.compile(r"(?:(?P<rate>\d+(?:\.\d+)?|\.\d+)(?:/(?P<period>[smh]))?)?(?:,(?P<calls>\d+))?")
+#: How many seconds a period has.
+SECONDS = {"s": 1, "m": 60, "h": 3_600}
+LIMIT_FORM = "Must be GROUP=RATE[/s|m|h][,CALLS]: messages a second, minute or hour, and calls at once"
+LIMIT_EXAMPLE = "For example: tenant-7=5,2 or *=300/m or tenant-7=,2."
 
 
 @click.command(short_help="Call a Python function for each message, and write its rows.")
@@ -41,6 +50,14 @@ CHOICES = ("empty", "once", "forever")
 @click.option("--cost", metavar="COLUMN", help="A column of the rows whose sum is shown.")
 @click.option("--flush-cost", type=float, metavar="X", help="A commit also when unwritten rows have cost so much.")
 @click.option("--max-bytes", type=int, default=128 << 20, show_default=True, metavar="N", help="Bodies in memory.")
+@click.option(
+    "--group-limit",
+    "limits",
+    multiple=True,
+    metavar="GROUP=RATE[/s|m|h][,CALLS]",
+    help="A group's limit; * is each other.",
+)
+@click.option("--limits-folder", metavar="FOLDER", help="Commands that name it share their limits.")
 @click.option("--bar/--no-bar", default=None, help="A progress bar (default: on a terminal, with the extra progress).")
 @as_json
 @with_root
@@ -64,6 +81,8 @@ def consume(
     cost: str | None,
     flush_cost: float | None,
     max_bytes: int,
+    limits: tuple[str, ...],
+    limits_folder: str | None,
     bar: bool | None,
     json: bool,
     root: str | None,
@@ -74,12 +93,15 @@ def consume(
     The function gets a message (message.body, message.message_id, ...), and returns a dict, a dataclass, a list of
     them, or None. A message for which it raises fails alone. Modules are looked for in the current folder, too. SIGTERM
     and the first Ctrl-C drain: what is done is written, the rest given back. `Queue.consume` says all of it.
-    With rows: --function my_module:my_function --output ./answers.
+    With rows: --function my_module:my_function --output ./answers. Message groups at most so fast, in all processes: 5
+    messages a second of tenant-7 and 2 calls at once, 300 a minute of each other group:
+    --group-limit tenant-7=5,2 --group-limit "*=300/m". Calls alone: --group-limit tenant-7=,2.
 
     \b
     Example:
       ledger consume work --function builtins:print --concurrency 8 --until once
     """
+    group_limits = group_limits_of(limits) if limits else None
     handler = load(function)
     place = named_root(root)
     # Not as other commands open it: the function may need pandas.
@@ -111,6 +133,8 @@ def consume(
             cost=cost,
             flush_cost=flush_cost,
             max_bytes=max_bytes,
+            group_limits=group_limits,
+            limits_folder=limits_folder,
             bar=bar,
             report=say,
         )
@@ -133,6 +157,33 @@ def consume(
     spent = f", {cost} {done.cost:,.10g}" if cost else ""
     found = {"queue": queue, "claims": done.claims, **counts, **({"cost": done.cost} if cost else {})}
     report(json, found, f"consumed {many(done.messages, 'message')} of {queue}{beside}{spent}")
+
+
+def group_limits_of(texts: Sequence[str]) -> dict[str | None, GroupLimit]:
+    """Return the limits that options say: GROUP=RATE[/PERIOD][,CALLS], of which RATE or CALLS may be missing.
+
+    Raises:
+        InvalidParameterValue: for a text that says none, and for a group that stands twice.
+    """
+    # Not at the top: `ledger --help` needs no Arrow.
+    from ledger.group_limits import GroupLimit
+
+    found: dict[str | None, GroupLimit] = {}
+    for text in texts:
+        # A group's name may have an equals sign of its own.
+        group, _, limit = text.rpartition("=")
+        read = LIMIT.fullmatch(limit)
+        if not group or read is None or not (read["rate"] or read["calls"]):
+            raise InvalidParameterValue("--group-limit", text, LIMIT_FORM, LIMIT_EXAMPLE)
+        name = None if group == "*" else group
+        if name in found:
+            raise InvalidParameterValue("--group-limit", text, f"The group {group} has a limit already", LIMIT_EXAMPLE)
+        rate = float(read["rate"]) / SECONDS[read["period"] or "s"] if read["rate"] else None
+        try:
+            found[name] = GroupLimit(int(read["calls"]) if read["calls"] else None, rate)
+        except InvalidParameterValue as error:
+            raise InvalidParameterValue("--group-limit", text, f"{LIMIT_FORM} ({error})", LIMIT_EXAMPLE) from None
+    return found
 
 
 def load(name: str) -> Callable[[Any], Any]:

@@ -7,6 +7,9 @@ import sys
 import pytest
 from deltalake import DeltaTable
 
+from ledger import GroupLimit
+from ledger.cli.consume import group_limits_of
+
 HANDLERS = """
 def row(message):
     return {"n": int(message.body), "tokens": 3}
@@ -55,3 +58,40 @@ def test_what_cannot_be_done_is_wrong_usage(cli, queue, handlers):
     for wrong in (["--concurrency", "0"], ["--cost", "tokens"], ["--batch", "0"], ["--park", "600"], ["--until", "x"]):
         assert cli("consume", "work", "--function", f"{handlers}:row", *wrong).code == 2
     assert queue.counts().visible == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "limit"),
+    [
+        ("tenant 7=5", "tenant 7", GroupLimit(rate=5)),
+        ("a=b=0.5/s,2", "a=b", GroupLimit(rate=0.5, concurrency=2)),
+        ("*=300/m", None, GroupLimit(rate=5)),
+        ("a=36/h", "a", GroupLimit(rate=0.01)),
+        ("a=,3", "a", GroupLimit(concurrency=3)),
+    ],
+)
+def test_limits_of_groups_are_read(text, group, limit):
+    assert group_limits_of([text]) == {group: limit}
+
+
+def test_a_group_at_its_limit_is_hidden_and_the_others_are_done(cli, queue, handlers):
+    queue.send([{"MessageBody": str(n), "MessageGroupId": group} for n in range(3) for group in "ab"])
+    given = ["--group-limit", "a=1/h", "--group-limit", "*=,4", "--until", "once"]
+    ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", *given)
+    assert ran.code == 0 and ran.out == "consumed 4 messages of work, 4 rows, 2 retried later\n"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["a", "=5", "a=", "a=x", "a=5/d", "a=5,x", "a=0", "a=5,0", "a=-1", "a=nan", "a=5/", "a=5,", "a=,9999"]
+)
+def test_a_limit_that_is_none_is_refused_with_the_form_and_an_example(cli, queue, handlers, wrong):
+    queue.send("1")
+    ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--group-limit", wrong)
+    assert ran.code == 2 and queue.counts().visible == 1
+    assert "--group-limit" in ran.err and "GROUP=RATE" in ran.err and "tenant-7=5,2" in ran.err
+
+
+def test_a_group_has_one_limit(cli, queue, handlers):
+    twice = ["--group-limit", "a=1", "--group-limit", "a=2"]
+    ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", *twice)
+    assert ran.code == 2 and "has a limit already" in ran.err
