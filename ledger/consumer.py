@@ -41,7 +41,7 @@ LOOK_SECONDS = 0.05
 #: So many messages of a claim are read at a time.
 READ_AT_ONCE = 2_000
 #: The reason of what is given back when the consumer ends early.
-ENDED = "the consumer was told to end"
+ENDED, FAILED = "the consumer was told to end", "the consumer ended with an error"
 
 
 class Consumer:
@@ -104,7 +104,8 @@ class Consumer:
                     self._drain()
             except Exception as error:
                 self._write_what_is_done(error)
-                self._give_back(f"{ENDED}: {row_error(error).text}")
+                why = error.reason if isinstance(error, OutputNotWritten) else row_error(error).text
+                self._give_back(f"{FAILED}: {why}")
                 if isinstance(error, OutputNotWritten):
                     raise error.given_back() from error
                 raise

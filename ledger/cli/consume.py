@@ -200,4 +200,8 @@ def load(name: str) -> Callable[[Any], Any]:
         found: Callable[[Any], Any] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidParameterValue("--function", name, f"It cannot be loaded as MODULE:NAME ({error})") from error
+    except Exception as error:
+        traceback.print_exception(error)
+        said = f"Its module raises when it is imported ({type(error).__name__}: {error})"
+        raise InvalidParameterValue("--function", name, said) from error
     return found

@@ -53,6 +53,14 @@ def test_what_is_no_function_is_refused_before_a_message_is_claimed(cli, queue, 
     assert ran.code == 2 and queue.counts().visible == 1
 
 
+@pytest.mark.parametrize("source", ["raise RuntimeError('no key')", "def f(:"])
+def test_a_module_that_cannot_be_imported_is_wrong_usage(cli, queue, handlers, tmp_path, source):
+    (tmp_path / "broken_module_of_a_user.py").write_text(source)
+    ran = cli("consume", "work", "--function", "broken_module_of_a_user:f")
+    assert ran.code == 2 and "Its module raises when it is imported" in ran.err
+    assert "broken_module_of_a_user.py" in ran.err, "its traceback"
+
+
 def test_what_cannot_be_done_is_wrong_usage(cli, queue, handlers):
     queue.send("1")
     for wrong in (["--concurrency", "0"], ["--cost", "tokens"], ["--batch", "0"], ["--park", "600"], ["--until", "x"]):

@@ -110,7 +110,7 @@ def test_an_answer_that_is_no_row_is_called_for_once(place, answer):
 def test_a_table_that_refuses_every_row_stops_the_consumer_at_its_first_rows(place):
     consumed(place, ["text"])
     place.queue.send([str(n) for n in range(500)])
-    calls = []
+    calls, said = [], []
 
     def handler(message):
         calls.append(message.body)
@@ -118,9 +118,12 @@ def test_a_table_that_refuses_every_row_stops_the_consumer_at_its_first_rows(pla
         return {"score": 0.5}
 
     with pytest.raises(OutputNotWritten) as raised:
-        place.queue.consume(handler, place.table, concurrency=2, max_messages=500, flush_seconds=600)
+        place.queue.consume(
+            handler, place.table, concurrency=2, max_messages=500, flush_seconds=600, report=said.append
+        )
     assert "column score is double, and string in the table" in str(raised.value)
     assert "given back" in str(raised.value) and "held as before" not in str(raised.value)
+    assert "gives back 500 messages: the consumer ended with an error: column score is double" in "".join(said)
     assert len(calls) < 50 and place.queue.counts().visible == 500
 
 
