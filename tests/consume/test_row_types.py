@@ -139,3 +139,53 @@ def test_columns_without_a_name_are_no_columns_of_a_table(place, name, kind):
     with pytest.raises(OutputNotWritten, match="without a name"):
         claim.write(named, place.table)
     assert not DeltaTable.is_deltatable(place.table)
+
+
+def test_processes_that_write_numbers_of_other_types_at_once_pay_for_each_once(place):
+    """Each makes the table, or widens its column, while others append to it."""
+    place.queue.send([str(n) for n in range(80)])
+    calls, results = [], []
+
+    def handler(message):
+        calls.append(message.body)
+        n = int(message.body)
+        return {"score": n + 0.5 if n % 4 == 3 else n, **{f"c{one}": n / one for one in range(1, 4) if n > 20}}
+
+    def consume(queue):
+        given = {"flush_rows": 3, "max_messages": 6, "concurrency": 2, "schema": None}
+        results.append(queue.consume(handler, place.table, **given))
+
+    place.queue.consume(
+        lambda message: {"score": 1, "c1": 1, "c2": 1, "c3": 1}, place.table, max_messages=1, until="once"
+    )
+    queues = [place.another().queue("work") for _ in range(3)]
+    threads = [threading.Thread(target=consume, args=(queue,)) for queue in queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert sum(done.messages for done in results) == 79 == len(calls) and not any(done.failed for done in results)
+    assert place.written().total() == 80 == len(place.written())
+    assert column(place.table).type == "double"
+
+
+def test_consumers_that_make_the_table_at_once_with_other_types_lose_no_row(place):
+    place.queue.send([str(n) for n in range(12)])
+    start, results, calls = threading.Barrier(4, timeout=60), [], []
+
+    def consume(queue, value):
+        def handler(message):
+            calls.append(message.body)
+            start.wait()
+            return {"score": value}
+
+        results.append(queue.consume(handler, place.table, max_messages=3, concurrency=1, flush_rows=1, until="once"))
+
+    values = [1, 0.5, np.float32(0.25), np.int32(7)]
+    threads = [threading.Thread(target=consume, args=(place.another().queue("work"), one)) for one in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert sum(done.messages for done in results) == 12 == len(calls) and column(place.table).type == "double"
+    assert sorted(column(place.table).to_pylist()) == sorted([1, 0.5, 0.25, 7] * 3)
