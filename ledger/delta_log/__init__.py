@@ -62,9 +62,11 @@ What it never does
 ==================
 
 - It never puts an entry over another one, and never commits on a version that it has not looked at.
-- It never removes an entry of the log, but in one case. A commit was made in the moment in which the table was
-  replaced or its log cut, and the version before it is gone. Nobody can have followed such a commit:
-  `LogWriter._verify_reachable` proves that, and puts the entry back where the proof fails.
+- It never removes an entry of the log, but in two cases. Entries that a checkpoint sums up, and that are older than the
+  table's `delta.logRetentionDuration`, go with a vacuum and behind checkpoints, as any writer of Delta has it. And a
+  commit may be made in the moment in which the table is replaced or its log cut, so that the version before it is
+  gone. Nobody can have followed such a commit: `LogWriter._verify_reachable` proves that, and puts the entry back where
+  the proof fails.
 - It never takes an entry that is empty or torn for a commit (`history`).
 - It never guesses at an action that it does not know: the engine replays the log then.
 - It writes no `.crc` files of versions. Delta's protocol makes them optional, and a reader who finds none replays the
@@ -73,8 +75,10 @@ What it never does
 What a commit says of itself
 ============================
 
-`engineInfo` is `ledger/VERSION`. `operation` names what the commit does: MERGE, WRITE, OPTIMIZE, SET TBLPROPERTIES.
-`operationParameters` says that no statement was run: `{"rewrittenDirectly": "true"}`. `userMetadata` is the user's.
+Of a commit that the client makes, `engineInfo` is `ledger/VERSION`, and `operation` names what it does: MERGE, WRITE,
+OPTIMIZE, SET TBLPROPERTIES. `operationParameters` of a MERGE and of an OPTIMIZE says that no statement was run:
+`{"rewrittenDirectly": "true"}`; of a WRITE it is `{"mode": "Append"}`. A statement has what its engine says of it. In
+both, `userMetadata` is the user's.
 
 When to delete it
 =================

@@ -175,7 +175,8 @@ class DeltaTables(Protocol):
         """Commit one MERGE of `edits`: the table's columns, OPERATION and EXPECTED_REVISION.
 
         Raises Conflict when a row that an edit names is not as the edit supposes, or when another writer committed to
-        the partitions of `where` since the snapshot.
+        the partitions of `where` since the snapshot. A statement of Spark's looks only at the rows that edits name. So
+        a decision that relies on other rows of a partition edits a row which all such decisions edit.
         """
 
     def add_rows(
