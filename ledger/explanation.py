@@ -20,6 +20,14 @@ OF_QUEUE = (
     *("lock", "purge", "restore", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
+#: Of verbs that cannot be explained.
+OTHERS = (
+    "Queue.explain has the verbs of a queue, Claim.explain those of a claim. Verbs that read commit nothing; "
+    "write, work, consume and delete_queue make several commits, most of them of these verbs."
+)
+#: What columns of a MERGE's source rows say.
+EXPECTED = "expected_revision: the revision that the row must still have, or nothing is committed; none for a new row."
+HEADS = "The row of visibility without a segment is the head row of its lane, which counts the lane's commits."
 #: So many source rows are in the text, and so many characters of a value.
 MOST_ROWS, LONGEST = 20, 40
 
@@ -37,7 +45,8 @@ class Explanation:
             (insert, update or delete) and `expected_revision`, the revision that the row must still have. Names that
             are made anew each time (of receipts, of segments) are others when the verb is done.
         engine: The engine that commits, delta-rs or spark.
-        why_statement: Why that runs the statement; empty: the client writes the same rows out by itself.
+        why_statement: Why that runs the statement; empty: the client writes the same rows out by itself, unless it
+            finds one of the reasons large, wider or new partition (README, Statements), which only a commit does.
     """
 
     verb: str
@@ -58,7 +67,12 @@ class Explanation:
         head = f"{self.verb}: one commit to {self.table}; {how}. Source rows: {count:,}"
         shown = [] if self.rows is None or not count else ["", "source:", _table(self.rows)]
         more = [f"... and {count - MOST_ROWS:,} more"] if count > MOST_ROWS else []
-        return "\n".join([head, "", self.statement, *shown, *more])
+        return "\n".join([head, "", self.statement, *shown, *more, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        if self.rows is None or "expected_revision" not in self.rows.column_names:
+            return []
+        return ["", EXPECTED, *([HEADS] if self.table == "visibility" else [])]
 
 
 def explain(
@@ -87,7 +101,7 @@ def explain(
 
     if verb not in verbs:
         bound = f"Must be one of {', '.join(verbs)}"
-        raise InvalidParameterValue("verb", verb, bound, "What reads commits nothing.")
+        raise InvalidParameterValue("verb", verb, bound, OTHERS)
     for name, value in given.items():
         if is_spark(value):
             fix = "Give a list, or df.limit(100).toArrow()."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -76,4 +77,5 @@ def _explained(
         claim = queue.claim(receipt)
         return claim.explain(verb, timeout) if verb == "extend" else claim.explain(verb)
     timeouts = {"visibility_timeout": timeout} if verb == "extend" else {}
-    return queue.explain("settle", **{verb: list(handles)}, **timeouts)
+    found = queue.explain("settle", **{verb: list(handles)}, **timeouts)
+    return replace(found, verb=verb)

@@ -31,7 +31,9 @@ def test_each_verb_is_about_handles_or_a_claim(cli, queue):
     (message,) = single.messages()
     for verb in ("extend", "release", "delete"):
         for about in ((message.receipt_handle,), ("--receipt", claim.receipt_id)):
-            assert "MERGE INTO" in cli("explain", verb, "work", *about).out
+            shown = cli("explain", verb, "work", *about).out
+            assert shown.startswith(f"{verb}: one commit to visibility") and "MERGE INTO" in shown
+            assert "\nexpected_revision: the revision that the row must still have" in shown
         assert cli("explain", verb, "work").code == 2
     assert "MERGE INTO" in cli("explain", "purge", "work").out and queue.counts().in_flight == 2
 
