@@ -24,7 +24,7 @@ from ledger.consumption import Consumption
 from ledger.delta_log.protocol import reason
 from ledger.errors import LedgerError, OutputNotWritten
 from ledger.handler_calls import BEHIND, Handled, Verdict
-from ledger.handler_rows import cost_of, row_text, table_of
+from ledger.handler_rows import cost_of, has_cost, row_text, table_of
 from ledger.isolation import EverythingFails, Isolation
 from ledger.message import Message
 from ledger.outputs.arrow_writer import ArrowWriter
@@ -65,6 +65,8 @@ class ClaimInHand:
         self.pending_since: float | None = None
         #: What the rows of what is pending have cost.
         self.pending_cost = 0.0
+        #: It was said that the rows have no cost.
+        self._is_cost_missing = False
         #: How many bytes the bodies take that were read, and those of them that are not settled yet.
         self.bytes_read = self.bytes_held = 0
         self.handled = 0
@@ -287,6 +289,10 @@ class ClaimInHand:
     ) -> Consumed:
         verdicts = [one.verdict for one in others]
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
+        column = self._told.cost
+        if column is not None and rows and not self._is_cost_missing and not any(has_cost(row, column) for row in rows):
+            self._is_cost_missing = True
+            self._told.warn(f"no row has a number in the column {column!r}, which cost= names: the cost is told as 0")
         return Consumed(
             messages=written,
             failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),

@@ -162,7 +162,7 @@ class ConsumerProcesses:
             return
         self._killed += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
-        self._told.say(
+        self._told.warn(
             f"process {child.number} (pid {child.process.pid}) {how}: its messages come back when their lease ends. "
             f"{len(self._children)} of {self._told.processes} processes go on"
         )

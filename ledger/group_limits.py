@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import struct
 import threading
 from collections import Counter
@@ -31,6 +32,7 @@ from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
 from ledger.message import Message
 from ledger.rules.limits import MILLISECONDS, whole_number
+from ledger.rules.message import IDENTIFIER
 from ledger.verdicts import RetryLater
 
 #: A group that did nothing for a while may have messages of so many seconds at once.
@@ -89,6 +91,9 @@ def require_limits(limits: object) -> dict[str | None, GroupLimit]:
         if not isinstance(name, (str, type(None))) or not isinstance(limit, GroupLimit):
             bound = "Must have names of groups, or None for each other group, and a GroupLimit for each"
             raise InvalidParameterValue("group_limits", f"{name!r}: {limit!r}", bound)
+        if name is not None and not re.fullmatch(IDENTIFIER, name):
+            bound = "No group has such a name: it has 1 to 128 letters, digits and punctuation characters, and no space"
+            raise InvalidParameterValue("group_limits", name, bound)
     return dict(limits)
 
 

@@ -330,7 +330,10 @@ class CallSteps:
                 kind = type(answer).__name__
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
                 said = f"the handler returned a {kind}{many} for a batch of {len(part)} messages: it must return None, "
-                self.raised(TypeError(f"{said}or a list with an answer for each message, in their order"))
+                said = f"{said}or a list with an answer for each message, in their order"
+                if len(part) > 1:
+                    told.warn(f"{said}. It is called again for each half")
+                self.raised(TypeError(said))
                 return
         for message, one in zip(part, answers):
             if self._is_behind(message):

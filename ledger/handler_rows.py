@@ -36,10 +36,14 @@ def rows_of(answer: Any, message_id: str) -> list[dict[str, Any]]:
 def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
     """Return the sum of a column of rows, as far as its values are finite numbers, numpy's and Decimal too; 0 without a
     column."""
-    costs = [row.get(column) for row in rows] if column else []
-    known = [cost for cost in costs if isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool)]
-    finite = [cost for cost in known if math.isfinite(cost)]
-    return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in finite)
+    costs = [row[column] for row in rows if has_cost(row, column)] if column else []
+    return sum(int(cost) if isinstance(cost, Integral) else float(cost) for cost in costs)
+
+
+def has_cost(row: Mapping[str, Any], column: str) -> bool:
+    """Return whether a row has a finite number in a column."""
+    cost = row.get(column)
+    return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:

@@ -239,6 +239,7 @@ def test_two_consumers_that_name_a_folder_share_its_limits(tmp_path):
     [
         ({"group_limits": {"a": 5}}, "group_limits"),
         ({"group_limits": {7: GroupLimit(rate=1)}}, "group_limits"),
+        ({"group_limits": {"tenant 7": GroupLimit(rate=1)}}, "no space"),
         ({"group_limits": "a"}, "group_limits"),
         ({"limits_folder": "."}, "limits_folder"),
         ({"limits_folder": "missing", "group_limits": GroupLimit(rate=1)}, "limits_folder"),

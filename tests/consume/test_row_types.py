@@ -189,3 +189,24 @@ def test_consumers_that_make_the_table_at_once_with_other_types_lose_no_row(plac
         thread.join(100)
     assert sum(done.messages for done in results) == 12 == len(calls) and column(place.table).type == "double"
     assert sorted(column(place.table).to_pylist()) == sorted([1, 0.5, 0.25, 7] * 3)
+
+
+@pytest.mark.parametrize(("row", "warns"), [({"token": 1}, True), ({"tokens": "1"}, True), ({"tokens": 1}, False)])
+def test_a_cost_that_no_row_has_is_warned_of(place, caplog, row, warns):
+    place.queue.send(["a", "b"])
+    place.queue.consume(lambda message: row, place.table, cost="tokens", flush_rows=1)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("no row has a number in the column 'tokens'" in line for line in said) == warns
+
+
+def test_a_batch_whose_answers_are_not_as_many_is_warned_of(place, caplog):
+    place.queue.send(["a", "b"])
+    calls = []
+
+    def handler(messages):
+        calls.append(len(messages))
+        return [{"n": 1}]
+
+    done = place.queue.consume(handler, place.table, batch=2, concurrency=1)
+    assert done.messages == 2 and calls == [2, 1, 1]
+    assert "a list of 1 for a batch of 2 messages" in caplog.text and "called again for each half" in caplog.text
