@@ -331,8 +331,7 @@ class CallSteps:
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
                 said = f"the handler returned a {kind}{many} for a batch of {len(part)} messages: it must return None, "
                 said = f"{said}or a list with an answer for each message, in their order"
-                if len(part) > 1:
-                    told.warn(f"{said}. It is called again for each half")
+                told.warn(f"{said}. More than one message is handed out again in halves")
                 self.raised(TypeError(said))
                 return
         for message, one in zip(part, answers):
