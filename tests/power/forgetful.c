@@ -15,15 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static void append(const char *text, size_t length) {
-    int journal = open(getenv("FORGETFUL_JOURNAL"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (journal < 0 || write(journal, text, length) != (ssize_t)length)
-        abort();
-    close(journal);
-}
 
 static int is_watched(const char *path) {
     const char *root = getenv("FORGETFUL_ROOT");
@@ -56,6 +50,19 @@ static char *record_of(const char *path, const struct stat *known, size_t *lengt
     return text;
 }
 
+/* Record what is there now. One at a time: a listing of before never comes behind a newer one. */
+static void record_one(const char *path, const struct stat *known) {
+    int journal = open(getenv("FORGETFUL_JOURNAL"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (journal < 0 || flock(journal, LOCK_EX) < 0)
+        abort();
+    size_t size;
+    char *record = record_of(path, known, &size);
+    if (write(journal, record, size) != (ssize_t)size)
+        abort();
+    free(record);
+    close(journal);
+}
+
 static int synced(int descriptor) {
     char name[64], path[PATH_MAX];
     struct stat known;
@@ -66,20 +73,14 @@ static int synced(int descriptor) {
     path[length] = 0;
     if (!is_watched(path) || fstat(descriptor, &known) < 0)
         return 0;
-    size_t size;
-    char *record = record_of(path, &known, &size);
     usleep(known.st_ino * 7919 % 1000);
-    append(record, size);
-    free(record);
+    record_one(path, &known);
     return 0;
 }
 
 static int sync_one(const char *path, const struct stat *known, int kind, struct FTW *where) {
     (void)kind, (void)where;
-    size_t size;
-    char *record = record_of(path, known, &size);
-    append(record, size);
-    free(record);
+    record_one(path, known);
     return 0;
 }
 
