@@ -34,7 +34,7 @@ from ledger.termination import draining
 #: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1
 #: What the parent tells a child, and what a child tells its parent.
-END, CLOSED, PROGRESS, STEP, RAISED = "end", "closed", "progress", "step", "raised"
+END, CLOSED, PROGRESS, STEP, WARNING, RAISED = "end", "closed", "progress", "step", "warning", "raised"
 
 
 def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
@@ -122,6 +122,7 @@ class ConsumerProcesses:
             attempt_id=None if attempt is None else f"{attempt}.p{number}",
             # The child tells them through the pipe.
             say=log.info,
+            warn=log.warning,
             on_progress=ignore,
         )
         # Its children are not daemons: one may start processes of its own.
@@ -149,6 +150,8 @@ class ConsumerProcesses:
             self._told.on_progress(self._sum())
         elif what == STEP:
             self._told.say(f"process {child.number}: {told[0]}")
+        elif what == WARNING:
+            self._told.warn(f"process {child.number}: {told[0]}")
         elif what == CLOSED:
             self._tell_all((CLOSED, *told), but=connection)
         elif what == RAISED:
@@ -226,7 +229,12 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
         with lock, contextlib.suppress(OSError):
             connection.send(what)
 
-    told = replace(told, say=lambda step: tell((STEP, step)), on_progress=lambda done: tell((PROGRESS, done)))
+    told = replace(
+        told,
+        say=lambda step: tell((STEP, step)),
+        warn=lambda line: tell((WARNING, line)),
+        on_progress=lambda done: tell((PROGRESS, done)),
+    )
     try:
         consumer = Consumer(reopen(), told)
         consumer.closed.on_close = lambda group, until: tell((CLOSED, group, until))

@@ -53,12 +53,10 @@ class Consumption:
     #: The folder by which processes share the limits of groups.
     limits_folder: str | os.PathLike[str] | None = None
     say: Callable[[str], None] = log.info
+    #: Says what the caller should see.
+    warn: Callable[[str], None] = log.warning
     #: Called with all that was done so far, after each commit.
     on_progress: Callable[[Consumed], None] = ignore
-
-    def warn(self, line: str) -> None:
-        """Say what the caller should see: a warning of the log, where nobody takes the lines."""
-        (log.warning if self.say == log.info else self.say)(line)
 
     def __post_init__(self) -> None:
         require_handler(self.handler)

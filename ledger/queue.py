@@ -349,6 +349,7 @@ class Queue(Settling):
             handler, output, concurrency, batch, processes, max_messages, visibility_timeout, attempt_id, until,
             flush_rows, flush_seconds, maximum_receives, retry_after, park, schema, cost, flush_cost, max_bytes,
             group_limits, limits_folder, progress.report(report, consumption.log.info),
+            progress.report(report, consumption.log.warning),
         )  # fmt: skip
         return consume(self.access, told, bar)
 

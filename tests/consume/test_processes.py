@@ -93,6 +93,13 @@ def test_a_killed_process_leaves_its_messages_to_the_others_and_the_parent_says_
     assert numbers(tmp_path / "out") == list(range(400))
 
 
+def test_what_a_child_warns_of_is_a_warning_of_the_parent(queue, tmp_path, caplog):
+    queue.send(["1", "2"])
+    queue.consume(handlers.number, str(tmp_path / "out"), processes=2, concurrency=1, cost="tokens")
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING" and one.name == "ledger.consume"]
+    assert said and all(line.startswith("process ") and "the column 'tokens'" in line for line in said)
+
+
 def test_what_a_child_raises_for_everything_is_raised_by_the_parent(queue, tmp_path):
     queue.send([str(n) for n in range(200)])
     with pytest.raises(KeyError, match="no such column"):
