@@ -46,6 +46,8 @@ from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_o
 from ledger.verdicts import RetryLater
 
 log = logging.getLogger("ledger.consume")
+#: What no retry helps.
+HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
 #: How often a message is received before it is parked, where neither the caller nor a RedrivePolicy says so.
 MAXIMUM_RECEIVES = 3
 #: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
@@ -257,7 +259,7 @@ class ClaimInHand:
             the first mark that is free.
         """
         record = self._access.record()
-        hopeless = [one for one in others if one.verdict in (Verdict.REJECTED, Verdict.REFUSED)]
+        hopeless = [one for one in others if one.verdict in HOPELESS]
         if not hopeless or redrive.policy_of(record.attributes) is None:
             return Consumed(), others, mark
         runs = self._runs_of(hopeless)
@@ -270,7 +272,7 @@ class ClaimInHand:
         refused = sum(one.verdict is Verdict.REFUSED for one in hopeless)
         rejected = min(moved, len(hopeless) - refused)
         counts = Consumed(failed=moved - rejected, rejected=rejected, lost=len(hopeless) - moved)
-        return counts, [one for one in others if one not in hopeless], mark + len(actions)
+        return counts, [one for one in others if one.verdict not in HOPELESS], mark + len(actions)
 
     def _apply(self, record: QueueRecord, done: pa.Table, actions: list[Action]) -> tuple[int, int]:
         """Acknowledge and give back; return of how many messages each was true."""
@@ -324,7 +326,7 @@ class ClaimInHand:
             if most is None or one.message.receive_count < most:
                 return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
-        if one.verdict in (Verdict.REJECTED, Verdict.REFUSED):
+        if one.verdict in HOPELESS:
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
         if one.verdict is Verdict.RETRIED:
             assert isinstance(one.raised, RetryLater)

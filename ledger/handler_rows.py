@@ -16,6 +16,8 @@ from ledger.row_types import NO_SUCH_VALUE
 
 #: The column by which each row names its message.
 NAMES_MESSAGE = "message_id"
+#: Classes of values that have no columns inside.
+_SCALARS = frozenset({float, int, str, bool, type(None)})
 _KINDS = "must return None (no row), a dict, a dataclass, or a list of them"
 
 
@@ -99,6 +101,7 @@ def _nameless(value: Any) -> str | None:
             found = _nameless(inner)
             if found is not None:
                 return found
-    if isinstance(value, (list, tuple)):
+    # The numbers of an embedding are many, and have no columns.
+    if isinstance(value, (list, tuple)) and not _SCALARS.issuperset(map(type, value)):
         return next((found for inner in value if (found := _nameless(inner)) is not None), None)
     return None

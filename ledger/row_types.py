@@ -7,7 +7,6 @@ values say what the column is. The rows of the others are refused, each with its
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,21 +41,19 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
     for place, value in enumerate(values):
         if value is not None:
             groups.setdefault(type(value), []).append(place)
-    counts, kinds, wrong = Counter[pa.DataType](), dict[int, pa.DataType](), dict[int, str]()
+    by_kind, wrong = dict[pa.DataType, list[int]](), dict[int, str]()
     for places in groups.values():
         for kind, those in _types_of(values, places, wrong).items():
-            counts[kind] += len(those)
-            kinds |= dict.fromkeys(those, kind)
+            by_kind.setdefault(kind, []).extend(those)
     common = pa.null()
-    for kind, _ in counts.most_common():
+    for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
         common = _unified(common, kind) or common
-    taken = {kind for kind in counts if _unified(common, kind) == common}
-    for place, kind in kinds.items():
-        why = None if kind in taken else f"its value is {kind}, and those of most other rows are {common}"
-        if why is None and len(counts) > 1:
-            why = _refusal([values[place]], common)
-        if why is not None:
-            wrong[place] = why
+    for kind, places in by_kind.items():
+        if _unified(common, kind) != common:
+            wrong |= dict.fromkeys(places, f"its value is {kind}, and those of most other rows are {common}")
+        elif kind != common and _refusal([values[place] for place in places], common) is not None:
+            found = ((place, _refusal([values[place]], common)) for place in places)
+            wrong |= {place: why for place, why in found if why is not None}
     return common, wrong
 
 

@@ -189,17 +189,20 @@ class Application:
         try:
             self._store.require_tables()
             self._store.change_token()
+            return self._reason_of_machine()
         except TableAltered as error:
             log.warning("not ready: %s", error)
-            return _altered(error)
+            return f"{error.what}; `ledger doctor` says what takes it back"
+
+    def _reason_of_machine(self) -> str | None:
+        """Return why the machine lets the ledger take no commits now."""
         try:
             self._store.require_ready(self._bounds.free_bytes)
+        except TableAltered:
+            raise
         except ClocksDisagree as error:
             log.warning("not ready: %s", error)
             return "the clocks disagree"
-        except TableAltered as error:
-            log.warning("not ready: %s", error)
-            return _altered(error)
         except StorageFailed as error:
             log.warning("not ready: %s", error)
             return "the disk is full, or cannot be written"
@@ -247,10 +250,6 @@ class Application:
                 "ledger_queue_age_of_oldest_seconds", "gauge", "Age of the oldest message still there.", ages
             ),
         ]
-
-
-def _altered(error: TableAltered) -> str:
-    return f"{error.what}; `ledger doctor` says what takes it back"
 
 
 def _worked(exchange: Exchange, call: Call) -> Response | Waiting:

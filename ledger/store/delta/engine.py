@@ -106,7 +106,7 @@ class Tables(Protocol):
         whether it did. `growing`: they get more of them, and it is done again and again."""
 
     def greatest(self, table: str, column: str) -> int | None:
-        """The largest value of a column, from the log alone; None for an empty table."""
+        """Return the largest value of a column, from the log alone; of an empty table return None."""
 
     def history(self, table: str, since: int) -> list[Commit]:
         """The commits with a version > `since`, oldest first."""
@@ -164,7 +164,7 @@ class Engine(Tables, MessageFiles, Protocol):
     """An engine: all that it does for a store, and what is done to a table as a whole."""
 
     name: str
-    #: Which path commits of rows have taken in this process.
+    #: Counts the commits of rows that this process made, by the path that they took.
     paths: Paths
 
     def why_not_direct(self, table: str) -> tuple[str, str] | None:
@@ -172,22 +172,26 @@ class Engine(Tables, MessageFiles, Protocol):
         `delta_log.paths`), and what it is in words; None: rows are. Looks at the newest version."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
-        """Return why the engine does not read or write a table any more, and what to do, as TableAltered has it; None:
-        it does.
-        `appends`: for a user that only reads and appends rows."""
+        """Return why the engine does not read or write a table any more, and what to do about it, in the words of the
+        error TableAltered. Return None where the engine does both.
+
+        Args:
+            table: The table's name.
+            appends: The caller only reads and appends rows.
+        """
 
     def statement(self, table: str, where: Where | None, source: str) -> str:
         """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
         None for partitions, that which `append` is. It is run only where rows are not committed directly."""
 
     def publishing(self) -> Publishing | None:
-        """What publishes files; None where Spark has to commit what it writes."""
+        """Return the part of the engine that publishes files. Return None where Spark commits what it has written."""
 
     def create(self, table: str) -> None:
         """Makes the table if it does not exist yet."""
 
     def layout(self, table: str) -> Layout:
-        """What the table says of itself."""
+        """Return the description and the properties of the table."""
 
     def configure(self, table: str, properties: Mapping[str, str], metadata: Mapping[str, Any]) -> int:
         """Sets properties of the table in one commit; with a format among them it also gets the columns of this release

@@ -31,13 +31,17 @@ _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 @dataclass(frozen=True)
 class TableHealth:
-    """One table: its newest version, its data files and their bytes, how many files its log has, how many commits lie
-    behind its last checkpoint, and how many files nothing within the retention needs: the next upkeep removes them.
-    `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each with what is
-    wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out. `by_statement`: why verbs
-    of a process with these settings commit rows by statements of the engine, in words; empty: they commit directly.
-    `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a process with these
-    settings works on the table any more, in the words of TableAltered. Both are empty where there is nothing to say."""
+    """One table.
+
+    `version`: the newest one. `files`, `bytes`: its data files. `log_files`: the files of its log. `since_checkpoint`:
+    the commits behind the last checkpoint. `orphans`: files that nothing within the retention needs; the next upkeep
+    removes them. `damaged`: the data files that the log names and that are missing, empty, or not as the log says; each
+    with what is wrong. `unreadable_checkpoints`: their paths; the next opening for writing takes them out.
+    `by_statement`: why verbs of a process with these settings commit rows by statements of the engine, in words; empty:
+    they commit directly. `altered`: what somebody gave the table, and what takes it back; `refused`: why no verb of a
+    process with these settings works on the table any more, in the words of TableAltered. Both are empty where there is
+    nothing to say.
+    """
 
     version: int
     files: int

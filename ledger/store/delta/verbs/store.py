@@ -192,8 +192,8 @@ class DeltaStore:
     def _require_none_held(self, queue: QueueRecord, grant: Grant, missing: pa.Table) -> None:
         """Raise LedgerDamaged where a grant still holds messages that were found to have no row.
 
-        Upkeep drops a message only when it is recorded as deleted and under no receipt, in every queue. So what is held
-        now, and had no row a moment ago, was not dropped by upkeep. (This must be read after the rows.)
+        Upkeep drops a message only when every queue records it as deleted, under no receipt. This reads the records
+        after the rows. So a message that is still held was not dropped by upkeep: its row was lost in another way.
         """
         held = self.held(queue, grant.receipt_id)
         lost = count_messages(missing) - count_messages(missing if held is None else outside(missing, held.runs))
@@ -245,7 +245,8 @@ class DeltaStore:
         return {} if self._readiness is None else self._readiness.refusals()
 
     def _lanes_of(self, queue: QueueRecord, message_id: str) -> tuple[int, ...] | None:
-        """The lane that a message sent to this queue is in; None (any) when it was sent to another one."""
+        """Return the lane of a message that was sent to this queue, alone. Return None, which stands for any lane, for
+        a message that was sent to another queue."""
         home = self.listings.newest().home(ids.place(message_id)[0])
         return (home[1],) if home is not None and home[0] == queue.id else None
 
