@@ -16,10 +16,13 @@ FURTHER = "a reason that fewer messages have than the 100 that are named"
 
 
 def reason_of(given: object) -> str | None:
-    """A reason as it is kept; None for none. Raises InvalidParameterValue for what is no text."""
+    """A reason as it is kept; None for none. Half a character, which no file can hold, is kept as its escape.
+
+    Raises InvalidParameterValue for what is no text.
+    """
     if given is not None and not isinstance(given, str):
         raise InvalidParameterValue("reason", type(given).__name__, "Must be a text", "Give str(error), say.")
-    text = " ".join((given or "").split())
+    text = " ".join((given or "").split()).encode(errors="backslashreplace").decode()
     return _cut(text) or None
 
 

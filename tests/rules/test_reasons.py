@@ -16,6 +16,7 @@ from ledger.rules import reasons
         ("  two\n\tlines ", "two lines"),
         ("x" * 500, "x" * 500),
         ("x" * 501, "x" * 497 + "..."),
+        ("half \ud800", "half \\ud800"),
     ],
 )
 def test_a_reason_is_one_line_of_at_most_500_characters_or_none(given, kept):
