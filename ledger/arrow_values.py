@@ -14,7 +14,8 @@ The left column is what libraries hand over, the right one what it becomes here:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, time
 from typing import Any
 
 import pyarrow as pa
@@ -196,3 +197,47 @@ def _offsets(lengths: pa.Array, *, large: bool = False) -> pa.Array:
     kind = pa.int64() if large else pa.int32()
     ends = pc.cumulative_sum(lengths.cast(pa.int64())) if len(lengths) else pa.array([], pa.int64())
     return pa.concat_arrays([pa.array([0], kind), ends.cast(kind)])
+
+
+def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
+    """Return the place of the first of Python's values that is another one in the type that Arrow found for all.
+
+    Return None where all stay as they are.
+
+    Arrow makes dates of instants that stand behind a date, without their time, and bytes of texts beside bytes.
+    """
+    if not _may_change(kind):
+        return None
+    return next((place for place, value in enumerate(values) if _is_changed(value, kind)), None)
+
+
+def _may_change(kind: pa.DataType) -> bool:
+    if types.is_map(kind):
+        return _may_change(kind.key_type) or _may_change(kind.item_type)
+    if types.is_struct(kind):
+        return any(_may_change(field.type) for field in kind)
+    if is_list(kind):
+        return _may_change(kind.value_type)
+    return bool(types.is_date(kind)) or _is_binary(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _is_changed(value: Any, kind: pa.DataType) -> bool:
+    if value is None:
+        return False
+    if types.is_date(kind):
+        # What is not equal to itself is pandas' NaT, a null.
+        return isinstance(value, datetime) and value == value and value.timetz() != time(0)
+    if _is_binary(kind):
+        return isinstance(value, str)
+    if types.is_struct(kind):
+        return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)
+    if is_list(kind) and _may_change(kind.value_type):
+        return any(_is_changed(one, kind.value_type) for one in value)
+    if types.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return any(_is_changed(key, kind.key_type) or _is_changed(one, kind.item_type) for key, one in pairs)
+    return False

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.arrow_values import first_changed
+
 #: What Arrow and Python raise for a value that has no type, or not the one that is asked for.
 NO_SUCH_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Row = Mapping[str, Any]
@@ -60,21 +62,33 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
 def _types_of(values: Sequence[Any], places: Sequence[int], wrong: dict[int, str]) -> dict[pa.DataType, list[int]]:
     """Return the types of values of one class of Python's; note what is wrong with those that have none."""
     try:
-        return {pa.array([values[place] for place in places]).type: list(places)}
+        return {_type_that_keeps([values[place] for place in places]): list(places)}
     except NO_SUCH_VALUE:
         found: dict[pa.DataType, list[int]] = {}
         for place in places:
             try:
-                found.setdefault(pa.array([values[place]]).type, []).append(place)
+                found.setdefault(_type_that_keeps([values[place]]), []).append(place)
             except NO_SUCH_VALUE as error:
                 wrong[place] = str(error)
         return found
+
+
+def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
+    """Return the type that Arrow finds for values. Raise TypeError where one would be another value in it, and what
+    Arrow does for values without a type."""
+    kind: pa.DataType = pa.array(values).type
+    changed = first_changed(values, kind)
+    if changed is not None:
+        raise TypeError(f"it has values of different classes, and {kind} would change one of them")
+    return kind
 
 
 def _refusal(values: Sequence[Any], kind: pa.DataType) -> str | None:
     """Return what Arrow says of values that are none of a type."""
     try:
         pa.array(values, kind)
+        if first_changed(values, kind) is not None:
+            return f"{kind} would change its value"
     except NO_SUCH_VALUE as error:
         return str(error)
     return None

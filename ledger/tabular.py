@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.arrow_values import NotPlain, first_failing, plain_column
+from ledger.arrow_values import NotPlain, first_changed, first_failing, plain_column
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
         if "non-struct" in str(error) or (hasattr(value, "__array__") and not hasattr(value, "columns")):
             raise _column(field, value) from None
         raise _unreadable(field, value, error) from error.__cause__
+    _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
     double = [name for name, count in Counter(table.column_names).items() if count > 1]
     if double:
@@ -172,6 +173,21 @@ def _require_no_objects(field: str, value: Any) -> None:
         for name, kind in kinds.items():
             if "Object" in str(kind):
                 raise InvalidParameterValue("column", name, f"It is {kind}, which Arrow cannot read", "Cast it.")
+
+
+def _require_as_given(value: Any, table: pa.Table) -> None:
+    """Raise InvalidParameterValue for a value in a column of pandas' objects that Arrow has made another one."""
+    if not (type(value).__module__.startswith("pandas") and hasattr(value, "dtypes")):
+        return
+    for place, kind in enumerate(value.dtypes):
+        if str(kind) == "object":
+            given, field = value.iloc[:, place], table.schema.field(place)
+            row = first_changed(given, field.type)
+            if row is not None:
+                said = (
+                    f"Row {row} is of the class {type(given.iloc[row]).__name__}, and Arrow makes {field.type} of all"
+                )
+                raise InvalidParameterValue("column", field.name, said, "Make all values of one class.")
 
 
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -240,3 +240,32 @@ def test_pandas_makes_floats_of_what_is_missing():
     for name, right in (("half", is_integer), ("seconds", is_text)):
         with pytest.raises(InvalidParameterValue, match="It is double and must be"):
             require_column(table, name, right, "another")
+
+
+DAY, INSTANT = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 5)
+KEPT = [[DAY, datetime.datetime(2024, 1, 2)], [DAY, pd.NaT, None], [b"a", None], ["a", None], [{"d": DAY}, None]]
+
+
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [
+        ([DAY, INSTANT], 1),
+        ([DAY, None, pd.Timestamp(INSTANT)], 2),
+        ([{"d": DAY}, {"d": INSTANT}], 1),
+        ([[DAY], [DAY, INSTANT]], 1),
+        (["a", b"b"], 0),
+        ([b"b", "a"], 1),
+        ([{"d": b"b"}, {"d": "a"}], 1),
+    ],
+)
+def test_a_value_of_pandas_objects_that_arrow_would_change_is_refused_with_its_row(values, row):
+    frame = pd.DataFrame({"n": range(len(values)), "v": pd.Series(values, dtype=object)})
+    with pytest.raises(InvalidParameterValue, match=f"Row {row} is of the class") as raised:
+        arrow_table("rows", frame)
+    assert raised.value.value == "v"
+
+
+@pytest.mark.parametrize("values", [*KEPT, [[DAY], []]])
+def test_values_of_pandas_objects_that_stay_as_they_are_are_taken(values):
+    table = arrow_table("rows", pd.DataFrame({"v": pd.Series(values, dtype=object)}))
+    assert table.num_rows == len(values)

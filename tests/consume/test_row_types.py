@@ -217,3 +217,11 @@ def test_half_a_character_fails_its_message_alone_and_is_not_paid_for_again(plac
     assert (done.messages, len(calls)) == (2, 3) and sorted(column(place.table).to_pylist()) == ["a", "b"]
     counts = place.queue.counts()
     assert (counts.visible, counts.deleted) == (0, 2), "it is parked, with its answer in the reason"
+
+
+def test_an_instant_inside_a_dict_never_becomes_the_date_that_another_row_has(place):
+    day, instant = date(2024, 1, 1), datetime(2024, 1, 1, 5)
+    done, calls = consumed(place, [{"d": day}, {"d": day}, {"d": instant}, {"d": [day, instant]}])
+    assert len(calls) == 4 and done.messages + done.failed == 4
+    kept = [row["d"] for row in column(place.table).to_pylist()]
+    assert kept in ([day, day], [datetime(2024, 1, 1), datetime(2024, 1, 1), instant]), kept
