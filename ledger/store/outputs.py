@@ -92,7 +92,10 @@ class OutputWrites(Protocol):
         self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock, beside: Sequence[Any] = ()
     ) -> int:
         """Deletes what was written, unless whoever took the messages over has recorded that already, and applies the
-        actions `beside`, on other messages, in the same commit; returns of how many messages they changed something."""
+        actions `beside`, on other messages, in the same commit; returns of how many messages they changed something.
+
+        Raises LeaseLost, and changes nothing, where no record of these messages knows of the write: the ledger was
+        replaced meanwhile, or they were restored."""
 
     def undo(self, queue: QueueRecord, runs: pa.Table, identifier: str, clock: Clock) -> None:
         """Records that a write is fenced off: its messages are held, or received again, as if it had not begun."""

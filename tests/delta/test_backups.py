@@ -9,13 +9,21 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.cli.app import run
 from ledger.delta_log import damage
-from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, LedgerTooNew
+from ledger.errors import (
+    InvalidParameterValue,
+    LeaseLost,
+    LedgerDamaged,
+    LedgerDoesNotExist,
+    LedgerError,
+    LedgerTooNew,
+)
 from ledger.store.delta import backups
 from ledger.store.delta.model.tables import TABLES
 
@@ -304,3 +312,28 @@ def test_a_backup_of_a_ledger_that_is_gone_names_the_ledger(open_ledger, root, d
     with pytest.raises(LedgerError, match=str(root)):
         ledger.backup(dest / "deep" / "deeper")
     assert not dest.exists()
+
+
+@pytest.mark.parametrize("stage", ["begun", "written"])
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_write_in_whose_midst_the_ledger_is_replaced_is_not_answered(tmp_path, monkeypatch, stage, anew):
+    root, out = tmp_path / "ledger", tmp_path / "out"
+    ledger = Ledger.open(str(root))
+    queue = ledger.create_queue("work")
+    queue.send(["a", "b"])
+    ledger.backup(tmp_path / "backup")
+    claim = queue.receive(2)
+    rows = pa.table({"message_id": [message.message_id for message in claim.messages()]})
+
+    def replace(name):
+        if name == stage and anew:
+            root.rename(tmp_path / "moved")
+            Ledger.open(str(root)).create_queue("work")
+        elif name == stage:
+            Ledger.restore_backup(tmp_path / "backup", root, replace=True)
+
+    monkeypatch.setattr(ledger.store.outputs, "step", replace)
+    with pytest.raises(LeaseLost, match="none of its 2 messages was acknowledged"):
+        claim.write(rows, out, messages="message_id")
+    counts = ledger.queue("work").counts()
+    assert (counts.visible, counts.deleted) == (0 if anew else 2, 0)

@@ -18,7 +18,7 @@ from ledger.rules.limits import Limits
 from ledger.rules.output_doubts import Part
 from ledger.rules.state import UNTOUCHED, Record, deadline, in_doubt
 from ledger.rules.visibility import Receipts, same_attempt
-from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action
+from ledger.store import Action, ArrowOutputs, QueueRecord, apply_action, count_messages
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Pieces, Runs
 from ledger.store.delta.model.tables import TABLES
@@ -163,7 +163,10 @@ class Outputs:
         def decide(losses: int) -> Plan[int]:
             loaded = self._opened.load(queue, clock, named)
             lanes, events = loaded.lanes, Events()
-            written = _recorded(lanes, lanes.cut(runs), lambda r: output_doubts.finish(r, identifier, loaded.now))
+            pieces = lanes.cut(runs)
+            if not lanes.per_code(pieces.code, lambda r: r.write_id == identifier, bool).any():
+                raise _unknown(runs)
+            written = _recorded(lanes, pieces, lambda r: output_doubts.finish(r, identifier, loaded.now))
             if len(written):
                 events.add("deleted", lanes.record(written.code[0]), written)
             parts = [written]
@@ -257,6 +260,14 @@ def _lost(receipt_id: str, kinds: Collection[Part]) -> LeaseLost:
     return LeaseLost(
         f"Of these messages of the claim {receipt_id}, some are {found}; nothing was written "
         "now. Take queue.claim(receipt_id) or receive anew, and write what is held"
+    )
+
+
+def _unknown(runs: pa.Table) -> LeaseLost:
+    return LeaseLost(
+        f"The rows of this write are in its table, and none of its {count_messages(runs)} messages was acknowledged: "
+        "the ledger does not know of the write. It was replaced by a backup or made anew meanwhile, or what the write "
+        "acknowledged was restored. Whoever receives the messages writes rows for them again"
     )
 
 
