@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.values import literal
-from ledger.rules.column_types import FLOATS, INTEGERS, MOST_DIGITS, VOID, Fit, decimal, decimal_of, fit, name_of, plain
-from ledger.rules.output_columns import differing, outside_years, stored_as_null, stored_as_text
+from ledger.rules.column_types import (
+    FIRST_OF_WHOLE,
+    FLOATS,
+    INTEGERS,
+    MOST_DIGITS,
+    VOID,
+    Fit,
+    decimal,
+    decimal_of,
+    fit,
+    name_of,
+    plain,
+)
+from ledger.rules.output_columns import differing, key_twice, outside_years, stored_as_null, stored_as_text
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
@@ -28,6 +40,10 @@ YEARS = {
 #: What stands before and behind the sentence in the error of a task.
 MARK, VALUE = "ledger refuses a value: ", "\x01"
 _REFUSED = re.compile(f"{MARK}(.*?)\\|\\|", re.DOTALL)
+#: So many characters of a value are shown.
+SHOWN_CHARACTERS = 80
+#: Half of the bits of the longest decimal, more than a whole number of 64 bits has.
+TWO_TO_64 = "18446744073709551616"
 #: The first double behind the whole numbers of 64 bits: Spark casts it to the last of them.
 BEHIND_LONG = "9223372036854775808D"
 MICROSECONDS_OF_DAY = 86_400_000_000
@@ -99,22 +115,60 @@ def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
 
 def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """The value, or an error of its task for one that Delta or its readers would make another one of."""
-    if isinstance(kind, str) and kind in YEARS:
-        first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
-        wrong, sentence = f"{value} < {first} OR {value} > {last}", outside_years(name, VALUE)
-    elif is_partition and kind == "string":
-        wrong, sentence = f"{value} = ''", stored_as_null(name)
+    wrong = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
+    wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
+    if is_partition and kind == "string":
+        wrong.append((f"{value} = ''", stored_as_null(name)))
     elif is_partition and kind == "binary":
-        wrong, sentence = f"{value} IS NOT NULL", stored_as_text(name)
-    else:
+        wrong.append((f"{value} IS NOT NULL", stored_as_text(name)))
+    if not wrong:
         return value
-    return f"CASE WHEN {wrong} THEN {_refusal(sentence, value, _sql(kind))} ELSE {value} END"
+    refusals = [f"WHEN {condition} THEN {_refusal(sentence, value, _sql(kind))}" for condition, sentence in wrong]
+    return f"CASE {' '.join(refusals)} ELSE {value} END"
+
+
+def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
+    """Conditions of SQL, one of which is true for a value with a day or an instant, at any depth, that lies outside
+    the years of Delta's readers."""
+    if isinstance(kind, str):
+        if kind not in YEARS:
+            return []
+        first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
+        return [f"({value} < {first} OR {value} > {last})"]
+    return _of_inner(value, kind, depth, _outside_years)
+
+
+def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
+    """The same for a value with a map, at any depth, in which a key stands twice."""
+    if isinstance(kind, str):
+        return []
+    found = _of_inner(value, kind, depth, _key_twice)
+    if kind["type"] == "map":
+        found.append(f"size(array_distinct(map_keys({value}))) < size({value})")
+    return found
+
+
+def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
+    """What `conditions` says of the values inside a value."""
+    if kind["type"] == "struct":
+        fields = [(f"{value}.{quoted(one['name'])}", one["type"]) for one in kind["fields"]]
+        return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
+    each = f"e{depth}"
+    parts = {
+        "array": [(value, "elementType")],
+        "map": [(f"map_keys({value})", "keyType"), (f"map_values({value})", "valueType")],
+    }.get(kind["type"], [])
+    return [
+        f"exists({values}, {each} -> {condition})"
+        for values, part in parts
+        for condition in conditions(each, kind[part], depth + 1)
+    ]
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:
     """An expression of a type that fails its task with a sentence, in which the value stands in the place of VALUE."""
     before, mark, behind = sentence.partition(VALUE)
-    shown = f"CAST({value} AS STRING)" if mark else "''"
+    shown = f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})" if mark else "''"
     return f"CAST(raise_error(concat({literal(MARK + before)}, {shown}, {literal(behind + '||')})) AS {to})"
 
 
@@ -131,18 +185,32 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
     if given in ("date", "timestamp", "timestamp_ntz"):
         made, survives = _instant(value, given, column)
     elif given in FLOATS:
+        made = _decimal(wide, to) if decimal_of(column) else made
         survives = f"TRY_CAST({made} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
     elif column in FLOATS:
         back, digits = f"CAST({made} AS DOUBLE)", decimal_of(given)
         # A decimal with more places: to its own ones Spark would round a float that has others.
         same = _sql(given) if digits is None else decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
-        survives = f"TRY_CAST({back} AS {same}) <=> {value}"
+        survives = f"{_decimal(back, same)} <=> {value}" if digits else f"TRY_CAST({back} AS {same}) <=> {value}"
         survives += f" AND {back} < {BEHIND_LONG}" * (digits is None)
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
     refusal = _refusal(differing(name, given, column, VALUE), value, to)
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE {refusal} END"
+
+
+def _decimal(double: str, to: str) -> str:
+    """The decimal that a double stands for (`rules.column_types`), null where it has other digits than the type. Spark
+    itself goes by Java's text for the double, which from FIRST_OF_WHOLE on is another one on each Java."""
+    # Both parts of such a double are whole numbers of 64 bits, and nothing is rounded: it has 53 bits and then zeros.
+    high = f"CAST({double} / {TWO_TO_64}D AS BIGINT)"
+    half = f"CAST(({double} - CAST({high} AS DOUBLE) * {TWO_TO_64}D) / 2D AS BIGINT)"
+    whole = f"CAST({high} AS DECIMAL(19, 0)) * {TWO_TO_64}BD + CAST({half} AS DECIMAL(19, 0)) * 2BD"
+    return (
+        f"CASE WHEN abs({double}) < {FIRST_OF_WHOLE:.0f}D THEN TRY_CAST({double} AS {to}) "
+        f"WHEN abs({double}) <= 1e{MOST_DIGITS}D THEN TRY_CAST({whole} AS {to}) END"
+    )
 
 
 def _instant(value: str, given: str, column: str) -> tuple[str, str]:

@@ -18,8 +18,9 @@ A value is stored only as itself. `fit` says of a type of rows and a type of a c
 | timestamp_ntz |                                 | date: a midnight; timestamp: as UTC              |
 | void          | all                             |                                                  |
 
-Arrays, maps and structs fit as what is in them does. Spark's store assignment allows more: it rounds, and it makes
-texts of numbers, for which two engines write different texts.
+Arrays, maps and structs fit as what is in them does. A double below 2**53 stands for the decimal that is written for it
+(9.99, and not its fifty digits), one from there on for its exact whole number. Spark's store assignment allows more: it
+rounds, and it makes texts of numbers, for which two engines write different texts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 FLOATS = {"float": 7, "double": 15}
 #: Of the whole numbers those that fit into them as they are.
 WHOLE_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer")}
+#: From this double on each is a whole number, and the shortest text for it is the text of another one.
+FIRST_OF_WHOLE = 2.0**53
 INSTANTS = ("date", "timestamp", "timestamp_ntz")
 #: The longest decimal, and the one that Spark makes of Python's decimals.
 MOST_DIGITS, USUAL_DECIMAL = 38, (38, 18)
@@ -134,6 +137,25 @@ def told(kind: Any) -> Any:
         return kind
     fields = [field_of(one["name"], inner) for one in kind["fields"] if (inner := told(one["type"])) is not None]
     return {"type": "struct", "fields": fields} if fields else None
+
+
+def field_named_twice(kind: Any, path: str = "") -> str | None:
+    """Return the path of the second of two fields of a struct whose names differ in their capitals at most, at any
+    depth; None where there is none."""
+    if isinstance(kind, str):
+        return None
+    seen = set[str]()
+    for one in kind.get("fields", ()):
+        name = f"{path}{one['name']}"
+        if one["name"].lower() in seen:
+            return name
+        seen.add(one["name"].lower())
+        found = field_named_twice(one["type"], f"{name}.")
+        if found is not None:
+            return found
+    inner = [(part, kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
+    found_in = (field_named_twice(one, f"{path}{part.removesuffix('Type')}.") for part, one in inner)
+    return next((found for found in found_in if found is not None), None)
 
 
 def has_local_time_in_map(kind: Any) -> bool:

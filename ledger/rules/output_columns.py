@@ -17,6 +17,7 @@ from ledger.rules.column_types import (
     INTEGERS,
     Fit,
     decimal_of,
+    field_named_twice,
     field_of,
     fit,
     has_local_time_in_map,
@@ -85,10 +86,9 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
     nameless = next((name for name, kind in types.items() if _is_nameless(name, kind)), None)
     if nameless is not None:
         raise ColumnsDiffer(_nameless_said(nameless))
-    lower = [name.lower() for name in types]
-    double = next((name for name in types if lower.count(name.lower()) > 1), None)
+    double = field_named_twice({"type": "struct", "fields": [{"name": name, "type": types[name]} for name in types]})
     if double is not None:
-        raise ColumnsDiffer(f"the rows have two columns {double}, in other capitals: rename one")
+        raise ColumnsDiffer(_twice_said(double))
     if not fields:
         names = ", ".join(types) or "no column"
         raise ColumnsDiffer(
@@ -165,7 +165,7 @@ class _Merge:
         for one in rows["fields"]:
             name, kind = f"{path}{one['name']}", one["type"]
             if one["name"].lower() in seen:
-                self.wrong.append(f"the rows have two columns {name}, in other capitals: rename one")
+                self.wrong.append(_twice_said(name))
             seen.add(one["name"].lower())
             place = places.get(one["name"].lower())
             if place is not None:
@@ -176,6 +176,10 @@ class _Merge:
                 continue
             if _is_nameless(one["name"], kind):
                 self.wrong.append(_nameless_said(name))
+                continue
+            double = field_named_twice(kind, f"{name}.")
+            if double is not None:
+                self.wrong.append(_twice_said(double))
                 continue
             if not self._add and name.lower() not in self._may_add:
                 fix = f'rename it, leave it out, or give schema="{WIDEN}", which adds it'
@@ -215,6 +219,10 @@ class _Merge:
 
 def _type_of(schema: Mapping[str, Any], name: str) -> Any:
     return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
+
+
+def _twice_said(name: str) -> str:
+    return f"the rows have two columns {name}, in other capitals: rename one"
 
 
 def _nameless_said(name: str) -> str:
@@ -268,6 +276,14 @@ def stored_as_text(name: str) -> str:
     return (
         f"column {name} has bytes, and the table is partitioned by it: Delta stores a text for them, which readers "
         "give back as other bytes. Partition by a text instead"
+    )
+
+
+def key_twice(name: str, value: str) -> str:
+    """Return the sentence for a map in which a key stands twice: each reader keeps another of its values, or none."""
+    return (
+        f"column {name} has a map with the key {value} twice, of whose values each reader of the table keeps "
+        "another one, or fails: keep one value of each key"
     )
 
 

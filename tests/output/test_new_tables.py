@@ -193,6 +193,30 @@ def test_names_in_other_capitals_are_the_same_column(place, write):
         write({"price": [1], "Price": [2]})
 
 
+TWICE = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+ONE_AND_TWO = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], fields=list(TWICE))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ONE_AND_TWO,
+        pa.ListArray.from_arrays([0, 1], ONE_AND_TWO),
+        pa.StructArray.from_arrays([ONE_AND_TWO], names=["s"]),
+        pa.MapArray.from_arrays([0, 1], ["k"], ONE_AND_TWO),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_fields_of_structs_in_other_capitals_are_refused_of_new_tables_and_new_columns(place, write, column):
+    """Spark does not open a table that has them."""
+    with pytest.raises(OutputNotWritten, match=r"the rows have two columns x\.\S*A, in other capitals: rename one"):
+        write({"x": column})
+    assert not Path(place.table).exists()
+    write({"n": [1]})
+    with pytest.raises(OutputNotWritten, match=r"the rows have two columns x\.\S*A, in other capitals: rename one"):
+        write({"x": column}, schema="widen")
+
+
 def test_a_lease_that_is_lost_makes_no_table_and_leaves_the_columns_of_one_as_they_are(place, write):
     place.queue.send("a")
     lost = place.queue.receive(visibility_timeout=30)
@@ -234,6 +258,42 @@ def test_what_is_in_a_map_is_compared_with_its_cast_back(place, write):
     write({"x": pa.array([[("k", 2)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(OutputNotWritten, match="column x is map<string,bigint>, and map<string,int> in the table"):
         write({"x": pa.array([[("k", 2**40)]], pa.map_(pa.string(), pa.int64()))})
+
+
+COUNTED = pa.map_(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        (pa.array([[("k", 1), ("j", 2), ("k", 3)]], COUNTED), "k"),
+        (pa.array([[[("k", 1)], [("k", 1), ("k", 2)]]], pa.list_(COUNTED)), "k"),
+        (pa.array([{"a": [("k", 1), ("k", 2)]}], pa.struct([("a", COUNTED)])), "k"),
+        (pa.array([[("o", [("k", 1), ("k", 2)])]], pa.map_(pa.string(), COUNTED)), "k"),
+        (pa.array([[({"a": 1}, 1), ({"a": 1}, 2)]], pa.map_(pa.struct([("a", pa.int64())]), pa.int64())), "{'a': 1}"),
+        (pa.array([None, [("k", 1)], [("k", 1), ("k", 2)]], COUNTED).slice(2), "k"),
+        (pa.chunked_array([pa.array([], COUNTED), pa.array([[("k", 1), ("k", 2)]], COUNTED)]), "k"),
+    ],
+    ids=["map", "list", "struct", "inner", "key of structs", "slice", "chunks"],
+)
+def test_a_map_with_a_key_twice_is_refused(place, write, values, key):
+    with pytest.raises(OutputNotWritten, match=f"column x has a map with the key {key} twice, .*: keep one value"):
+        write({"x": values})
+    assert not Path(place.table).exists()
+
+
+def test_maps_of_several_rows_may_have_the_same_keys(place):
+    place.queue.send("a")
+    claim = place.queue.receive()
+    ids = [claim.messages()[0].message_id] * 3
+    maps = pa.array([[("k", 1)], None, [("k", 2), ("j", 1)]], COUNTED)
+    claim.write(pa.table({"message_id": ids, "x": maps}), place.table, messages="message_id")
+    assert DeltaTable(place.table).to_pyarrow_table()["x"].to_pylist() == [[("k", 1)], None, [("k", 2), ("j", 1)]]
+
+
+def test_an_integer_of_128_bits_of_polars_is_named(place, write):
+    with pytest.raises(InvalidParameterValue, match=r"Int128 of polars.*Decimal\(38, 0\)"):
+        write(lambda ids: pl.DataFrame({"message_id": ids, "x": pl.Series([2**70], dtype=pl.Int128)}))
 
 
 def test_an_empty_struct_inside_another_is_left_out(write):

@@ -6,6 +6,7 @@ cast back; the first that differs is named in the error.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.arrow_values import first_failing, rebuilt
-from ledger.rules.column_types import Fit, fit
-from ledger.rules.output_columns import ColumnsDiffer, differing, outside_years
+from ledger.rules.column_types import FIRST_OF_WHOLE, Fit, fit
+from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, outside_years
 from ledger.store.delta.model.arrow_types import arrow_type, delta_type
 
 types = pa.types
@@ -56,16 +57,55 @@ def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) ->
         outside = _outside_years(chunk)
         if outside is not None:
             raise ColumnsDiffer(outside_years(name, outside))
+        key = _key_twice(chunk)
+        if key is not None:
+            raise ColumnsDiffer(key_twice(name, key))
     return fitting
+
+
+def _inner(array: pa.Array) -> list[pa.Array]:
+    """What is inside nested values that are not null: the fields, the elements, or the keys and the items."""
+    if types.is_struct(array.type):
+        return list(array.flatten())
+    if not types.is_map(array.type):
+        return [array.flatten()]
+    first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return [array.keys.slice(first, end - first), array.items.slice(first, end - first)]
+
+
+def _key_twice(array: pa.Array) -> str | None:
+    """Return a key that stands twice in one map of an array, at any depth."""
+    if not types.is_nested(array.type):
+        return None
+    parts = _inner(array)
+    if types.is_map(array.type):
+        listed = pa.ListArray.from_arrays(array.offsets, array.keys)
+        found = _repeated(pc.list_parent_indices(listed), parts[0])
+        if found is not None:
+            return found
+    return next((found for one in parts if (found := _key_twice(one)) is not None), None)
+
+
+def _repeated(parents: pa.Array, keys: pa.Array) -> str | None:
+    if types.is_nested(keys.type):
+        seen = set[str]()
+        for parent, key in zip(parents.to_pylist(), keys.to_pylist()):
+            known = repr((parent, key))
+            if known in seen:
+                return _shown(pa.scalar(key, keys.type))
+            seen.add(known)
+        return None
+    counted = pa.table({"parent": parents, "key": keys}).group_by(["parent", "key"]).aggregate([([], "count_all")])
+    if counted.num_rows == len(keys):
+        return None
+    return _shown(counted.filter(pc.greater(counted["count_all"], 1))["key"][0])
 
 
 def _outside_years(array: pa.Array) -> str | None:
     """Return the first day or instant of an array, at any depth, that lies outside the years of Delta's readers."""
     kind = array.type
     if types.is_nested(kind):
-        inner = [array.keys, array.items] if types.is_map(kind) else array.flatten()
-        children = inner if isinstance(inner, list) else [inner]
-        return next((found for one in children if (found := _outside_years(one)) is not None), None)
+        return next((found for one in _inner(array) if (found := _outside_years(one)) is not None), None)
     if not types.is_date32(kind) and not types.is_timestamp(kind):
         return None
     first, last = YEARS_IN_DAYS if types.is_date32(kind) else YEARS_IN_MICROSECONDS
@@ -137,7 +177,7 @@ def _plain(array: pa.Array, to: pa.DataType) -> pa.Array:
         return _of_floats(array.cast(pa.float64()), to)
     if types.is_decimal(kind) and types.is_floating(to):
         made = array.cast(pa.string()).cast(to)
-        back = made.cast(pa.float64()).cast(pa.string()).cast(pa.decimal256(76, array.type.scale))
+        back = _decimals(made.cast(pa.float64()), pa.decimal256(76, array.type.scale))
         return _unless(pc.not_equal(back, array.cast(back.type)), made)
     if types.is_integer(kind) and types.is_floating(to):
         made = array.cast(to, safe=False)
@@ -167,9 +207,20 @@ def _of_floats(array: pa.Array, to: pa.DataType) -> pa.Array:
         is_nan = pc.is_nan(array)
         return _unless(pc.and_not(pc.not_equal(made.cast(pa.float64()), array), is_nan), made)
     if types.is_decimal(to):
-        # By the digits that are written for it; the value itself has some fifty.
-        return array.cast(pa.string()).cast(to)
+        return _decimals(array, to)
     return _unless(pc.greater_equal(pc.fill_null(array, 0.0), BEHIND_INT64), array.cast(to))
+
+
+def _decimals(doubles: pa.Array, to: pa.DataType) -> pa.Array:
+    """The decimals that doubles stand for (`rules.column_types`). Raises where one has other digits than the type."""
+    is_whole = pc.greater_equal(pc.abs(doubles), FIRST_OF_WHOLE)
+    written = pc.if_else(is_whole, pa.scalar(None, pa.float64()), doubles).cast(pa.string()).cast(to)
+    if not pc.any(is_whole).as_py():
+        return written
+    wholes = [
+        None if one is None else decimal.Decimal(int(one)) for one in pc.if_else(is_whole, doubles, None).to_pylist()
+    ]
+    return pc.coalesce(written, pa.array(wholes, to))
 
 
 def _differ(integers: pa.Array, floats: pa.Array) -> pa.Array:
