@@ -255,10 +255,16 @@ class Claim(Settling):
             return Settled(0, 0)
         decide = decided_by(self.grant, messages, failed, visibility_timeout)
         column = failed if isinstance(failed, str) else None
-        done, changed = write_output(
+        written = write_output(
             self.access, self.grant, rows, table, decide, self.endings.ending, column, columns_asked(schema)
         )
-        return Settled(done, 0, changed)
+        if written.earlier:
+            log.warning(
+                "the rows of this call are not in %s: an earlier one wrote rows for the same messages of the claim %s. "
+                "To write a claim in parts, name the messages of each: messages=",
+                *(table, self.receipt_id),
+            )
+        return Settled(written.done, 0, written.changed)
 
     def heartbeat(self, visibility_timeout: int | None = None, every: float | None = None) -> Heartbeat:
         """A context manager that extends the claim in the background while its body works; see Heartbeat."""

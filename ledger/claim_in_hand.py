@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from ledger.access import Access
 from ledger.claim import Claim
+from ledger.claim_source import earlier_rows
 from ledger.consumption import Consumption
 from ledger.delta_log.protocol import reason
-from ledger.errors import LedgerError, OutputNotWritten
+from ledger.errors import LeaseLost, LedgerError, OutputNotWritten
 from ledger.handler_calls import BEHIND, Handled, Verdict
 from ledger.handler_rows import cost_of, has_cost, row_text, table_of
 from ledger.isolation import EverythingFails, Isolation
@@ -244,9 +245,11 @@ class ClaimInHand:
 
             told, ending = self._told, self.claim.endings.ending
             table = table_of(rows, types)
-            written, changed = write_output(
+            written, changed, earlier = write_output(
                 self._access, self._grant, table, told.output, decide, ending, asked=columns_asked_by(told)
             )
+            if earlier:
+                raise LeaseLost(earlier_rows(written))
         else:
             written, changed = self._apply(record, runs, actions)
         return self._counted(done, others, written, changed, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger import receiving
@@ -16,6 +17,8 @@ from ledger.rules.state import Status
 
 #: An attempt's claims have numbers behind it.
 LONGEST_ATTEMPT = LONGEST - len("/1000000000")
+#: The claims of a run that met others of its attempt have numbers out of these.
+APART = range(1_000_000, 1_000_000_000)
 #: The states of messages that somebody may receive, now or soon.
 STORED = (Status.VISIBLE, Status.DELAYED, Status.LOCKED)
 
@@ -37,21 +40,31 @@ class ClaimSource:
                 "visibility_timeout", timeout, "A claim that is held for no time cannot be worked on"
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
+        self._parts_ways = False
 
     def attempts(self) -> Iterator[tuple[str | None, int]]:
         """Yield an attempt id for each receive, and how many messages a failed run of this attempt holds under it.
 
-        First comes what such a run holds, then new work under numbers that no earlier claim has (0 messages).
+        First comes what such a run holds, then new work under numbers that no earlier claim has (0 messages). A run of
+        the attempt that is alive has the same numbers, and so the same claims, until one of the two parts ways.
         """
         if not self._attempt_id:
             yield from itertools.repeat((None, 0))
         attempt = shortened(str(self._attempt_id), LONGEST_ATTEMPT)
         held = self._held(attempt)
         for number, messages in sorted(held.items()):
-            self._say(f"carries on with {messages:,} messages that a failed run of {attempt} holds")
+            self._say(f"carries on with {messages:,} messages that an earlier run of {attempt} holds")
             yield f"{attempt}/{number}", messages
-        for number in itertools.count(max(held, default=-1) + 1):
+        number = max(held, default=-1) + 1
+        while True:
+            if self._parts_ways:
+                number, self._parts_ways = random.choice(APART), False
             yield f"{attempt}/{number}", 0
+            number += 1
+
+    def part_ways(self) -> None:
+        """Number the next claims as no other run of this attempt does: one that is alive received the same ones."""
+        self._parts_ways = True
 
     def receive(self, attempt_id: str | None, most: int | None, wait: float) -> Claim:
         """Return the next claim; an empty one after `wait` seconds without messages."""
@@ -88,3 +101,11 @@ class ClaimSource:
             if number is not None:
                 held[number] = held.get(number, 0) + lease.messages
         return held
+
+
+def earlier_rows(messages: int) -> str:
+    """Return what is said of rows that somebody with the same receipt was the first to write."""
+    return (
+        f"{messages:,} messages had rows by another run with this attempt_id, which is alive, or ended a moment ago. "
+        "Two at once do the same messages twice: end one of them, or give each an attempt_id of its own"
+    )

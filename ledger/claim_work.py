@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ledger.access import Access
 from ledger.claim import Claim
+from ledger.claim_source import earlier_rows
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.isolation import Culprit, EverythingFails, Evidence, Isolation
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
@@ -124,10 +125,10 @@ class ClaimWork:
         rows, table, reason = self._stamped(rows), self._work.output, self._work.reason
         ending = self._claim.endings.ending
         schema = self._work.schema
-        done, changed = write_output(
-            self._access, grant, rows, table, judge.decide, ending, reason, columns_asked(schema)
-        )
-        self._count(done, judge.released, judge.parked, changed)
+        written = write_output(self._access, grant, rows, table, judge.decide, ending, reason, columns_asked(schema))
+        if written.earlier:
+            raise LeaseLost(earlier_rows(written.done))
+        self._count(written.done, judge.released, judge.parked, written.changed)
 
     def _fail(self, culprits: list[Culprit]) -> None:
         """Releases or parks the culprits, each for its own reason, in one commit."""

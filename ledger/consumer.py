@@ -245,7 +245,10 @@ class Consumer:
     def _settle(self, one: ClaimInHand, withheld: tuple[Handled, ...] = ()) -> None:
         started, before = time.monotonic(), one.settled
         try:
-            self._count(one.settle(withheld))
+            counts = one.settle(withheld)
+            self._count(counts)
+            if counts.lost:
+                self._source.part_ways()
         except LeaseLost as lost:
             self._forget_lost(one, str(lost))
             return
@@ -273,7 +276,8 @@ class Consumer:
             self._size = max(1, min(self._size, self._told.max_bytes * one.claim.count // one.bytes_read))
 
     def _forget_lost(self, one: ClaimInHand, why: str) -> None:
-        self._told.say(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")
+        self._told.warn(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")
+        self._source.part_ways()
         self._backlog.remove(one)
         self._in_hand.remove(one)
         self._evidence.forget(one)

@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -29,7 +30,7 @@ from ledger.consumption import Consumption, ignore, log
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.progress import Meter
 from ledger.results import Consumed
-from ledger.termination import draining
+from ledger.termination import draining, ignore_interrupts, interrupts_held_back
 
 #: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1
@@ -127,7 +128,10 @@ class ConsumerProcesses:
         )
         # Its children are not daemons: one may start processes of its own.
         process = self._context.Process(target=_consume, args=(its, self._reopen, told), name=f"consumer {number}")
-        process.start()
+        # Started by the first child otherwise, and lets interrupts through again.
+        resource_tracker.ensure_running()
+        with interrupts_held_back():
+            process.start()
         its.close()
         self._children[mine] = _Child(number, process)
 
@@ -221,7 +225,7 @@ def require_importable(handler: Any) -> None:
 def _consume(connection: Connection, reopen: Callable[[], Access], told: Consumption) -> None:
     """Run one child."""
     # Ctrl-C reaches every process of a terminal. The parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     lock = threading.Lock()
 
     def tell(what: tuple[Any, ...]) -> None:

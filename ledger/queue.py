@@ -305,7 +305,8 @@ class Queue(Settling):
                 that are with the handler, or whose rows are not written yet. More are only read while the handler
                 raises for everything, until it is known whether it is broken.
             visibility_timeout, attempt_id, until: as in `work`. Consumers that run at once have each an `attempt_id` of
-                their own, or none: under one they would have the same messages, and pay for each of them twice.
+                their own, or none: under one they have the same messages, and pay for them twice, until one of them
+                finds rows of the other. It counts these messages as lost, warns, and receives others from then on.
             flush_rows, flush_seconds: messages are settled in one commit when so many are handled, or the first of
                 them so long ago, or all of their claim.
             maximum_receives: a message that failed so often is parked: hidden for `park` seconds. Without it the

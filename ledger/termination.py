@@ -61,6 +61,23 @@ def jvm_has_ended(error: BaseException) -> bool:
     return lost or "does not exist in the JVM" in str(error)
 
 
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back from this thread for a moment, and from the processes that it starts until `ignore_interrupts`:
+    those would end with a traceback while they import."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_interrupts() -> None:
+    """Have this process ignore Ctrl-C, also one that was held back until now."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 class Drain:
     """Whether this process was told to end, and by which signal: `asked` is None as long as it was not."""
 

@@ -43,7 +43,10 @@ class Worker:
                 most = None if most is None else max(most, held)
                 claim = self._source.receive(attempt_id, most, 0 if once else WAIT)
                 if claim.count:
-                    worked = worked.and_then(self.work(claim))
+                    done = self.work(claim)
+                    if done.lost:
+                        self._source.part_ways()
+                    worked = worked.and_then(done)
                     meter.update(worked.messages, worked.failed)
                 if once or (not claim.count and self._work.until != "forever" and not self._source.may_get_more()):
                     return worked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,15 +27,21 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
 
 
-log = logging.getLogger("ledger.output")
-
-
 class Decision(NamedTuple):
     """What becomes of a claim's messages: those that are acknowledged with the rows (RUNS), and what is done to others
     in the same commit."""
 
     done: pa.Table
     beside: Sequence[Action] = ()
+
+
+class Written(NamedTuple):
+    """What a write did: how many messages are acknowledged with its rows, and of how many others something was changed.
+    `earlier`: all of that was done by an earlier call under the same receipt, and the rows of this one are not in."""
+
+    done: int
+    changed: int
+    earlier: bool = False
 
 
 def decided_by(grant: Grant, messages: Any, failed: Any, timeout: int) -> Callable[[QueueRecord, Writer], Decision]:
@@ -73,9 +78,9 @@ def write_output(
     ending: Callable[[pa.Table], contextlib.AbstractContextManager[Any]],
     failed: str | None = None,
     asked: ColumnsAsked = NOTHING_ASKED,
-) -> tuple[int, int]:
+) -> Written:
     """Writes `rows` to `table`, but for those with a value in the column `failed`, and deletes the messages that are
-    `decide`d to be done; returns how many, and of how many others something was changed. See Claim.write.
+    `decide`d to be done. See Claim.write.
 
     `ending`: around what ends messages (RUNS). `asked`: of the table's columns.
     """
@@ -90,8 +95,8 @@ def write_output(
             access.store.require_messages(record, grant, done)
         ended = pa.concat_tables([done, *(action.runs for action in beside if action.ends)])
         with ending(ended) if ended.num_rows else contextlib.nullcontext():
-            changed = _written(access, record, grant.receipt_id, writer, table, done, beside)
-    return count_messages(done), changed
+            changed, earlier = _written(access, record, grant.receipt_id, writer, table, done, beside)
+    return Written(count_messages(done), changed, earlier)
 
 
 def _written(
@@ -102,8 +107,8 @@ def _written(
     table: object,
     done: pa.Table,
     beside: Sequence[Action],
-) -> int:
-    """Of how many other messages something was changed."""
+) -> tuple[int, bool]:
+    """Of how many other messages something was changed, and whether an earlier call had written all rows."""
     if done.num_rows:
         outputs = access.store.outputs
         location = writer.make(lambda: outputs.require_held(record, receipt_id, done, access.clock)).text
@@ -113,12 +118,7 @@ def _written(
             access.store.outputs, record, receipt_id, writer, done, location, table_id, access.clock, beside
         )
         if changed is not None:
-            return changed
-        log.warning(
-            "the rows of this call are not in %s: an earlier one wrote rows for the same messages of the claim %s. To "
-            "write a claim in parts, name the messages of each: messages=",
-            *(table, receipt_id),
-        )
+            return changed, False
     else:
         # No row counts. Whoever reads the table finds it all the same, as far as the rows tell its columns.
         with contextlib.suppress(OutputNotWritten):
@@ -126,7 +126,8 @@ def _written(
     # Nothing is written, or an earlier call has written it all.
     limits, receipts = attribute_rules.limits_of(record.attributes), attribute_rules.receipts_of(record.attributes)
     answers = access.store.apply(record, beside, limits, receipts, access.clock) if beside else []
-    return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
+    changed = sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
+    return changed, done.num_rows > 0
 
 
 def _write(

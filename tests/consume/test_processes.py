@@ -47,13 +47,14 @@ def queue(tmp_path):
 class Run:
     """A script that consumes, in a process group of its own; its lines as they come."""
 
-    def __init__(self, folder, handler, processes=1, concurrency=4):
+    def __init__(self, folder, handler, processes=1, concurrency=4, before="", stderr=None):
         script = folder / "consume.py"
-        script.write_text(SCRIPT)
+        script.write_text(before + SCRIPT)
         command = [sys.executable, str(script), str(folder / "ledger"), str(folder / "out"), handler]
         self.process = subprocess.Popen(
             [*command, str(processes), str(concurrency)],
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
             start_new_session=True,
@@ -152,6 +153,20 @@ def test_the_second_signal_gives_all_back(queue, tmp_path):
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.end() == 143
     assert queue.counts().visible == 8 and numbers(tmp_path / "out") == []
+
+
+def test_ctrl_c_while_the_processes_still_import_ends_them_without_a_trace(queue, tmp_path):
+    queue.send([str(n) for n in range(20)])
+    slow_import = 'import os, time\nif __name__ == "__mp_main__":\n    os.write(1, b"imports\\n")\n    time.sleep(1)\n'
+    run = Run(tmp_path, "number", processes=2, before=slow_import, stderr=subprocess.PIPE)
+    run.until("imports")
+    run.until("imports")
+    os.killpg(run.process.pid, signal.SIGINT)
+    errors = run.process.stderr.read()
+    assert run.end() in (1, 130, -signal.SIGINT)
+    assert errors.count("Traceback") == 1 and "in <module>" in errors, "the parent's alone, which nobody catches"
+    assert not any("killed" in line or "claimed" in line for line in run.lines), run.lines
+    assert queue.counts().visible == 20
 
 
 @pytest.mark.soak
