@@ -17,8 +17,8 @@ from ledger.rules import limits as bounds
 from ledger.rules.outcomes import error as error_of
 from ledger.rules.reasons import reason_of
 from ledger.rules.receipt_handle import decode
-from ledger.rules.visibility import Outcome, Verb
-from ledger.store import Action, QueueRecord
+from ledger.rules.visibility import Outcome, Receipts, Verb
+from ledger.store import Action, QueueRecord, count_by_outcome
 from ledger.tabular import arrow_table, is_spark, is_text, require_column
 
 if TYPE_CHECKING:
@@ -106,6 +106,18 @@ def settle(
         wishes += found if verb is Verb.DELETE else map(_with_reason, found, reasons)
     outcomes = _apply_list(access, record, wishes, limits)
     return outcomes if all(isinstance(p[1], list) for p in parts) else outcome_table(wishes, outcomes)
+
+
+def release_postponed(access: Access, receipt_id: str | None, reason: str | None) -> int:
+    """See Queue.release_postponed."""
+    record, why = access.record(), reason_of(reason)
+    hidden = access.store.given_back(record, access.clock)
+    chosen = {receipt: runs for receipt, runs in hidden.items() if receipt_id in (None, receipt)}
+    actions = [Action(Verb.CHANGE, receipt, runs, reason=why) for receipt, runs in sorted(chosen.items())]
+    # What somebody received since is theirs, also where the queue takes changes through replaced receipts.
+    limits = attribute_rules.limits_of(record.attributes)
+    answers = access.store.apply(record, actions, limits, Receipts.FENCED, access.clock)
+    return sum(count_by_outcome(answer)[Outcome.CHANGED] for answer in answers)
 
 
 def _apply_list(

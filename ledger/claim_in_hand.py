@@ -252,7 +252,7 @@ class ClaimInHand:
                 raise LeaseLost(earlier_rows(written))
         else:
             written, changed = self._apply(record, runs, actions)
-        return self._counted(done, others, written, changed, rows)
+        return self._counted(record, done, others, written, changed, rows)
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.
@@ -290,7 +290,13 @@ class ClaimInHand:
         return outcomes[Outcome.DELETED], outcomes[Outcome.CHANGED]
 
     def _counted(
-        self, done: list[Handled], others: list[Handled], written: int, changed: int, rows: list[dict[str, object]]
+        self,
+        record: QueueRecord,
+        done: list[Handled],
+        others: list[Handled],
+        written: int,
+        changed: int,
+        rows: list[dict[str, object]],
     ) -> Consumed:
         verdicts = [one.verdict for one in others]
         lost = max(0, len(done) - written) + max(0, len(others) - changed)
@@ -302,6 +308,8 @@ class ClaimInHand:
             messages=written,
             failed=verdicts.count(Verdict.FAILED) + verdicts.count(Verdict.REFUSED),
             retried=verdicts.count(Verdict.RETRIED),
+            limited=verdicts.count(Verdict.LIMITED),
+            parked=sum(self._way_back(record, one)[1] is Postponed.PARKED for one in others),
             rejected=verdicts.count(Verdict.REJECTED),
             lost=lost,
             rows=len(rows),
@@ -331,7 +339,7 @@ class ClaimInHand:
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
         if one.verdict in HOPELESS:
             return self._within_ceiling(record, told.park), Postponed.PARKED, True
-        if one.verdict is Verdict.RETRIED:
+        if one.verdict in (Verdict.RETRIED, Verdict.LIMITED):
             assert isinstance(one.raised, RetryLater)
             seconds = math.ceil(one.raised.seconds_from(self._access.clock() / MILLISECONDS))
             return self._within_ceiling(record, seconds), Postponed.RETRY, one.raised.counted

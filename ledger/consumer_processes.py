@@ -47,7 +47,13 @@ def consume(access: Access, told: Consumption, bar: bool | None) -> Consumed:
         told = replace(told, limits_folder=folder)
         consumer = Consumer(access, told) if told.processes == 1 else ConsumerProcesses(access, told)
         with meter:
-            return consumer.run()
+            done = consumer.run()
+        if done.parked:
+            told.warn(
+                f"{done.parked:,} messages are parked: hidden for {told.park:,} seconds since they failed. The view "
+                f"in_flight has their reasons; `ledger release {access.name} --postponed` has them visible at once"
+            )
+        return done
 
 
 @contextlib.contextmanager

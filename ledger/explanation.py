@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: What can be explained: the verbs of a queue, and of a claim.
 OF_QUEUE = (
     *("receive", "receive_many", "send", "delete", "change_visibility", "settle"),
-    *("lock", "purge", "restore", "redrive", "set_attributes", "set_tags", "tag", "untag"),
+    *("lock", "purge", "restore", "release_postponed", "redrive", "set_attributes", "set_tags", "tag", "untag"),
 )
 OF_CLAIM = ("extend", "release", "delete", "settle")
 #: Of verbs that cannot be explained.

@@ -38,6 +38,7 @@ class Verdict(Enum):
     FAILED = "failed"
     REFUSED = "answered with what cannot be written"
     RETRIED = "retried later"
+    LIMITED = "over the limit of its group"
     REJECTED = "rejected"
     BEHIND = "behind another one of its group"
 
@@ -282,11 +283,12 @@ class CallSteps:
                 if self._is_behind(message):
                     self._note(Handled(message, Verdict.BEHIND))
                     continue
-                later = self._closed.retry_of(message) or self._refuse(message)
+                closed = self._closed.retry_of(message)
+                later = closed or self._refuse(message)
                 if isinstance(later, Aside):
                     self.aside.append((message, later.seconds))
                 elif later is not None:
-                    self._note(Handled(message, Verdict.RETRIED, raised=later))
+                    self._note(Handled(message, Verdict.RETRIED if closed else Verdict.LIMITED, raised=later))
                 else:
                     part.append(message)
             if part:
@@ -322,15 +324,13 @@ class CallSteps:
 
     def answered(self, answer: Any) -> None:
         """Note what the handler returned for the argument."""
-        part, told = self._part, self._told
-        answers = [answer]
+        part, told, answers = self._part, self._told, [answer]
         if told.batch:
             answers = [None] * len(part) if answer is None else answer
             if not isinstance(answers, (list, tuple)) or len(answers) != len(part):
-                kind = type(answer).__name__
                 many = f" of {len(answers)}" if isinstance(answers, (list, tuple)) else ""
-                said = f"the handler returned a {kind}{many} for a batch of {len(part)} messages: it must return None, "
-                said = f"{said}or a list with an answer for each message, in their order"
+                said = f"the handler returned a {type(answer).__name__}{many} for a batch of {len(part)} messages"
+                said = f"{said}: it must return None, or a list with an answer for each message, in their order"
                 told.warn(f"{said}. More than one message is handed out again in halves")
                 self.raised(TypeError(said))
                 return

@@ -377,7 +377,8 @@ class Queue(Settling):
         messages are lists or Arrow tables. Works with each value of the setting `merge`, and on a ledger that is open
         read-only. `print` shows the result as text.
         Raises what the verb does; InvalidParameterValue for another verb than receive, receive_many, send, delete,
-        change_visibility, settle, lock, purge, restore, redrive, set_attributes, set_tags, tag and untag.
+        change_visibility, settle, lock, purge, restore, release_postponed, redrive, set_attributes, set_tags, tag and
+        untag.
         """
         if verb == "receive" and len(arguments) < 3:
             options.setdefault("wait", 0)
@@ -413,6 +414,16 @@ class Queue(Settling):
         gone = self.access.store.purge(self.access.record(), self.access.clock)
         log.info("%d messages of %s were purged", gone, self.name)
         return gone
+
+    def release_postponed(self, receipt_id: str | None = None, reason: str | None = None) -> int:
+        """Makes what was given back and is hidden until later visible now; returns how many messages.
+
+        That is what `work` and `consume` parked because it failed too often, and what they, RetryLater or a group's
+        limit postponed; the view `in_flight` lists it by receipt, state and reason. Nobody holds these messages. With a
+        `receipt_id` only what was given back under it. What somebody receives meanwhile is theirs, and stays. Counts
+        of receives stay: what was parked is parked again at its next failure. `reason` is as in `Claim.release`.
+        """
+        return applying.release_postponed(self.access, receipt_id, reason)
 
     def restore(self, receipt_id: str) -> int:
         """Undoes the acknowledgement of a claim: what was deleted under its receipt is visible again; returns how many

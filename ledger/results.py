@@ -169,9 +169,10 @@ class Consumed:
     """What `Queue.consume` did, in messages unless it says otherwise.
 
     `claims`: how many claims were received. `messages`: handled and acknowledged. `failed`: receives in which the
-    handler raised, or whose rows could not be written. `retried`: given back for later by RetryLater. `rejected`: by
-    Reject. `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that `cost`
-    names.
+    handler raised, or whose rows could not be written: a message that failed three times counts three times. `retried`:
+    receives that RetryLater gave back for later; `limited`: those that the limit of a group did. `rejected`: by Reject.
+    `parked`: hidden for `park` seconds, as it failed too often, or as it was rejected and there is no RedrivePolicy.
+    `lost`: others have them by now. `rows`: rows written. `cost`: the sum of the column of the rows that `cost` names.
     """
 
     claims: int = 0
@@ -182,6 +183,8 @@ class Consumed:
     lost: int = 0
     rows: int = 0
     cost: float = 0
+    limited: int = 0
+    parked: int = 0
 
     def and_then(self, more: Consumed) -> Consumed:
         """Return both together."""

@@ -53,6 +53,7 @@ VERBS = {
     "lock": lambda queue, one, claim: queue.lock(queue.send("a")[0], 5),
     "purge": lambda queue, one, claim: queue.purge(),
     "restore": lambda queue, one, claim: queue.restore(claim.receipt_id),
+    "release_postponed": lambda queue, one, claim: queue.release_postponed(),
     "delete one": lambda queue, one, claim: queue.delete(one.receipt_handle),
     "delete": lambda queue, one, claim: queue.delete([one.receipt_handle]),
     "change one": lambda queue, one, claim: queue.change_visibility(one.receipt_handle, 5),

@@ -132,6 +132,8 @@ def test_the_section_on_work_without_spark_runs_as_it_stands(tmp_path, monkeypat
     assert "moved 2 messages" in shell(redrive).out
     (tmp_path / "prompts.py").write_text((tmp_path / "prompts.py").read_text().replace('== "poison"', '== "venom"'))
     assert "messages=1," in run("run.py").stdout, "what was sent is not sent again, and the mended function does it"
-    (consume,) = blocks("Work without Spark", "sh")[1].splitlines()
+    parked, release = blocks("Work without Spark", "sh")[1].splitlines()
+    assert "(queue, state, reason, messages)" in shell(parked).out and "released 0 messages" in shell(release).out
+    (consume,) = blocks("Work without Spark", "sh")[2].splitlines()
     arguments = shlex.split(consume)[1:]
     assert "consumed 0 messages" in run("-m", "ledger.cli", *arguments).stdout

@@ -150,7 +150,9 @@ def consume(
         "rows": done.rows,
         "failed": done.failed,
         "retried later": done.retried,
+        "over a limit": done.limited,
         "rejected": done.rejected,
+        "parked": done.parked,
         "lost": done.lost,
     }
     beside = "".join(f", {count:,} {name}" for name, count in counts.items() if count and name != "messages")

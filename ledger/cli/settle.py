@@ -67,24 +67,40 @@ def extend(
 
 @click.command(short_help="Give messages back: they are visible at once.")
 @click.option("--reason", metavar="TEXT", help="Why: `ledger history` has it, and the view dead_letters.")
+@click.option("--postponed", is_flag=True, help="What was parked or postponed, and is hidden until later.")
 @_arguments
 def release(
     queue: str,
     handles: tuple[str, ...],
     receipt: str | None,
     reason: str | None,
+    postponed: bool,
     json: bool,
     root: str | None,
     settings: str | None,
 ) -> int:
     """Give messages of QUEUE back: they are visible at once. `-` for HANDLE reads stdin, as for `ledger extend`.
 
+    With --postponed: what workers parked because it failed too often, or postponed for a retry, and nobody holds; all
+    of it, or with --receipt what was given back under one receipt. The view in_flight lists it.
+
     \b
     Example:
       ledger release work HANDLE
       ledger release work --receipt ID --reason "the disk was full"
+      ledger release work --postponed
     """
+    if postponed and handles:
+        raise click.UsageError("--postponed takes no handles: --receipt ID, or nothing for all.")
     known = open_ledger(root, settings).queue(queue)
+    if postponed:
+        messages = known.release_postponed(_receipt() if receipt == "-" else receipt, reason)
+        report(
+            json,
+            {"receipt": receipt, "outcome": "released", "messages": messages},
+            f"released {many(messages, 'message')}",
+        )
+        return 0
     return _settled(
         known, handles, receipt, json, "released", lambda claim: claim.release(reason),
         lambda given: known.settle(release=given, reason=reason),

@@ -59,7 +59,8 @@ def place_of(table: object, spark: SparkSession | None) -> Location | None:
             "A folder here is ./NAME.",
         )
     if spark is None:
-        raise SparkIsNeeded(f"{table} is a table of Spark's catalog: write a DataFrame, or name the path ./{table}")
+        said = f"{table}, without a /, names a table of Spark's catalog, which takes DataFrames alone"
+        raise SparkIsNeeded(f"{said}. A folder here is ./{table}")
     return _place_in_catalog(table, spark)
 
 

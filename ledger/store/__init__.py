@@ -272,6 +272,9 @@ class Store(Protocol):
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         """What was given back and is hidden until a deadline, as `leases`: nobody works on it."""
 
+    def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
+        """The messages of `postponed` by the receipt that they were given back under, as RUNS."""
+
     def held(self, queue: QueueRecord, receipt_id: str, clock: Clock | None = None) -> Grant | None:
         """What is recorded under a receipt and neither deleted nor given back, or None; with a clock only what is in
         flight by it."""

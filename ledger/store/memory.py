@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from ledger.rules.state import GONE, Status, expires_at
 from ledger.rules.visibility import Receipts
 from ledger.settings import Settings
 from ledger.store import (
+    RUNS,
     Action,
     Counts,
     Grant,
@@ -135,6 +136,15 @@ class MemoryStore(MemoryReceives):
 
     def postponed(self, queue: QueueRecord, clock: Clock) -> list[Lease]:
         return self._leases(queue, clock, postponed=True)
+
+    def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
+        with self._lock:
+            now, stored, places = clock(), self._stored(queue), dict[str, list[Place]]()
+            for place, message in stored.items():
+                if visibility.is_postponed(message.record, now):
+                    places.setdefault(message.record.receipt_id or "", []).append(place)
+            grants = [self._grant(stored, some, self._version) for some in places.values()]
+            return {one.receipt_id: one.runs.select(RUNS.names) for one in grants if one is not None}
 
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         with self._lock:

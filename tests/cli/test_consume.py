@@ -33,7 +33,7 @@ def handlers(tmp_path, monkeypatch):
 def test_it_writes_rows_and_says_what_it_did(cli, queue, handlers):
     queue.send(["1", "2", "poison"])
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--cost", "tokens")
-    assert ran.code == 0 and ran.out == "consumed 2 messages of work, 2 rows, 3 failed, tokens 6\n"
+    assert ran.code == 0 and ran.out == "consumed 2 messages of work, 2 rows, 3 failed, 1 parked, tokens 6\n"
     assert sorted(DeltaTable("rows").to_pyarrow_table()["n"].to_pylist()) == [1, 2]
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--json")
     assert ran.documents[0]["messages"] == 0
@@ -86,7 +86,7 @@ def test_a_group_at_its_limit_is_hidden_and_the_others_are_done(cli, queue, hand
     queue.send([{"MessageBody": str(n), "MessageGroupId": group} for n in range(3) for group in "ab"])
     given = ["--group-limit", "a=1/h", "--group-limit", "*=,4", "--until", "once"]
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", *given)
-    assert ran.code == 0 and ran.out == "consumed 4 messages of work, 4 rows, 2 retried later\n"
+    assert ran.code == 0 and ran.out == "consumed 4 messages of work, 4 rows, 2 over a limit\n"
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,16 @@ def test_a_group_has_one_limit(cli, queue, handlers):
     twice = ["--group-limit", "a=1", "--group-limit", "a=2"]
     ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", *twice)
     assert ran.code == 2 and "has a limit already" in ran.err
+
+
+def test_what_was_parked_is_released_without_a_handle(cli, queue, handlers):
+    queue.send(["1", "poison"])
+    ran = cli("consume", "work", "--function", f"{handlers}:row", "--output", "./rows", "--max-receives", "1")
+    assert ran.code == 0 and ran.out == "consumed 1 message of work, 1 rows, 1 failed, 1 parked\n"
+    assert "1 messages are parked" in ran.err and "`ledger release work --postponed`" in ran.err
+    assert cli("release", "work", "HANDLE", "--postponed").code == 2
+    ran = cli("release", "work", "--postponed", "--receipt", "another", "--json")
+    assert ran.documents[0] == {"receipt": "another", "outcome": "released", "messages": 0}
+    ran = cli("release", "work", "--postponed", "--reason", "mended")
+    assert ran.code == 0 and ran.out == "released 1 message\n" and queue.counts().visible == 1
+    assert "mended" in cli("history", "work").out

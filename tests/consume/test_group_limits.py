@@ -169,7 +169,11 @@ def test_what_is_refused_is_given_back_uncounted_and_other_groups_go_on(ledger):
     done = queue.consume(
         lambda message: seen.append(message.body), until="once", concurrency=1, group_limits={"a": GroupLimit(rate=0.5)}
     )
-    assert sorted(seen) == ["a0", "b0", "b1", "b2", "b3", "b4"] and (done.messages, done.retried) == (6, 4)
+    assert sorted(seen) == ["a0", "b0", "b1", "b2", "b3", "b4"] and (done.messages, done.limited, done.retried) == (
+        6,
+        4,
+        0,
+    )
     ledger.time.advance(10)
     assert {message.receive_count for message in queue.receive(10)} == {1}
 
@@ -328,5 +332,5 @@ def test_messages_that_are_put_aside_are_handled_within_the_same_claim(tmp_path,
         handler(message)
 
     done = queue.consume(same if is_async else handler, concurrency=2, group_limits={"a": GroupLimit(rate=10)})
-    assert (done.messages, done.retried, done.claims) == (24, 0, 1)
+    assert (done.messages, done.limited, done.claims) == (24, 0, 1)
     assert seen.index("b") <= 12 and set(seen[-2:]) == {"a"}, "the others did not wait for it"

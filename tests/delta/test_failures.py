@@ -79,6 +79,7 @@ CALLS = {
     "check": lambda ledger, queue, claim: claim.check(),
     "messages": lambda ledger, queue, claim: queue.claim(claim.receipt_id).messages(),
     "restore": lambda ledger, queue, claim: queue.restore(claim.receipt_id),
+    "release_postponed": lambda ledger, queue, claim: queue.release_postponed(),
     "redrive": lambda ledger, queue, claim: queue.redrive(destination="other"),
     "purge": lambda ledger, queue, claim: queue.purge(),
     "counts": lambda ledger, queue, claim: queue.counts(),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 
-from ledger import Ledger, Settings
+from ledger import Ledger, RetryLater, Settings
 from ledger.delta_log import log as commits
 from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.errors import InvalidParameterValue, LedgerError
@@ -159,12 +159,17 @@ def contents(root):
     return {path: path.read_bytes() for path in Path(root).rglob("*") if path.is_file()}
 
 
+def _postpone(message):
+    raise RetryLater(600)
+
+
 def asked(queue):
     """An explanation of each verb, by its name, on a queue that has something for each."""
     claim, others = queue.receive(2, 600), queue.receive(1, 600)
     (handle,) = [message.receipt_handle for message in others]
     done = queue.receive(1)
     done.delete()
+    queue.consume(_postpone, until="once", max_messages=1)
     (message,) = queue.send(["left"])
     of_queue = {
         "receive": ((5,), {}),
@@ -176,6 +181,7 @@ def asked(queue):
         "lock": ((message, 60), {}),
         "purge": ((), {}),
         "restore": ((done.receipt_id,), {}),
+        "release_postponed": ((), {"reason": "mended"}),
         "redrive": ((), {"destination": "other"}),
         "set_attributes": (({"VisibilityTimeout": 5},), {}),
         "set_tags": (({"a": "b"},), {}),

@@ -208,6 +208,19 @@ class DeltaStore:
         """One read of the queue's records."""
         return self._leases(queue, clock, postponed=True)
 
+    def given_back(self, queue: QueueRecord, clock: Clock) -> Mapping[str, pa.Table]:
+        """One read of the queue's records."""
+        loaded = self._opened.load(queue, clock)
+        lanes, codes = loaded.lanes, dict[str, list[int]]()
+        for code in set(lanes.runs.code.tolist()):
+            record = lanes.record(code)
+            if visibility.is_postponed(record, loaded.now):
+                codes.setdefault(record.receipt_id or "", []).append(code)
+        return {
+            receipt_id: pa.table(lanes.to_arrow(lanes.runs.where(np.isin(lanes.runs.code, some))), schema=RUNS)
+            for receipt_id, some in codes.items()
+        }
+
     def _leases(self, queue: QueueRecord, clock: Clock, *, postponed: bool) -> list[Lease]:
         loaded = self._opened.load(queue, clock)
         runs = loaded.lanes.runs
