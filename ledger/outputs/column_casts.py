@@ -25,7 +25,7 @@ from ledger.rules.column_types import (
     name_of,
     plain,
 )
-from ledger.rules.output_columns import differing, key_twice, outside_years, stored_as_null, stored_as_text
+from ledger.rules.output_columns import differing, key_twice, not_utf8, outside_years, stored_as_null, stored_as_text
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """The value, or an error of its task for one that Delta or its readers would make another one of."""
     wrong = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
     wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
+    wrong += [(condition, not_utf8(name)) for condition in _not_utf8(value, kind, 0)]
     if is_partition and kind == "string":
         wrong.append((f"{value} = ''", stored_as_null(name)))
     elif is_partition and kind == "binary":
@@ -146,6 +147,13 @@ def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
     if kind["type"] == "map":
         found.append(f"size(array_distinct(map_keys({value}))) < size({value})")
     return found
+
+
+def _not_utf8(value: str, kind: Any, depth: int) -> list[str]:
+    """The same for a value with a text, at any depth, that is no UTF-8, as a cast of bytes makes one."""
+    if isinstance(kind, str):
+        return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
+    return _of_inner(value, kind, depth, _not_utf8)
 
 
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
@@ -188,12 +196,13 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
         made = _decimal(wide, to) if decimal_of(column) else made
         survives = f"TRY_CAST({made} AS DOUBLE) <=> {wide}"
         survives += f" AND {wide} < {BEHIND_LONG}" * (column in INTEGERS)
-    elif column in FLOATS:
-        back, digits = f"CAST({made} AS DOUBLE)", decimal_of(given)
+    elif column in FLOATS and (digits := decimal_of(given)) is not None:
         # A decimal with more places: to its own ones Spark would round a float that has others.
-        same = _sql(given) if digits is None else decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
-        survives = f"{_decimal(back, same)} <=> {value}" if digits else f"TRY_CAST({back} AS {same}) <=> {value}"
-        survives += f" AND {back} < {BEHIND_LONG}" * (digits is None)
+        same = decimal(MOST_DIGITS, MOST_DIGITS - (digits[0] - digits[1]))
+        survives = f"{_decimal(f'CAST({made} AS DOUBLE)', same)} <=> {value}"
+    elif column in FLOATS:
+        # Not by way of a double: Spark makes one cast of an integer's to a float and on to a double, which is exact.
+        survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value} AND {made} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
     refusal = _refusal(differing(name, given, column, VALUE), value, to)

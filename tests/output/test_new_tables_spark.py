@@ -138,6 +138,14 @@ def test_a_map_with_a_key_twice_is_refused(write, spark, tmp_path):
     assert write("map('k', 1, 'j', 1) AS x", "array(named_struct('a', map('k', 1))) AS y")
 
 
+@pytest.mark.parametrize("column", ["{} AS x", "array({}) AS x", "map({}, 1) AS x", "named_struct('a', {}) AS x"])
+def test_a_text_that_is_no_utf8_is_refused(write, column):
+    with pytest.raises(OutputNotWritten, match="column x has a text that is no UTF-8"):
+        write(column.format("CAST(X'ff41' AS STRING)"))
+    assert not DeltaTable.is_deltatable(write.place.table)
+    assert len(write(column.format("CAST(X'c3a441' AS STRING)"))) == 1
+
+
 def test_fields_of_structs_in_other_capitals_are_refused(write, spark):
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
