@@ -16,11 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.delta_log.protocol import StagedFile
+from ledger.rules.publishable import FOLDER
 
 #: An instant as delta-rs writes it.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
@@ -55,6 +57,23 @@ def corrected(file: StagedFile, bounds: Bounds, schema: Mapping[str, Any]) -> St
         for name, value in file.partition.items()
     }
     return replace(file, partition=partition, statistics=_with_bounds(file.statistics, bounds))
+
+
+def together(one: Bounds, other: Bounds) -> Bounds:
+    """Return the bounds of two parts of the rows of a write."""
+    if one is None or other is None:
+        return None
+    found = dict(one)
+    for path, (least, greatest) in other.items():
+        known = found.get(path, (least, greatest))
+        found[path] = min(known[0], least), max(known[1], greatest)
+    return found
+
+
+def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
+    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
+    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
+    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")
 
 
 def _has_other_floats(rows: pa.Table) -> bool:

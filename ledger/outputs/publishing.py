@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -28,9 +27,10 @@ from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
 from ledger.outputs.protocol import Target, require_same
-from ledger.outputs.schemas import add, columns_differ, widen
+from ledger.outputs.schemas import add, columns_differ
+from ledger.outputs.widening import widen
 from ledger.rules.output_columns import Columns
-from ledger.rules.publishable import FOLDER, Demands
+from ledger.rules.publishable import Demands
 
 
 class DeltaRsOutputs:
@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                widen(loaded, columns)
+                widen(loaded, columns, location, self.storage_options)
             if columns.added:
                 add(loaded, columns)
         self._files(location).make_durable(loaded.version())
@@ -137,9 +137,3 @@ def require_uncommitted(loaded: DeltaTable, application: str) -> None:
 def target_of(loaded: DeltaTable) -> Target:
     """Return what a loaded table is, and asks for."""
     return Target(str(loaded.metadata().id), read_demands(loaded))
-
-
-def staged_file(name: str, add: Mapping[str, Any]) -> StagedFile:
-    """A file of the write of this name, as the log there tells of it, by its place in the output table."""
-    path = f"{FOLDER}/{name}/{unquote(add['path'])}"
-    return StagedFile(path, add["size"], add["partitionValues"], add["modificationTime"], add.get("stats") or "{}")

@@ -1,10 +1,4 @@
-"""The columns of output tables, read and changed by delta-rs; which they are to be: `rules.output_columns`.
-
-Columns are widened by one commit that writes the table's rows anew. Only Spark can change a type in place, and many
-readers do not read a table whose types Spark changed. Each stored value is compared with its cast back. The commit
-stands right on the version that was read: a commit of others between the two makes it fail, and it is tried again from
-their version.
-"""
+"""The columns of output tables, read, made and added by delta-rs; which they are to be: `rules.output_columns`."""
 
 from __future__ import annotations
 
@@ -14,22 +8,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 
 from ledger.delta_log import local_commits
-from ledger.delta_log.delta_rs_commits import conflicts, demands_of, odd_path, properties
+from ledger.delta_log.delta_rs_commits import conflicts
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage
 from ledger.errors import OutputNotWritten
 from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.output_columns import Columns, ColumnsAsked, ColumnsDiffer, columns_of, properties_of
-from ledger.store.delta.model.exact_casts import fitted
 
-#: A table of more bytes is not written anew beside a write; and how often that is tried beside other writers.
-WIDENED_BYTES, TRIES = 1 << 30, 5
-#: Properties of tables whose rows are not to be written anew.
-KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
+#: How often a change of columns is tried beside other writers.
+TRIES = 5
 
 
 @contextmanager
@@ -93,49 +83,3 @@ def add(loaded: DeltaTable, columns: Columns) -> None:
 
 def _has_local_times(loaded: DeltaTable) -> bool:
     return "timestampNtz" in (loaded.protocol().writer_features or ())
-
-
-def widen(loaded: DeltaTable, columns: Columns) -> None:
-    """Write a table anew with the types of `columns`, in one commit. Raises ColumnsDiffer for a table that cannot be
-    written anew here, or has a value that would be changed: it says which command does it."""
-    for tried in range(TRIES):
-        _require_plain(loaded, columns)
-        # What the rows add is added by their own commit.
-        names = {one["name"] for one in schema_of(loaded)["fields"]}
-        schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
-        if schema == schema_of(loaded):
-            return
-        batches = loaded.to_pyarrow_dataset().to_batches()
-        made = fitted(loaded.to_pyarrow_dataset().schema.empty_table(), schema).schema
-        rows = (batch for one in batches for batch in fitted(pa.Table.from_batches([one]), schema).to_batches())
-        try:
-            with conflicts():
-                write_deltalake(
-                    loaded,
-                    pa.RecordBatchReader.from_batches(made, rows),
-                    mode="overwrite",
-                    schema_mode="overwrite",
-                    commit_properties=properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0),
-                )
-            return
-        except Conflict:
-            if tried + 1 == TRIES:
-                raise
-            loaded.update_incremental()
-
-
-def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
-    names = ", ".join(columns.retyped)
-    configuration = loaded.metadata().configuration
-    size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
-    why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]
-    why += [f"what it asks of {name}" for name in demands_of(loaded)]
-    why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
-    odd = odd_path(loaded)
-    why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
-    why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
-    if why:
-        raise ColumnsDiffer(
-            f"the columns {names} are not widened here because of {why[0]}: write the table anew with Spark, "
-            'spark.table(...).withColumn(...).write.mode("overwrite").option("overwriteSchema", True)'
-        )

@@ -16,6 +16,7 @@ from ledger.outputs.column_casts import fitted, refused_value
 from ledger.outputs.evaluated import evaluated_once
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
 from ledger.outputs.protocol import Target, require_same
+from ledger.outputs.spark_timestamps import stored_in_microseconds
 from ledger.outputs.targets import (
     different_columns,
     is_about_columns,
@@ -243,7 +244,7 @@ class SparkWriter(_OfSpark):
             writer.option("mergeSchema", True)
         # Delta leaves it out, and says nothing, when another version of the transaction was committed.
         writer.option("txnAppId", application).option("txnVersion", output_doubts.WRITTEN)
-        with table_lock(location).exclusive():
+        with table_lock(location).exclusive(), stored_in_microseconds(rows):
             writer.save(for_spark(location))
         return False
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import log_file
 from ledger.errors import StorageFailed
+from ledger.outputs.file_entries import staged_file
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
-from ledger.outputs.publishing import staged_file
+from ledger.outputs.spark_timestamps import stored_in_microseconds
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 from ledger.rules.storage import for_spark
@@ -54,7 +55,8 @@ class StagedRows:
         does, and StorageFailed where what it wrote is not seen here, or is of other columns than were asked for."""
         self._publishing.stage(self._place, demands, self._now)
         writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(said))
-        writer.save(for_spark(self._place))
+        with stored_in_microseconds(rows):
+            writer.save(for_spark(self._place))
         log = self._writes.read(f"{self._name}/{log_file(1)}")
         if log is None:
             # Without a row Delta may commit nothing.

@@ -21,10 +21,11 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
+from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file
 from ledger.outputs.protocol import OutputLog, unreadable
-from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, staged_file, target_of
-from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of, widen
+from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
+from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of
+from ledger.outputs.widening import widen
 from ledger.rules import staging
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import (
@@ -110,7 +111,7 @@ class DeltaRsOutputTables:
                 rows = fitted(rows, columns.schema)
                 if columns.retyped:
                     with alone():
-                        widen(loaded, columns)
+                        widen(loaded, columns, location, self._options_of(location))
                         stored.make_durable(loaded.version())
         return rows
 

@@ -290,8 +290,8 @@ def key_twice(name: str, value: str) -> str:
 def not_utf8(name: str) -> str:
     """Return the sentence for a text that is no UTF-8: Spark stores its bytes, and others fail on the whole file."""
     return (
-        f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes in a "
-        f"binary column, or have {name} mended by make_valid_utf8"
+        f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "
+        f"in a binary column, or have {name} mended by make_valid_utf8"
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -167,6 +168,53 @@ def test_a_table_whose_files_delta_rs_cannot_remove_is_not_widened(place, write)
     with pytest.raises(OutputNotWritten, match=r"Zürich.parquet, which delta-rs would write in another way"):
         write({"n": [2**40]}, schema="widen")
     assert DeltaTable(place.table).to_pyarrow_table()["n"].to_pylist() == [1]
+
+
+LONG = pa.array([D("12345678901234567890.123456789012345678")], pa.decimal128(38, 18))
+
+
+def test_what_is_widened_is_found_by_filters_afterwards(place, write):
+    """delta-rs's own bounds of decimals are floats, and of NaN and infinity they do not tell."""
+    rows = {"n": pa.array([1], pa.int32()), "d": LONG, "s": pa.StructArray.from_arrays([LONG], names=["a"])}
+    write(rows)
+    write({**rows, "n": pa.array([2**40], pa.int64()), "d": pa.array([D("1.5")], LONG.type)}, schema="widen")
+    write({**rows, "n": [5], "x": [float("inf")]}, schema="widen")
+    write({**rows, "n": [0.5], "x": [1.5]}, schema="widen")
+    assert types_of(place)["n"] == "double"
+    dataset, inner = DeltaTable(place.table).to_pyarrow_dataset(), pc.field("s", "a")
+    for condition, count in (
+        (pc.field("d") == LONG[0], 3), (pc.field("d") == pa.scalar(D("1.5"), LONG.type), 1), (inner == LONG[0], 4),
+        (pc.field("n") == 1, 1), (pc.field("n") == 2**40, 1), (pc.field("x") > 1, 2), (pc.field("x") == 1.5, 1),
+    ):  # fmt: skip
+        assert dataset.to_table(filter=condition).num_rows == count, condition
+
+
+def test_columns_keep_their_comments_and_lengths_where_others_are_widened(place, write):
+    nested = pa.struct([pa.field("a", pa.int64(), metadata={"comment": "inside"})])
+    schema = pa.schema(
+        [
+            ("message_id", pa.string()),
+            pa.field("n", pa.int32(), metadata={"comment": "the {number}", "ml": "1"}),
+            pa.field("s", pa.string(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+            ("st", nested),
+        ]
+    )
+    DeltaTable.create(place.table, schema=schema, description="all of it")
+    before = json.loads(DeltaTable(place.table).schema().to_json())["fields"]
+    write({"n": pa.array([2**40], pa.int64()), "s": ["abc"]}, schema="widen")
+    after = json.loads(DeltaTable(place.table).schema().to_json())["fields"]
+    assert after == [{**one, "type": "long"} if one["name"] == "n" else one for one in before]
+    assert DeltaTable(place.table).metadata().description == "all of it"
+    with pytest.raises(OutputNotWritten, match=r"varchar\(3\)"):
+        write({"s": ["too long"]})
+
+
+def test_a_stored_value_that_would_be_changed_is_named(place, write):
+    write({"n": pa.array([2**53 + 1], pa.int64())})
+    said = "n cannot be widened: of the stored rows, column n is bigint, .* 9007199254740993 would be changed; leave"
+    with pytest.raises(OutputNotWritten, match=said):
+        write({"n": [1.5]}, schema="widen")
+    assert types_of(place)["n"] == "long"
 
 
 def test_an_empty_frame_acknowledges_nothing_and_is_no_error(place, write):

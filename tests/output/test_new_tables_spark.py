@@ -160,6 +160,18 @@ def test_the_first_and_the_last_day_are_written(write):
     assert len(write(*days)) == 1
 
 
+def test_instants_are_stored_in_microseconds_whatever_the_session_says(write, spark):
+    """INT96, Spark's default, is another instant to pyarrow outside the years 1677 to 2262."""
+    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
+    instants = ["timestamp'9999-12-31 23:59:59+00:00' AS x", "array(timestamp'1500-01-01 00:00:00+00:00') AS y"]
+    assert len(write(*instants)) == 1 and len(write(*instants)) == 2
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == before == "INT96"
+    last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone.utc)
+    for file in DeltaTable(write.place.table).file_uris():
+        columns = pq.read_table(file).select(range(1, 3)).to_pydict()
+        assert list(columns.values()) == [[last], [[last.replace(1500, 1, 1, 0, 0, 0)]]]
+
+
 def test_a_column_of_nulls_alone_is_computed(write):
     """It is left out of the table. What checks rows has this type, too."""
     with pytest.raises(OutputNotWritten, match="bad body"):

@@ -1,0 +1,142 @@
+"""Columns of output tables are made wider by delta-rs: one commit has the table's rows in new files.
+
+Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
+is compared with its cast back. The commit stands right on the version that was read: a commit of others between the two
+makes it fail, and it is tried again from their version. The files are written into a folder below the table, as those
+of other writes are, so that the log tells of them what is right (`outputs.file_entries`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.transaction import AddAction
+from pyarrow.dataset import ParquetReadOptions
+
+from ledger.clock import system_clock
+from ledger.delta_log.delta_rs_commits import conflicts, demands_of, log_for_spark, odd_path, properties, read_demands
+from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.storage import log_file, table_files
+from ledger.errors import StorageFailed
+from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file, together
+from ledger.outputs.schemas import TRIES, schema_of
+from ledger.rules import staging
+from ledger.rules.output_columns import Columns, ColumnsDiffer
+from ledger.rules.publishable import FOLDER
+from ledger.store.delta.model.exact_casts import fitted
+
+#: A table of more bytes is not written anew beside a write.
+WIDENED_BYTES = 1 << 30
+#: Properties of tables whose rows are not to be written anew.
+KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
+
+
+def widen(loaded: DeltaTable, columns: Columns, location: str, options: dict[str, str] | None) -> None:
+    """Write a table anew with the types of `columns`, in one commit. Raises ColumnsDiffer for a table that cannot be
+    written anew here, or has a value that would be changed: it says which command does it."""
+    for tried in range(TRIES):
+        _require_plain(loaded, columns)
+        # What the rows add is added by their own commit.
+        names = {one["name"] for one in schema_of(loaded)["fields"]}
+        schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
+        if schema == schema_of(loaded):
+            return
+        files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
+        said = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
+        actions: list[Any] = [
+            AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files
+        ]
+        try:
+            with conflicts():
+                made = Schema.from_json(json.dumps(schema))
+                loaded.create_write_transaction(actions, "overwrite", made, [], commit_properties=said)
+            loaded.update_incremental()
+            return
+        except Conflict:
+            if tried + 1 == TRIES:
+                raise
+            loaded.update_incremental()
+
+
+class _Rewritten:
+    """The rows of a table, with other types."""
+
+    def __init__(self, loaded: DeltaTable, schema: Mapping[str, Any], retyped: Sequence[str]) -> None:
+        # Spark's instants may be INT96, of which nanoseconds of 64 bits are others.
+        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        self._dataset = loaded.to_pyarrow_dataset(parquet_read_options=options)
+        self._demands = replace(read_demands(loaded), schema=json.dumps(schema))
+        self._schema, self._retyped = schema, ", ".join(retyped)
+        self._bounds: Bounds = {}
+        self._different: ColumnsDiffer | None = None
+
+    def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
+        """Write them into files below the table, of which no log tells yet."""
+        now = system_clock()
+        name = staging.new_folder(now)
+        place = f"{location.rstrip('/')}/{FOLDER}/{name}"
+        stored = table_files(place, options)
+        stored.write(log_for_spark(self._demands, now))
+        try:
+            made = fitted(self._dataset.schema.empty_table(), self._schema).schema
+            with self._refused():
+                rows = pa.RecordBatchReader.from_batches(made, self._batches())
+                write_deltalake(DeltaTable(place, storage_options=options), rows, mode="append")
+            entry = stored.read(log_file(1))
+            if entry is None:
+                # Without a row nothing is committed.
+                return []
+            added = [json.loads(line).get("add") for line in entry.splitlines() if line.strip()]
+            files = [staged_file(name, add) for add in added if add is not None]
+            return [corrected(one, self._bounds, self._schema) for one in files]
+        finally:
+            # VACUUM looks into no folder of a log.
+            for version in (0, 1):
+                with contextlib.suppress(StorageFailed, OSError):
+                    stored.remove(log_file(version))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._dataset.to_batches():
+            try:
+                made = fitted(pa.Table.from_batches([batch]), self._schema)
+            except ColumnsDiffer as error:
+                self._different = error
+                raise
+            self._bounds = together(self._bounds, exact_bounds(made))
+            yield from made.to_batches()
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Raise ColumnsDiffer for a value that would be changed; delta-rs makes an error of its own of it."""
+        try:
+            yield
+        except Exception:
+            if self._different is None:
+                raise
+            said = str(self._different).partition("; ")[0]
+            fix = "leave the column as it is, and cast it in the rows"
+            raise ColumnsDiffer(f"{self._retyped} cannot be widened: of the stored rows, {said}; {fix}") from None
+
+
+def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
+    names = ", ".join(columns.retyped)
+    configuration = loaded.metadata().configuration
+    size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
+    why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]
+    why += [f"what it asks of {name}" for name in demands_of(loaded)]
+    why += [f"its partitions by {name}" for name in loaded.metadata().partition_columns]
+    odd = odd_path(loaded)
+    why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
+    why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
+    if why:
+        raise ColumnsDiffer(
+            f"the columns {names} are not widened here because of {why[0]}: write the table anew with Spark, "
+            'spark.table(...).withColumn(...).write.mode("overwrite").option("overwriteSchema", True)'
+        )
