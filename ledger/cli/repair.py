@@ -103,6 +103,11 @@ def _shown(found: Repair) -> Iterator[str]:
             about = commit.verb or "not known"
             about += "" if commit.messages is None else f", {commit.messages:,} messages"
             yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
+        for version, what in table.past.items():
+            yield f"{table.table}: the entry of version {version} {what}; a later checkpoint has its rows"
+        if table.past:
+            cut = f"versions before {table.readable_from} cannot be read any more"
+            yield f"{table.table}: no message is lost with it, but {cut}"
         if table.files:
             held = "an unknown number of" if table.messages is None else f"{table.messages:,}"
             yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"

@@ -77,6 +77,18 @@ class TableDamage(NamedTuple):
         return f"{len(self.files):,} of the data files that it names are not as written: {some}{more}"
 
 
+class PastDamage(NamedTuple):
+    """`entries`: by version, what is wrong with an entry that a checkpoint sums up; `readable_from`: the version of the
+    first checkpoint from the last such entry on. The versions from the first such entry up to it cannot be told."""
+
+    entries: Mapping[int, str]
+    readable_from: int
+
+    def error(self, table: str) -> LedgerDamaged | None:
+        """Return the error that names the damage; None: there is none."""
+        return damaged(table, *min(self.entries.items())) if self.entries else None
+
+
 def find_damage(
     location: str, storage_options: Mapping[str, str] | None, *, deep: bool = False, needs_info: bool = True
 ) -> TableDamage:
@@ -104,6 +116,37 @@ def find_damage(
         # What others took out meanwhile was removed by right.
         loaded, wrong = again, wrong_files(again, files, deep=deep)
     return TableDamage(loaded.version(), {}, bad, wrong, is_told)
+
+
+def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -> PastDamage:
+    """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
+    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole."""
+    if not recorded(location).is_local:
+        return PastDamage({}, 0)
+    files = table_files(location, storage_options)
+    paths = files.log_paths()
+    intact = _checkpoints(files, paths)[1]
+    versions = (version for version in map(version_of, paths) if version is not None and version <= intact)
+    doubtful = [version for version in versions if not _looks_whole(files.read(log_file(version)))]
+    flaws = flaws_in(files, doubtful)
+    later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
+    return PastDamage(flaws, next((one for one in later if one == intact or not _unreadable(files, paths, one)), 0))
+
+
+def find_first_readable(location: str) -> int:
+    """Return the first version of a table that its log can tell: entries may be left of versions before it, after a
+    repair of the past. For local paths; elsewhere nothing is repaired, and the answer is 0."""
+    if not recorded(location).is_local:
+        return 0
+    paths = table_files(location, None).log_paths()
+    return 0 if log_file(0) in paths else min(checkpointed(paths), default=0)
+
+
+def _looks_whole(content: bytes | None) -> bool:
+    """Whether an entry needs no closer look: the JSON of a long log takes minutes to read."""
+    if content is None:
+        return True
+    return content[:1] == b"{" and content.rstrip(b"\n")[-1:] == b"}" and b'"commitInfo"' in content
 
 
 def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
@@ -231,12 +274,17 @@ def _checkpoints(files: TableStorage, paths: list[str]) -> tuple[tuple[str, ...]
     """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1."""
     bad: list[str] = []
     for version in reversed(checkpointed(paths)):
-        of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
-        wrong = [path for path in of_version if _footer(files, path) is None]
+        wrong = _unreadable(files, paths, version)
         if not wrong:
             return tuple(bad), version
         bad += wrong
     return tuple(bad), -1
+
+
+def _unreadable(files: Storage, paths: list[str], version: int) -> list[str]:
+    """Return the files of a version's checkpoint that cannot be read."""
+    of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
+    return [path for path in of_version if _footer(files, path) is None]
 
 
 def _footer(files: Storage, path: str) -> int | None:

@@ -71,7 +71,8 @@ def without_gaps(read: Callable[[], Read]) -> Read:
 #: What repairs a log.
 REPAIR = (
     "A power cut does this to a ledger that was written without sync, and so does a copy that was cut short. Restore a "
-    "backup; or stop all that uses the ledger, and `ledger repair ROOT` cuts it back to its last whole version"
+    "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
+    "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
 )
 #: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from ledger import Ledger
 from ledger.cli import main
@@ -142,3 +143,84 @@ def test_the_command_shows_what_is_lost_and_needs_yes(open_ledger, root, queue, 
     assert main(["repair", root, "--yes"]) == 0
     assert "_ledger_lost" in capsys.readouterr().out
     assert main(["doctor", root]) == 0
+
+
+def commands(root):
+    """What reads a ledger's past, by name: each returns the exit code of a command."""
+    return {
+        "doctor": lambda: main(["doctor", root]),
+        "upkeep": lambda: main(["upkeep", "--root", root]),
+        "sql": lambda: main(["sql", "--root", root, "SELECT count(*) FROM receipts"]),
+        "backup": lambda: main(["backup", "--root", root, f"{root}-{os.urandom(4).hex()}"]),
+        "receive": lambda: main(["receive", "jobs", "--root", root]),
+    }
+
+
+def summed_up(root, table, before):
+    """Empties the entry so many versions before the newest one, at which there is a checkpoint; returns its version."""
+    DeltaTable(f"{root}/{table}").create_checkpoint()
+    file = sorted(Path(root, table, "_delta_log").glob("*.json"))[-1 - before]
+    file.write_bytes(b"")
+    return int(file.stem)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("table", ["messages", "visibility", "queues", "receipts", "tasks"])
+def test_an_empty_entry_that_a_checkpoint_sums_up_is_damage_of_each_table_and_repaired(root, table, before, capsys):
+    ledger = Ledger.open(root)
+    queue = ledger.create_queue("jobs", {"Lanes": 1})
+    queue.send(["one", "two", "three"])
+    queue.receive(1, visibility_timeout=600)
+    ledger.upkeep()
+    queue.receive(1, visibility_timeout=600)
+    version = summed_up(root, table, before if table in ("messages", "visibility", "queues") else 0)
+    assert main(["doctor", root]) == 1
+    assert f"Version {version} of the table {table} is damaged" in capsys.readouterr().out
+    (seen,) = Ledger.repair(root, dry_run=True).tables
+    assert main(["repair", root, "--yes"]) == 0
+    shown = capsys.readouterr().out
+    assert f"version {version} has no bytes" in shown and "no message is lost" in shown
+    assert dict(seen.past) == {version: "has no bytes"} and not seen.commits and not seen.files
+    assert not Ledger.repair(root)
+    assert {name: run() for name, run in commands(root).items()} == dict.fromkeys(commands(root), 0)
+    info = Path(root, table, "_delta_log", f"{version:020d}.json").read_text()
+    assert "has no bytes" in info and '\\"verb\\": \\"repair\\"' in info, "the log says what it lost"
+
+
+def test_receipts_survive_a_repair_of_the_past_and_no_wrong_past_is_read(open_ledger, root, queue, clock):
+    """What others were granted before and behind the lost entry was not filled yet."""
+    ledger = open_ledger()
+    for n in range(3):
+        clock.advance(1)
+        queue.receive(1, attempt_id=f"run {n}", visibility_timeout=600)
+    first = ledger.store.engine.version("visibility") - 2
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    clock.advance(1)
+    queue.send("four")
+    queue.receive(1, attempt_id="run 3", visibility_timeout=600)
+    Path(root, "visibility", "_delta_log", f"{first + 1:020d}.json").write_bytes(b"")
+    Ledger.repair(root)
+    ledger = open_ledger()
+    assert ledger.queue("jobs").counts().in_flight == 4
+    granted = ledger.sql("SELECT attempt_id FROM receipts WHERE event = 'granted' ORDER BY version")["attempt_id"]
+    assert granted.to_pylist() == ["run 0", "run 2", "run 3"]
+    for version in (first, first + 1):
+        with pytest.raises(InvalidParameterValue, match=f"visibility begins at version {first + 2}"):
+            ledger.sql("SELECT * FROM in_flight", version)
+        with pytest.raises(DeltaError):
+            DeltaTable(f"{root}/visibility", version=version)
+    assert ledger.sql("SELECT * FROM in_flight", first + 2).num_rows == 3
+
+
+def test_a_repair_of_the_past_that_is_stopped_is_carried_on(open_ledger, root, queue, monkeypatch):
+    version = summed_up(root, "messages", 1)
+
+    def stopping(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(repairing, "_replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.repair(root)
+    monkeypatch.undo()
+    assert dict(Ledger.repair(root).tables[0].past) == {version: "has no bytes"}
+    assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().visible == 3

@@ -11,6 +11,11 @@ about messages that are lost is about nothing, as after an upkeep that dropped t
 means that the message is received again. Where `visibility` still knows that a write to an output table had begun, the
 output table is asked, as after any crash.
 
+A damaged entry that a checkpoint sums up costs no row: the checkpoint has all that the table holds. But the versions
+between the two cannot be told any more, and both engines would read them as if the entry had changed nothing. So the
+repair moves away what reading them begins with: older checkpoints, and the first entry. Then it replaces the damaged
+entry by one that says so. The other entries stay, and `receipts` are filled from them.
+
 A data file of `messages` that is gone takes its messages along: a commit takes the file out, so that the rest can be
 received. Of the other tables a file cannot be spared, and the table is cut to the version before it was added.
 """
@@ -23,7 +28,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +37,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.actions import commit_info, remove_action
-from ledger.delta_log.damage import find_damage, lost_folder, mend_checkpoints, wrong_files
+from ledger.delta_log.damage import find_damage, find_past_damage, lost_folder, mend_checkpoints, wrong_files
 from ledger.delta_log.failures import naming
 from ledger.delta_log.history import Flawed, actions_in, checkpointed, flaw_of
+from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
 from ledger.place import here
@@ -63,13 +69,17 @@ class LostCommit:
 @dataclass(frozen=True)
 class TableRepair:
     """What a repair does to one table: the newest version that stays, the commits behind it that are lost, the data
-    files that are taken out, each with what is wrong, and how many messages these held (None: not known)."""
+    files that are taken out, each with what is wrong, and how many messages these held (None: not known). `past`: by
+    version, what is wrong with entries that a checkpoint sums up, which costs no message; versions before
+    `readable_from` cannot be read any more."""
 
     table: str
     version: int
     commits: tuple[LostCommit, ...]
     files: Mapping[str, str]
     messages: int | None
+    past: Mapping[int, str] = field(default_factory=dict)
+    readable_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
             for name in TABLES:
                 mend_checkpoints(str(folder / name), lost, deep=True)
         planned = [_planned(name, folder / name) for name in TABLES]
-        damaged = tuple(one for one in planned if one.commits or one.files)
+        damaged = tuple(one for one in planned if one.commits or one.files or one.past)
         if not dry_run:
             for one in damaged:
                 _carry_out(one, folder / one.table, lost)
@@ -150,7 +160,7 @@ def _planned(table: str, place: Path) -> TableRepair:
         raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
     commits = tuple(_lost(files, version) for version in range(whole + 1, newest + 1))
     rows = _rows_of(place, whole, set(wrong)) if wrong else 0
-    return TableRepair(table, whole, commits, wrong, rows)
+    return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None))
 
 
 def _intact(place: Path, paths: list[str]) -> int:
@@ -214,7 +224,10 @@ def _rows_of(place: Path, version: int, paths: set[str]) -> int | None:
 
 
 def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
-    """Replace the entries that are lost, the newest first, and take out the files that are gone."""
+    """Cut off the past that cannot be told, replace the entries that are lost, the newest first, and take out the files
+    that are gone."""
+    if one.past:
+        _cut_past(one, place, lost)
     for commit in reversed(one.commits):
         _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
     newest = one.version + len(one.commits)
@@ -231,9 +244,29 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
     for file in gone:
         with contextlib.suppress(FileNotFoundError):
-            into = lost / place.name / file["path"]
-            into.parent.mkdir(parents=True, exist_ok=True)
-            (place / file["path"]).rename(into)
+            _set_aside(place, lost, file["path"])
+
+
+def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
+    """Move away what the versions before `readable_from` are read from, then replace the damaged entries: a repair that
+    is stopped between finds these again."""
+    files = table_files(str(place), None)
+    for path in files.log_paths():
+        summed_up = CHECKPOINT.fullmatch(path)
+        version = int(summed_up[1]) if summed_up else version_of(path)
+        if version is None or version >= one.readable_from or version in one.past:
+            continue
+        # The first entry, or one that says again what a reader begins with.
+        if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
+            _set_aside(place, lost, path)
+    for version, flaw in one.past.items():
+        _replace(place, lost, log_file(version), _nothing(one.table, LostCommit(version, "", None, flaw)))
+
+
+def _set_aside(place: Path, lost: Path, path: str) -> None:
+    into = lost / place.name / path
+    into.parent.mkdir(parents=True, exist_ok=True)
+    (place / path).rename(into)
 
 
 def _nothing(table: str, commit: LostCommit) -> bytes:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ledger.clock import instant, milliseconds_of
+from ledger.delta_log.damage import find_first_readable
 from ledger.delta_log.protocol import Commit
 from ledger.errors import InvalidParameterValue
 from ledger.shown import shown
@@ -19,7 +20,7 @@ from ledger.store.delta.engine import Tables
 VERSIONED = ("visibility", "messages", "queues")
 KEPT = (
     "Those of the last days can be read, for as long as the settings deleted_file_retention and log_retention of "
-    "upkeep say."
+    "upkeep say, and behind what a repair has cut off."
 )
 
 
@@ -56,8 +57,7 @@ def moment(tables: Tables, now: int, version: int | None, timestamp: datetime | 
         )
         raise InvalidParameterValue("version", version, bound, KEPT)
     _require_all_noted(then, commits, None)
-    versions = {name: _beside(tables, name, then, commits, None) for name in VERSIONED[1:]}
-    return Moment(_at_of(then), {"visibility": then.version, **versions})
+    return Moment(_at_of(then), _versions(tables, then, commits, None))
 
 
 def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str) -> Moment:
@@ -75,8 +75,7 @@ def _at(tables: Tables, now: int, version: int | None, timestamp: datetime | str
             bound = f"Must be {instant(first).isoformat()} or later: of what was before, nothing is known"
             raise InvalidParameterValue("timestamp", shown(timestamp), bound, KEPT)
     _require_all_noted(then, commits, at)
-    versions = {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
-    return Moment(at, {"visibility": then.version, **versions})
+    return Moment(at, _versions(tables, then, commits, at))
 
 
 def _milliseconds(given: datetime | str) -> int:
@@ -107,6 +106,17 @@ def _by(commits: Sequence[Commit], at: int) -> list[Commit]:
     """The commits before the first that is of a later instant: who decided later landed later, and so did all behind
     it, even what was decided before. The first one made the table, and there was nothing before."""
     return list(takewhile(lambda commit: not commit.version or _at_of(commit) <= at, commits))
+
+
+def _versions(tables: Tables, then: Commit, commits: Sequence[Commit], at: int | None) -> dict[str, int]:
+    """The versions of the tables that go with a commit. Raises InvalidParameterValue for one that cannot be read."""
+    versions = {"visibility": then.version}
+    versions |= {name: _beside(tables, name, then, commits, at) for name in VERSIONED[1:]}
+    for name, version in versions.items():
+        first = find_first_readable(tables.place(name))
+        if version < first:
+            raise _cut_below(name, first, version, then, at)
+    return versions
 
 
 def _beside(tables: Tables, name: str, then: Commit, commits: Sequence[Commit], at: int | None) -> int:
