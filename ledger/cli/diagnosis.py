@@ -123,6 +123,11 @@ def _judged(health: Health) -> Iterator[Finding]:
         if table.refused:
             what, _, fix = table.refused.partition(". ")
             yield Finding("FAIL", "altered", f"no verb can use a table: {what}", fix)
+    if health.clocks:
+        named = ", ".join([*health.clocks][:MOST_NAMED])
+        found = f"verbs of {len(health.clocks):,} queues raise ClocksDisagree ({named}): "
+        found += next(iter(health.clocks.values()))
+        yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
     yield _paths(health)
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
     found = (

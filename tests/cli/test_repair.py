@@ -21,6 +21,9 @@ def ahead(root, queue):
 def test_a_queue_whose_time_is_ahead_is_put_right(cli, ahead, queue):
     with pytest.raises(ClocksDisagree):
         queue.receive(1)
+    told = cli("doctor", "--json")
+    (finding,) = (one for one in told.documents[0]["findings"] if one["subject"] == "clocks")
+    assert told.code == 1 and finding["outcome"] == "FAIL" and "(work): This machine's clock says" in finding["found"]
     refused = cli("repair", "--clock")
     assert refused.code == 2 and "up to 172," in refused.err and "--yes" in refused.err
     shown = cli("repair", "--clock", "--dry-run")
@@ -29,8 +32,19 @@ def test_a_queue_whose_time_is_ahead_is_put_right(cli, ahead, queue):
     (document,) = map(json.loads, done.out.splitlines())
     assert done.code == 0 and (document["queue"], document["lanes"]) == ("work", 1)
     assert queue.receive(None).count == 1
+    assert cli("doctor").code == 0
     again = cli("repair", "--clock")
     assert again.code == 0 and "no queue's time is ahead" in again.out
+
+
+def test_the_doctor_names_a_fifo_queue_to_which_a_clock_that_was_ahead_has_sent(cli, root, ledger):
+    queue = ledger.create_queue("orders.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    ahead = Ledger.open(root, clock=lambda: time.time_ns() // 1_000_000 + 2 * DAY).queue("orders.fifo")
+    ahead.send("a", message_group_id="g")
+    with pytest.raises(ClocksDisagree):
+        queue.send("b", message_group_id="g")
+    told = cli("doctor")
+    assert told.code == 1 and "raise ClocksDisagree (orders.fifo)" in told.out
 
 
 def test_a_ledger_without_damage_is_left_as_it_is(cli, queue):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -20,7 +20,11 @@ from ledger.delta_log.maintenance import unneeded
 from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
+from ledger.errors import ClocksDisagree
+from ledger.rules.attributes import is_fifo
+from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
+from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore
@@ -62,7 +66,8 @@ class Health:
     over (None: there is none), and how many seconds commits are kept: an upkeep has to go over them within that time,
     or the receipts get a gap. `merges`: how many of the commits of `visibility` that no upkeep has gone over were
     written out ("direct"), and how many a statement made ("statement"), by whatever process. `commits`: those of this
-    process that put rows into tables, by verb, table, path and reason (see `delta_log.paths`)."""
+    process that put rows into tables, by verb, table, path and reason (see `delta_log.paths`). `clocks`: by queue, why
+    its verbs raise ClocksDisagree for this machine's clock, in the error's words."""
 
     queues: int
     tables: Mapping[str, TableHealth]
@@ -70,6 +75,7 @@ class Health:
     log_retention: int
     merges: Mapping[str, int]
     commits: tuple[Mapping[str, str | int], ...]
+    clocks: Mapping[str, str] = field(default_factory=dict)
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
@@ -95,7 +101,22 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
         for one, count in sorted(engine.paths.counts().items())
     )
     log_retention = kept(engine, "visibility").log_retention
-    return Health(len(store.queues()), tables, oldest, log_retention, {**NO_MERGES, **merges}, commits)
+    queues, merged = store.queues(), {**NO_MERGES, **merges}
+    return Health(len(queues), tables, oldest, log_retention, merged, commits, _clocks(store, queues, clock))
+
+
+def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:
+    """Return by queue why its verbs are refused: its time, or the last send to a FIFO queue, is too far ahead."""
+    found = {}
+    for queue in queues:
+        try:
+            store.times.require(queue.id, clock)
+            if is_fifo(queue.attributes):
+                sent_at = store.listings.newest().last_sent(queue.id)
+                not_before(clock(), sent_at, store.settings.maximum_clock_skew)
+        except ClocksDisagree as error:
+            found[queue.name] = error.message
+    return found
 
 
 def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *, deep: bool) -> TableHealth:
