@@ -352,17 +352,18 @@ class LedgerTooNew(LedgerError):
 class LedgerDoesNotExist(LedgerError, LookupError):
     """There is no ledger, or no whole one, at the root that was opened with create=False. Nothing was made there.
 
-    `missing` names the tables that it lacks, if it has others.
+    `missing` names the tables that it lacks, if it has others; `fix` says what to do, if a ledger is not to be made.
     """
 
     code = "LedgerDoesNotExist"
 
-    def __init__(self, root: str, found: str, missing: Sequence[str] = ()) -> None:
-        self.root, self.found, self.missing = root, found, tuple(missing)
-        super().__init__(
-            f"There is no ledger at {root}: {found}. Is the root mistyped? Ledger.open(root), without create=False, "
-            "makes what is missing; `ledger queues create NAME` does, with a queue"
+    def __init__(self, root: str, found: str, missing: Sequence[str] = (), fix: str = "") -> None:
+        self.root, self.found, self.missing, self.fix = root, found, tuple(missing), fix
+        made = (
+            "Is the root mistyped? Ledger.open(root), without create=False, makes what is missing; `ledger queues "
+            "create NAME` does, with a queue"
         )
+        super().__init__(f"There is no ledger at {root}: {found}. {fix or made}")
 
 
 class SparkIsNeeded(LedgerError):

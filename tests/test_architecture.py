@@ -41,6 +41,7 @@ LAYERS = {
     "ledger.rules": 0,
     "ledger.settings": 1,
     "ledger.place": 0,
+    "ledger.backup_folder": 0,
     "ledger.arrow_values": 0,
     "ledger.delta_log": 1,
     "ledger.store": 2,

@@ -17,6 +17,8 @@ DAY = 86_400
 MANY_COMMITS = 2_000
 #: So many damaged files are named.
 MOST_NAMED = 5
+#: What brings a damaged ledger back.
+RESTORE = "restore a backup (`ledger restore-backup BACKUP ROOT --replace`)"
 #: Of a table's files.
 MANY_ORPHANS = 1_000
 
@@ -98,14 +100,14 @@ def _ledger(root: str, settings: str | None, known: dict[str, Any], deep: bool) 
     except ImportError as error:
         yield Finding("FAIL", "tables", f"cannot be looked at: {error}", "install the package with what it needs")
     except LedgerDoesNotExist as error:
-        advice = "is the root mistyped? `ledger queues create NAME` makes a ledger"
+        advice = error.fix or "is the root mistyped? `ledger queues create NAME` makes a ledger"
         if error.missing:
-            advice = "bring the tables' folders back, as they were; a ledger that is opened anew makes empty ones"
+            advice = f"bring the tables' folders back, or {RESTORE}; a ledger that is opened anew makes empty ones"
         yield Finding("FAIL", "tables", error.found, advice)
     except LedgerError as error:
         yield Finding("FAIL", "tables", error.message, error.advice or "see above")
     except Exception as error:
-        yield Finding("FAIL", "tables", f"cannot be read: {error!r}", "restore a backup, or see `ledger repair --help`")
+        yield Finding("FAIL", "tables", f"cannot be read: {error!r}", f"{RESTORE}, or see `ledger repair --help`")
     else:
         known["ledger"] = dataclasses.asdict(health)
         yield from _judged(health)
@@ -177,7 +179,7 @@ def _damage(health: Health) -> Iterator[Finding]:
     if wrong:
         more = f"; and {len(wrong) - MOST_NAMED:,} more" if len(wrong) > MOST_NAMED else ""
         found = f"{len(wrong):,} of those that the logs name are damaged: {'; '.join(wrong[:MOST_NAMED])}{more}"
-        yield Finding("FAIL", "data files", found, "bring them back from a backup, or see `ledger repair --help`")
+        yield Finding("FAIL", "data files", found, f"{RESTORE}, or see `ledger repair --help`")
     else:
         yield Finding("OK", "data files", "all that the logs name are there, as large as written")
     unreadable = [f"{name}/{path}" for name, table in health.tables.items() for path in table.unreadable_checkpoints]

@@ -57,7 +57,7 @@ def serve(place: str | None, root: str | None, settings: str | None, create: boo
         try:
             return open_ledger(place or root, settings, create=create)
         except LedgerDoesNotExist as error:
-            raise error.advised("--create makes one here") from None
+            raise error if error.fix else error.advised("--create makes one here") from None
 
     run(
         opened,

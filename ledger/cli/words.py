@@ -55,7 +55,7 @@ _PHRASES = (
 
 def said(error: LedgerError) -> str:
     """What the command line says of an error."""
-    if isinstance(error, LedgerDoesNotExist):
+    if isinstance(error, LedgerDoesNotExist) and not error.fix:
         made = "`ledger queues create NAME` makes one, with a queue"
         return f"There is no ledger at {error.root}: {error.found}. Is it mistyped? {error.advice or made}"
     if isinstance(error, SparkIsNeeded):

@@ -62,8 +62,9 @@ TRUNCATES = (
     "versions of the table cannot be read afterwards, and receipts that no upkeep has filled in by now are lost)"
 )
 #: What to do about a feature that stays.
+OF_BEFORE = "restore a backup of before (`ledger restore-backup BACKUP ROOT --replace`)"
 NO_WAY_BACK = (
-    "restore a backup of before (`ledger restore-backup`), or make a new ledger and send it what the old one has: "
+    f"{OF_BEFORE}, or make a new ledger and send it what the old one has: "
     'Ledger.open(root, spark, engine="spark") reads this one where Spark knows the feature'
 )
 
@@ -153,7 +154,7 @@ def refusal_of(
     gone = [name for name in columns if name not in there]
     if gone:
         what = f"somebody altered the table {table}: it has no column {', '.join(gone)} any more"
-        return Refusal(what, "Give the column its name again, or restore a backup of before")
+        return Refusal(what, f"Give the column its name again, or {OF_BEFORE}")
     actions = pa.table(loaded.get_add_actions())
     paths = actions["path"].to_pylist() if actions.num_rows else []
     outside = next((path for path in paths if OUTSIDE.match(path)), None)

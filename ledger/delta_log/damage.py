@@ -39,7 +39,10 @@ WITH_ENTRIES = (
     "the next opening for writing (`ledger upkeep`, or Ledger.open without read_only). A read-only opening cannot, and "
     "delta-rs does not read past it. On an object store remove the file."
 )
-WITHOUT_ENTRIES = "Entries before it are gone, so that nothing else tells what is in the table: restore a backup."
+WITHOUT_ENTRIES = (
+    "Entries before it are gone, so that nothing else tells what is in the table: restore a backup (`ledger "
+    "restore-backup BACKUP ROOT --replace`)."
+)
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 #: Where a repair and an opening put what they take out of a ledger, beside its tables.
 LOST = "_ledger_lost"

@@ -15,6 +15,7 @@ from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
 
+from ledger.backup_folder import describe_backup
 from ledger.rules.version_numbers import version_numbers
 from ledger.runtime.cache import RuntimeSetupError
 from ledger.runtime.jars import Packages, cached_jars, delta_packages, half_filled_maven_folders, s3_packages
@@ -194,6 +195,10 @@ def _storage(root: str) -> Finding:
 def _ledger(folder: Path) -> Finding:
     """Look for tables: a mistyped root can be written to, and is no ledger. Whether they are those of one, and all of
     them, is seen where they are opened."""
+    backup = describe_backup(folder)
+    if backup is not None:
+        found, fix = backup
+        return Finding("FAIL", "ledger", f"there is none at {folder}: {found}", fix)
     if any(folder.glob("*/_delta_log")):
         return Finding("OK", "ledger", f"there are tables at {folder}")
     what = "other things in the folder" if folder.is_dir() and any(folder.iterdir()) else "nothing there"

@@ -237,6 +237,32 @@ def test_a_whole_backup_is_no_ledger(open_ledger, dest):
     assert sorted(dest.rglob("*")) == known
 
 
+def test_the_doctor_and_a_repair_say_of_a_backup_that_it_is_one(open_ledger, dest, capsys):
+    open_ledger().backup(dest)
+    known = sorted(dest.rglob("*"))
+    for place in (dest, dest / "tables"):
+        assert run(["doctor", str(place)]) == 1
+        told = capsys.readouterr().out
+        assert "it is a backup of 20" in told and "which are all there" in told and "mistyped" not in told
+        assert f"`ledger restore-backup {dest} ROOT` makes a ledger of it" in told
+        assert run(["repair", str(place), "--yes"]) == 1
+        told = capsys.readouterr().err
+        assert f"`ledger restore-backup {dest} ROOT`" in told and "mistyped" not in told
+    assert sorted(dest.rglob("*")) == known
+    file = next(path for path in dest.rglob("*.parquet"))
+    file.write_bytes(b"")
+    assert run(["doctor", str(dest)]) == 1
+    told = capsys.readouterr().out
+    assert f"The backup is damaged: {file.relative_to(dest)} is missing" in told and "`ledger backup`" in told
+    (dest / "ledger_backup.json").write_bytes(b"")
+    assert run(["doctor", str(dest)]) == 1 and "ledger_backup.json cannot be read" in capsys.readouterr().out
+    assert run(["restore-backup", str(dest), f"{dest}-again"]) == 2
+    assert "ledger_backup.json cannot be read" in capsys.readouterr().err
+    (dest / "ledger_backup.json").rename(dest / "ledger_backup.unfinished")
+    assert run(["doctor", str(dest)]) == 1
+    assert f"was never finished -> Remove {dest}" in capsys.readouterr().out
+
+
 def test_what_is_refused(open_ledger, root, dest, tmp_path):
     ledger = open_ledger()
     ledger.create_queue("work").send("a")

@@ -30,19 +30,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, read_manifest
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew, StorageFailed
+from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
@@ -51,12 +51,6 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 from ledger.threads import map_at_once
 
-#: The file that makes a folder a backup, and the one that says that it is to become one.
-MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
-#: The folder of a backup's tables.
-FOLDER = "tables"
-#: The layout of a backup.
-FORMAT = 1
 #: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 #: The versions of a restored table begin at the next multiple of this.
@@ -150,7 +144,7 @@ def restore_backup(
     `replace` that is moved aside. Raises LedgerTooNew, and StorageFailed.
     """
     backup, place = _local("source", source), _local("root", root)
-    manifest = _manifest(backup)
+    manifest = read_manifest(backup)
     is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
     if is_taken and not replace:
         raise InvalidParameterValue(
@@ -206,42 +200,12 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def require_no_backup(folder: Path) -> None:
-    """Raises LedgerDoesNotExist where a folder is a backup, whole or not: nobody opens it as a ledger."""
-    for place in (folder, folder.parent):
-        if (place / MANIFEST).exists():
-            raise LedgerDoesNotExist(str(folder), "it is a backup: `ledger restore-backup` makes a ledger of it")
-        if (place / UNFINISHED).exists():
-            raise LedgerDoesNotExist(str(folder), "it is a backup that was never finished: remove it")
-
-
 def _local(field: str, given: object) -> Path:
     place = here(field, given)
     if not place.is_local:
         bound = "Must be a path on this machine: backups are made and restored on local paths"
         raise InvalidParameterValue(field, place.text, bound, "Copy a backup to and from other storage as it is.")
     return Path(os.path.realpath(place.text))
-
-
-def _manifest(backup: Path) -> dict[str, Any]:
-    """What a whole backup says of itself. Raises InvalidParameterValue where it is none, or files are missing."""
-    fix = "Name a folder that `ledger backup` has made."
-    try:
-        manifest: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        bound = "The backup was never finished" if (backup / UNFINISHED).exists() else "There is no backup"
-        raise InvalidParameterValue("source", str(backup), bound, fix) from None
-    if manifest["format"] != FORMAT:
-        raise LedgerTooNew(
-            f"The backup {backup} has format {manifest['format']}; this version of the ledger knows {FORMAT}. Upgrade "
-            "the package, or restore it by the version that made it"
-        )
-    for path, size in manifest["files"].items():
-        file = backup / path
-        if not file.is_file() or file.stat().st_size != size:
-            bound = f"The backup is damaged: {path} is missing, or has not {size} bytes"
-            raise InvalidParameterValue("source", str(backup), bound, "Take another backup.")
-    return manifest
 
 
 def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:

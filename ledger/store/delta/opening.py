@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ledger.backup_folder import require_no_backup
 from ledger.clock import Clock, Passing, passing_of, system_clock
 from ledger.delta_log.damage import mend
 from ledger.delta_log.protocol import reason
@@ -34,7 +35,6 @@ from ledger.rules.storage import (
     with_defaults,
 )
 from ledger.settings import ENGINES, STATEMENT, Settings
-from ledger.store.delta.backups import require_no_backup
 from ledger.store.delta.commit.file_locks import NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.readiness import Readiness

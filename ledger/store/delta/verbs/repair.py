@@ -36,6 +36,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ledger.backup_folder import require_no_backup
 from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import find_damage, find_past_damage, lost_folder, mend_checkpoints, wrong_files
 from ledger.delta_log.failures import naming
@@ -52,7 +53,9 @@ from ledger.store.delta.model.tables import TABLES
 LOCK_PATIENCE_SECONDS = 3.0
 #: The only table whose files can be spared one by one.
 SPARED = "messages"
-BACKUP = "Restore a backup: what is left does not tell how the table was."
+BACKUP = (
+    "Restore a backup (`ledger restore-backup BACKUP ROOT --replace`): what is left does not tell how the table was."
+)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,10 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     """
     place = here("root", root)
     if not place.is_local:
-        fix = "An object store keeps what it has answered: restore the object's version, or a backup."
+        fix = "An object store keeps what it has answered: restore the object's version."
         raise InvalidParameterValue("root", root, "Must be a local path", fix)
     folder = Path(place.text)
+    require_no_backup(folder)
     missing = [name for name in TABLES if not (folder / name / "_delta_log").is_dir()]
     if missing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(missing)}", missing)

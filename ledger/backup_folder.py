@@ -1,0 +1,77 @@
+"""What the folder of a backup says of itself. Read with Python alone: the doctor looks where libraries are missing.
+
+A backup that is being written has the file UNFINISHED. The file MANIFEST comes last, all at once, and makes the folder
+a backup: it names each file with its size.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerTooNew
+
+#: The file that makes a folder a backup, and the one that says that it is to become one.
+MANIFEST, UNFINISHED = "ledger_backup.json", "ledger_backup.unfinished"
+#: The folder of a backup's tables.
+FOLDER = "tables"
+#: The layout of a backup.
+FORMAT = 1
+ANOTHER = "Take another backup (`ledger backup`)."
+
+
+def read_manifest(backup: Path) -> dict[str, Any]:
+    """Return what a whole backup says of itself. Raises InvalidParameterValue where it is none, or files are missing,
+    and LedgerTooNew."""
+    fix = "Name a folder that `ledger backup` has made."
+    try:
+        manifest = json.loads((backup / MANIFEST).read_bytes())
+        version, files = manifest["format"], manifest["files"]
+    except OSError:
+        bound = "The backup was never finished" if (backup / UNFINISHED).exists() else "There is no backup"
+        raise InvalidParameterValue("source", str(backup), bound, fix) from None
+    except (KeyError, TypeError, ValueError):
+        bound = f"The backup is damaged: {MANIFEST} cannot be read"
+        raise InvalidParameterValue("source", str(backup), bound, ANOTHER) from None
+    if version != FORMAT:
+        raise LedgerTooNew(
+            f"The backup {backup} has format {version}; this version of the ledger knows {FORMAT}. Upgrade the "
+            "package, or restore it by the version that made it"
+        )
+    for path, size in files.items():
+        file = backup / path
+        if not file.is_file() or file.stat().st_size != size:
+            bound = f"The backup is damaged: {path} is missing, or has not {size} bytes"
+            raise InvalidParameterValue("source", str(backup), bound, ANOTHER)
+    return dict(manifest)
+
+
+def require_no_backup(folder: Path) -> None:
+    """Raise LedgerDoesNotExist where a folder is a backup, whole or not: nobody opens it as a ledger."""
+    for place in (folder, folder.parent):
+        if (place / MANIFEST).exists():
+            fix = f"`ledger restore-backup {place} ROOT` makes a ledger of it"
+            raise LedgerDoesNotExist(str(folder), "it is a backup", fix=fix)
+        if (place / UNFINISHED).exists():
+            fix = f"Remove {place}, and take another backup (`ledger backup`)"
+            raise LedgerDoesNotExist(str(folder), "it is a backup that was never finished", fix=fix)
+
+
+def describe_backup(folder: Path) -> tuple[str, str] | None:
+    """Return what a folder that is a backup holds, or lacks, and what to do with it; None: it is no backup."""
+    try:
+        require_no_backup(folder)
+    except LedgerDoesNotExist as error:
+        place = folder if any((folder / name).exists() for name in (MANIFEST, UNFINISHED)) else folder.parent
+        if not (place / MANIFEST).exists():
+            return error.found, error.fix
+        try:
+            manifest = read_manifest(place)
+        except InvalidParameterValue as damage:
+            return f"it is a backup, and no ledger. {damage.bound}", damage.fix
+        except LedgerTooNew as newer:
+            return f"it is a backup, and no ledger. {newer.message}", ""
+        files = f"{len(manifest['files']):,} files, which are all there"
+        return f"it is a backup of {manifest.get('taken_at')}, and no ledger: {files}", error.fix
+    return None
