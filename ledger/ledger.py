@@ -103,14 +103,25 @@ class Ledger:
         through this object, and is its SenderId (an account or a user; default: the account of the queues' ARNs, which
         is not stored). `storage_options` are delta-rs's (aws_access_key_id, aws_endpoint, ...), over what the
         environment says; when none are given, on S3 with `spark` they are what the session says of the bucket
-        (fs.s3a.access.key, endpoint, ...). `storage_clock` returns the storage's time (milliseconds), which this
-        machine's is held against at opening and every 10 minutes; without it it is a file's time, where delta-rs
-        commits. `clock` returns the instant (milliseconds), and `passing` the seconds that passed, whatever the clock
-        is set to: by default the clock's method `passing`, if it has one, else this machine's uptime. A step of the
-        clock by more than the setting maximum_clock_skew raises ClocksDisagree in every verb, unless another owner's
-        commit confirms it. `read_only` is for storage that one may only read, and for looking only: without locks,
-        without files to try the storage out, and nothing is made or brought to a newer format. All that shows works
-        (counts, peek, messages, views, attributes); what writes raises LedgerIsReadOnly.
+        (fs.s3a.access.key, endpoint, ...). `read_only` is for storage that one may only read, and for looking only:
+        without locks, without files to try the storage out, and nothing is made or brought to a newer format. All that
+        shows works (counts, peek, messages, views, attributes); what writes raises LedgerIsReadOnly.
+
+        Which clock judges what: `clock` returns the instant (milliseconds) of each verb. Deadlines, delays, retention,
+        deduplication and what `receipts` say go by it, and never by an earlier instant than the queue's last commit.
+        Two others only check it, and raise ClocksDisagree:
+
+        - `storage_clock` returns the storage's time (milliseconds), at opening and every 10 minutes; the two may be
+          half of the setting maximum_clock_skew apart. If you give none, the ledger writes a small file on local paths
+          and where delta-rs commits, and takes its time. It does not so with a `clock` of your own, nor with
+          `read_only`: then it compares nothing.
+        - `passing` returns the seconds that passed, whatever the clock is set to: by default the clock's method
+          `passing`, if it has one, else this machine's uptime. A step of the clock by more than maximum_clock_skew is
+          refused in every verb, unless another owner's commit confirms it.
+
+        For how long upkeep keeps commits and removed files (log_retention, deleted_file_retention) this machine's clock
+        and the times of files judge, whatever `clock` says.
+
         Raises ClocksDisagree, UnsafeStorage, SparkIsNeeded, LedgerTooNew, InvalidParameterValue, StorageFailed,
         ForkedProcess.
         """

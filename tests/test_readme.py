@@ -99,6 +99,7 @@ def test_the_sections_for_analysts_and_on_notebooks_run_as_they_stand(tmp_path, 
     assert [table.num_rows for table in found[:3]] == [2, 1, 1] and len(found) == len(lines) == 8
     assert "deploy_views" in of_spark, "which a soak test of tests/delta/test_catalogs.py runs"
     (shown,) = blocks("Notebooks", "python")
+    names = {}
     exec(shown, names)
     assert names["queue"].plot(last=3_600).axes
 
