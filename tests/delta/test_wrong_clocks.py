@@ -470,6 +470,34 @@ def test_a_right_process_that_has_been_open_for_long_removes_a_mark_of_the_futur
     assert [message.body for message in process().queue("brief").receive(None)] == ["young"]
 
 
+def test_an_upkeep_by_a_clock_that_is_behind_drops_and_ends_nothing_and_says_so(process, machine, caplog):
+    """What it drops it judges by an earlier instant than a right one would."""
+    expired(process, machine)
+    queue = process().create_queue("jobs", {"Lanes": 1, "VisibilityTimeout": 3 * HOUR})
+    queue.send(["held", "done", "free"])
+    held, done = queue.receive(1), queue.receive(1)
+    done.delete()
+    process().upkeep()
+    machine.set(-2 * HOUR)
+    behind = process("behind")
+    caplog.clear()
+    assert behind.upkeep().segments_dropped == 0
+    assert "this machine's clock is 7200 s behind the clock of an earlier upkeep" in caplog.text
+    assert behind.health().clocks.keys() == {"jobs"}, "its verbs are refused"
+    with pytest.raises(ClocksDisagree):
+        behind.queue("jobs").receive(1)
+    machine.advance(300)
+    behind.upkeep()
+    machine.set(2 * HOUR)
+    right = process()
+    counts = right.queue("jobs").counts()
+    assert (counts.visible, counts.in_flight, counts.deleted) == (1, 1, 1)
+    assert right.queue("jobs").restore(done.receipt_id) == 1 and held.extend(60).messages == 1
+    assert [message.body for message in right.queue("brief").receive(None)] == ["young"]
+    machine.advance(300)
+    assert right.upkeep().segments_dropped == 1, "which the other upkeep held up, and did not prevent"
+
+
 def test_a_round_that_goes_by_a_mark_moves_no_queues_time_beyond_it(process, machine):
     expired(process, machine)
     process().upkeep()

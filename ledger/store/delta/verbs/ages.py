@@ -93,6 +93,11 @@ class Ages:
             return self._none_yet(now, "there is no mark of an earlier round")
         elapsed, passed = now - mark.at, self._passed() - mark.passed
         if elapsed < -skew:
+            log.warning(
+                "this machine's clock is %.0f s behind the clock of an earlier upkeep: one of the two is wrong. As "
+                "long as both run upkeep, each marks anew, and nothing is dropped for its age",
+                -elapsed / MILLISECONDS,
+            )
             return self._none_yet(now, "the mark of an earlier round is in the future")
         here = mark.boot != "" and mark.boot == boot_of(self._clock.passing)
         if here and abs(elapsed - passed) > skew:
