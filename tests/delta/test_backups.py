@@ -2,6 +2,7 @@
 processes that have the ledger of before open."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -205,6 +206,45 @@ def test_what_upkeep_drops_between_the_tables_of_a_backup_does_not_come_back(
     counts = open_at(tmp_path / "restored").queue("work").counts()
     assert (counts.visible, counts.in_flight) == (1, 0)
     assert open_at(tmp_path / "restored").queue("work").receive(5).messages()[0].body == "open"
+
+
+#: A process that is killed right behind the first of the two steps that change names below a root's parent.
+KILLED_BETWEEN_NAMES = """
+import os, signal, sys
+from pathlib import Path
+from ledger import Ledger
+root, rename = Path(sys.argv[1]), Path.rename
+def killed(path, target):
+    rename(path, target)
+    if path == root:
+        os.kill(os.getpid(), signal.SIGKILL)
+Path.rename = killed
+Ledger.restore_backup(sys.argv[2], root, replace=True)
+"""
+
+
+def test_a_ledger_is_at_the_root_in_each_moment_of_a_restore_that_replaces_it(open_ledger, open_at, root, dest):
+    """Else whoever opens it in that moment, or after a crash in it, makes an empty one."""
+    open_ledger().create_queue("work").send("a")
+    open_ledger().backup(dest)
+    open_ledger().queue("work").receive(1).delete()
+    over, looks = threading.Event(), []
+
+    def look():
+        while not over.is_set():
+            looks.append(os.access(f"{root}/queues/_delta_log", os.R_OK))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(5):
+        aside = Ledger.restore_backup(dest, root, replace=True)
+    over.set()
+    looking.join()
+    assert all(looks) and open_ledger().queue("work").counts().visible == 1
+    assert open_at(aside).queue("work").counts().visible == 1, "the one that the last restore replaced"
+    ran = subprocess.run([sys.executable, "-c", KILLED_BETWEEN_NAMES, root, str(dest)])
+    assert ran.returncode == 0 and open_ledger().queue("work").counts().visible == 1
+    assert len([*Path(root).parent.glob("*.replaced-*")]) == 6 and not [*Path(root).parent.glob("*.restoring-*")]
 
 
 #: A process that is killed in the middle of a backup.

@@ -20,6 +20,7 @@ only grows, also for those who saw claims which the backup knows nothing of.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -51,6 +52,8 @@ from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
 from ledger.threads import map_at_once
 
+#: Of Linux's renameat2: names are as the process's working folder has them; two names are exchanged.
+AT_WORKING_FOLDER, EXCHANGE = -100, 2
 #: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
 #: The versions of a restored table begin at the next multiple of this.
@@ -172,15 +175,34 @@ def restore_backup(
                 aside = place.with_name(
                     f"{place.name}.replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{suffix}"
                 )
-                place.rename(aside)
-            elif place.exists():
-                place.rmdir()
-            made.rename(place)
+                _replace(made, place, aside)
+            else:
+                if place.exists():
+                    place.rmdir()
+                made.rename(place)
             _sync(place.parent)
         finally:
             shutil.rmtree(made, ignore_errors=True)
     sizes = manifest["files"].values()
     return BackupReport(manifest["versions"], len(sizes), sum(sizes), manifest["taken_at"]), aside
+
+
+def _replace(made: Path, place: Path, aside: Path) -> None:
+    """Move what was made to a place, and what is there aside: in one step, where the file system exchanges two names.
+    Elsewhere nothing is at the place for a moment, and who opens a ledger there then makes an empty one."""
+    # The copy has the other name before: whatever stops this process, no ledger lies where `made` is removed.
+    made.rename(aside)
+    if not _exchange(aside, place):
+        aside.rename(made)
+        place.rename(aside)
+        made.rename(place)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders have each other's names, at once; False, and nothing, where the system cannot."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return call is not None and call(AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], EXCHANGE) == 0
 
 
 def _missing(folder: Path) -> list[Path]:
