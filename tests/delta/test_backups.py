@@ -356,6 +356,26 @@ def test_spark_reads_and_commits_to_a_restored_ledger(open_ledger, root, dest, s
     by_spark.upkeep()
 
 
+def test_a_send_through_spark_in_whose_midst_the_ledger_is_replaced_is_in_the_new_one(open_ledger, root, dest, spark):
+    """Spark's commit lies below the new log's first version: the answer was a send of no message."""
+    ledger = open_ledger("spark")
+    queue = ledger.create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    ledger.backup(dest)
+    done = Path(f"{dest}.done")
+
+    def replacing(batches):
+        for batch in batches:
+            if not done.exists():
+                done.touch()
+                Ledger.restore_backup(dest, root, replace=True)
+            yield batch
+
+    rows = spark.range(0, 10, 1, 1).selectExpr("CAST(id AS STRING) AS body").mapInPandas(replacing, "body string")
+    assert queue.send(rows).count == 10
+    assert open_ledger().queue("work").receive(None).count == 12
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_backup_that_fails_leaves_nothing(open_ledger, root, dest, is_there):
     """The next try finds the folder as it was, and the error names the ledger, whose file is missing."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.history import is_gap
+from ledger.rules import message_id as ids
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes.placed_rows import Placed, refused, rows_of_a_file
 
@@ -31,10 +32,14 @@ class SparkAppend:
         return turn
 
     def write(self, placed: Placed, transaction: tuple[str, int] | None, losses: int, clock: Clock) -> bool:
-        """One append; False when it lost: to another send under the transaction, or to a change of the table."""
+        """One append; False when it lost: to another send under the transaction, to a change of the table, or to
+        another ledger in its place. Raises QueueDoesNotExist where that one does not have the queue."""
         from ledger.delta_log.by_spark import CONFLICTS
 
-        operation, since = secrets.token_hex(8), self._store.engine.version("messages")
+        engine = self._store.engine
+        operation, since = secrets.token_hex(8), engine.version("messages")
+        generation = engine.generation()
+        self._store.require_queue(placed.queue)
         metadata = self._transactions.metadata(operation, "send", placed.queue.id, placed.at, [])
         writer = (
             placed.messages()
@@ -46,10 +51,24 @@ class SparkAppend:
         if transaction is not None:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
         try:
-            writer.save(self._store.engine.place("messages"))
+            writer.save(engine.place("messages"))
         except CONFLICTS:
             log.info("a send lost to another writer; whether it landed is looked for in the log")
         except Exception as error:
-            if not is_gap(error):
+            if not is_gap(error) and self._is_same(generation):
                 raise refused(error, placed.queue, self._store.settings) or error from None
-        return self._transactions.landed("messages", operation, since) is not None
+        landed = self._transactions.landed("messages", operation, since) is not None
+        return landed and (self._is_same(generation) or self._has_rows(placed))
+
+    def _is_same(self, generation: int) -> bool:
+        """Whether the ledger is the one that a send began in. Spark puts its commit behind the version that it read,
+        which may be in the log of another ledger by then: nobody reads it there."""
+        self._store.engine.version("messages")
+        return self._store.engine.generation() == generation
+
+    def _has_rows(self, placed: Placed) -> bool:
+        first, last = ids.segment(placed.key, 0), ids.segment(placed.key, ids.ORDINAL_BOUND - 1)
+        is_there = self._store.listings.newest().sent(first, last)[0] > 0
+        if not is_there:
+            log.warning("the ledger was replaced while Spark wrote a send, which is sent again to the new one")
+        return is_there
