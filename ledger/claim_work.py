@@ -93,7 +93,8 @@ class ClaimWork:
                     f"everything fails alike, so the messages are not the cause: {everything.error.text}. They are "
                     "given back, and this receive does not count"
                 )
-                raise error from None
+                # Its cause is what the reason says.
+                raise error from error.__cause__
 
     def _isolate(self, error: Exception) -> None:
         """Finds the messages for which the function raises; all others are done, and these fail by the usual rules."""

@@ -19,6 +19,7 @@ from ledger.termination import is_termination, jvm_has_ended
 #: So many characters of a message are kept.
 LONGEST = 300
 _TRACEBACK, _CAUSED_BY = "Traceback (most recent call last):", "Caused by: "
+_WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]")
@@ -78,7 +79,12 @@ def is_of_function(error: BaseException) -> bool:
 def row_error(error: BaseException) -> RowError:
     """Return what an error says of the row that it is about."""
     error = _first(error)
-    text = str(error).strip()
+    try:
+        text = str(error).strip()
+    except Exception as wrong:
+        text = f"its text cannot be read ({type(wrong).__name__})"
+    if _WORKER_ENDED in text:
+        return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
     if _TRACEBACK in text:
         return _of_traceback(text)
     if type(error).__name__ == "Py4JJavaError" and _CAUSED_BY in text:
@@ -104,7 +110,7 @@ def _of_traceback(text: str) -> RowError:
             break
     place = _own(frames)
     if raised is None:
-        return RowError("PythonException", _line(text), place)
+        return RowError("PythonException", "it has no text that could be read", place)
     return RowError(raised["type"], _line(raised["message"] or ""), place)
 
 
@@ -123,10 +129,15 @@ def _own(frames: list[tuple[str, str]]) -> str | None:
     others = [frame for frame in frames if not frame[0].startswith(_HERE) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     found = own or others
-    return f"{Path(found[-1][0]).name}:{found[-1][1]}" if found else None
+    return _storable(f"{Path(found[-1][0]).name}:{found[-1][1]}") if found else None
 
 
 def _line(text: str) -> str:
     lines = text.splitlines()
-    said = " ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split())
+    said = _storable(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."
+
+
+def _storable(text: str) -> str:
+    """Half a character, which no file can hold, as its escape."""
+    return text.encode(errors="backslashreplace").decode()

@@ -128,6 +128,13 @@ cast(body as int) as x
 """
 
 
+class Unreadable(Exception):
+    """Its text is computed, and that fails."""
+
+    def __str__(self):
+        return str(1 / 0)
+
+
 class Py4JJavaError(Exception):
     """As Py4J's, which needs a JVM."""
 
@@ -142,6 +149,17 @@ class Py4JJavaError(Exception):
         (OSError("full"), "OSError: full"),
         (ValueError("x" * 900), f"ValueError: {'x' * 297}..."),
         (ValueError(), "ValueError"),
+        (ValueError("half \ud83d a character"), r"ValueError: half \ud83d a character"),
+        (Unreadable(), "Unreadable: its text cannot be read (ZeroDivisionError)"),
+        (
+            Exception(SPARK.format("") + "  no more"),
+            "PythonException: it has no text that could be read (orders_work.py:12)",
+        ),
+        (
+            Exception("Python worker exited unexpectedly (crashed): x\nCaused by: java.io.EOFException"),
+            "SparkException: Python worker exited unexpectedly (crashed): "
+            "it was killed, ended itself, or had no memory left",
+        ),
     ],
 )
 def test_an_exception_is_told_in_a_line_with_the_users_file_and_line(error, text):
@@ -262,6 +280,21 @@ def test_an_exception_on_the_driver_is_isolated_too(place):
     assert row["body"] == "0" and re.fullmatch(r"ZeroDivisionError: .* \(test_isolation.py:\d+\)", row["reason"])
 
 
+def test_half_a_character_in_what_a_function_raises_is_kept_as_its_escape(place):
+    """It ended the worker before the culprit had failed: the message was received, and ended it, for ever."""
+
+    def driver(messages):
+        if any(row["body"] == "bad" for row in messages.select("body").collect()):
+            raise ValueError("half \ud83d a \x00 character")
+        return messages.select("message_id", F.lit(1).alias("n"))
+
+    place.queue.send(["1", "2", "bad"])
+    worked, said = work(place, driver)
+    assert (worked.messages, worked.failed) == (2, 1), said
+    (row,) = failures_of(place)
+    assert row["body"] == "bad" and r"half \ud83d a" in row["reason"]
+
+
 def test_an_exception_of_the_jvm_is_isolated_too(place):
     place.queue.send([*(str(n) for n in range(6)), "six"])
     worked, said = work(place, lambda m: m.select("message_id", F.col("body").cast("int").alias("n")))
@@ -298,6 +331,7 @@ def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_
     assert place.queue.counts().visible == count and not place.ledger.queue("dead").counts().visible
     assert {message.receive_count for message in place.queue.receive(None)} == {1}
     told = place.ledger.sql("SELECT reason, messages FROM receipts WHERE event = 'released'").to_pylist()
+    assert len({row["reason"] for row in told}) == 1, "reasons group"
     assert [row["messages"] for row in told] == [count] * 2 and len({row["reason"] for row in told}) == 1
 
 
