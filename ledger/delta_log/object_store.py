@@ -193,6 +193,12 @@ class ObjectStore:
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
     @property
+    def address(self) -> tuple[str, ...]:
+        """What tells the place from all others of this process: the same names may be at several endpoints."""
+        of_environment = [value for name, value in sorted(os.environ.items()) if name.startswith("AWS_ENDPOINT")]
+        return self.place, str(self._store.config.get("endpoint")), *of_environment
+
+    @property
     def _store(self) -> Any:
         require_own("obstore")
         return self._made

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named, named_by_array
@@ -99,9 +100,9 @@ class ArrowWriter:
     def ended(self, *, written: bool) -> None:
         pass
 
-    def mismatch(self, location: str, failure: Exception) -> str:
+    def said(self, location: str, failure: Exception) -> str:
         # The rows were fitted to the table's columns, and what did not fit is said.
-        return ""
+        return reason(failure)
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:

@@ -25,7 +25,15 @@ from ledger.rules.column_types import (
     name_of,
     plain,
 )
-from ledger.rules.output_columns import differing, key_twice, not_utf8, outside_years, stored_as_null, stored_as_text
+from ledger.rules.output_columns import (
+    NULL_PARTITION,
+    differing,
+    key_twice,
+    not_utf8,
+    outside_years,
+    stored_as_null,
+    stored_as_text,
+)
 from ledger.store.delta.dataframes.columns import quoted
 
 if TYPE_CHECKING:
@@ -67,6 +75,9 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
         if cast is not None and to is not None:
             cast = _guarded(cast, plain(to["type"]), one["name"], is_partition=one["name"].lower() in lower)
+            if _has_metadata(one):
+                # What they ask of values, a length or an expression, is that of the table they came from.
+                cast = f"CAST({cast} AS {_sql(plain(to['type']))})"
         elif one["type"] == VOID:
             unread.append(value)
         changed |= cast != value
@@ -76,6 +87,14 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
         # A column of nulls alone is left out, but what computes it may raise: assert_true, for one.
         frame = frame.where(f"{value} IS NULL")
     return frame.selectExpr(*columns) if changed else frame
+
+
+def _has_metadata(field: Any) -> bool:
+    """Whether a field has metadata, or one inside it."""
+    if not isinstance(field, Mapping):
+        return False
+    inner = [field.get(part) for part in ("type", "elementType", "keyType", "valueType")]
+    return bool(field.get("metadata")) or any(map(_has_metadata, [*inner, *field.get("fields", ())]))
 
 
 def refused_value(error: Exception) -> str | None:
@@ -119,7 +138,7 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
     wrong += [(condition, not_utf8(name)) for condition in _not_utf8(value, kind, 0)]
     if is_partition and kind == "string":
-        wrong.append((f"{value} = ''", stored_as_null(name)))
+        wrong.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
     elif is_partition and kind == "binary":
         wrong.append((f"{value} IS NOT NULL", stored_as_text(name)))
     if not wrong:

@@ -72,5 +72,5 @@ class Failures:
                 if "committed before" not in str(conflict):
                     raise OutputNotWritten(location, reason(conflict)) from conflict
             except Exception as error:
-                raise OutputNotWritten(location, reason(error) + writer.mismatch(location, error)) from error
+                raise OutputNotWritten(location, writer.said(location, error)) from error
             writer.ended(written=True)

@@ -84,17 +84,16 @@ class _OfSpark:
     def named_failed(self, column: str, queue: str) -> Named:
         return named_by_array(self.failed(column)[column], queue)
 
-    def mismatch(self, location: str, failure: Exception) -> str:
-        said = refused_value(failure)
-        if said is not None:
-            return f"; {said}"
-        if not is_about_columns(failure):
-            return ""
-        with contextlib.suppress(Exception):
-            there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
-            # What the rows lack is null in the table.
-            return different_columns(self.columns, there, needs_all=False)
-        return ""
+    def said(self, location: str, failure: Exception) -> str:
+        refused = refused_value(failure)
+        if refused is not None:
+            return refused
+        if is_about_columns(failure):
+            with contextlib.suppress(Exception):
+                there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
+                # What the rows lack is null in the table.
+                return reason(failure) + different_columns(self.columns, there, needs_all=False)
+        return reason(failure)
 
 
 class StagedWriter(_OfSpark):
@@ -144,8 +143,7 @@ class StagedWriter(_OfSpark):
             rows = fitted(self._rows, self._after.schema, self._demands.partitions)
             self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
-            said = refused_value(error) or reason(error) + self.mismatch(location, error)
-            raise OutputNotWritten(location, said) from error
+            raise OutputNotWritten(location, self.said(location, error)) from error
 
     def named(self, column: str, queue: str) -> Named:
         return self._staged.named(column, queue)

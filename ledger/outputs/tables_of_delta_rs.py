@@ -29,6 +29,7 @@ from ledger.outputs.widening import widen
 from ledger.rules import staging
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import (
+    NULL_PARTITION,
     Columns,
     ColumnsAsked,
     ColumnsDiffer,
@@ -210,12 +211,12 @@ class DeltaRsOutputTables:
 
 
 def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
-    """Raise ColumnsDiffer for an empty text, and for bytes, in a column of the table's partitions."""
+    """Raise ColumnsDiffer for a text that Delta takes for none, and for bytes, in a column of partitions."""
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
             raise ColumnsDiffer(stored_as_text(name))
-        if pa.types.is_string(values.type) and pa.compute.any(pa.compute.equal(values, "")).as_py():
+        if pa.types.is_string(values.type) and pc.any(pc.is_in(values, pa.array(["", NULL_PARTITION]))).as_py():
             raise ColumnsDiffer(stored_as_null(name))
 
 

@@ -163,8 +163,7 @@ def _write(
         if not written:
             outputs.undo(record, runs, identifier, clock)
             if not fenced and not isinstance(failure, _Silent):
-                said_of_it = reason(failure) + writer.mismatch(location, failure)
-                raise OutputNotWritten(location, said_of_it) from failure
+                raise OutputNotWritten(location, writer.said(location, failure)) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
                 "another call of write took the place of this one, and nothing of this write is in the table. Receive "

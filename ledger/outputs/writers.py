@@ -85,8 +85,9 @@ class Writer(Protocol):
     def ended(self, *, written: bool) -> None:
         """Tells it what the table said."""
 
-    def mismatch(self, location: str, failure: Exception) -> str:
-        """In words, where the table has other columns than the rows, when that is what went wrong."""
+    def said(self, location: str, failure: Exception) -> str:
+        """In words, why the rows were not written: a value that is refused, columns that the table does not have, or
+        what the failure says."""
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:

@@ -139,6 +139,18 @@ def told(kind: Any) -> Any:
     return {"type": "struct", "fields": fields} if fields else None
 
 
+def unread_by_some(kind: Any) -> str | None:
+    """Return the name of a type, at any depth, that is none of those that every reader has: variant, an interval."""
+    if isinstance(kind, str):
+        known = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
+        return None if plain(kind) in known or decimal_of(kind) is not None else name_of(kind)
+    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    inner += [one["type"] for one in kind.get("fields", ())]
+    if not inner and kind["type"] not in ("struct", "array", "map"):
+        return name_of(kind)
+    return next((found for one in inner if (found := unread_by_some(one)) is not None), None)
+
+
 def field_named_twice(kind: Any, path: str = "") -> str | None:
     """Return the path of the second of two fields of a struct whose names differ in their capitals at most, at any
     depth; None where there is none."""

@@ -24,6 +24,7 @@ from ledger.rules.column_types import (
     name_of,
     plain,
     told,
+    unread_by_some,
     wider,
 )
 
@@ -33,6 +34,10 @@ WIDEN = "widen"
 LEFT_OUT = "ledger.columnsLeftOut"
 #: The property of a table that names the columns whose numbers have a type by chance: that of the first Python values.
 BY_CHANCE = "ledger.columnsTypedByChance"
+
+
+#: The text by which folders of partitions say null.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ColumnsDiffer(Exception):
@@ -83,6 +88,9 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
         if known is not None:
             fields.append(field_of(name, known))
         left_out += _untold(name, kind)
+    wrong = [_unread_said(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None]
+    if wrong:
+        raise ColumnsDiffer(wrong[0])
     nameless = next((name for name, kind in types.items() if _is_nameless(name, kind)), None)
     if nameless is not None:
         raise ColumnsDiffer(_nameless_said(nameless))
@@ -177,6 +185,10 @@ class _Merge:
             if _is_nameless(one["name"], kind):
                 self.wrong.append(_nameless_said(name))
                 continue
+            unread = unread_by_some(kind)
+            if unread is not None:
+                self.wrong.append(_unread_said(name, unread))
+                continue
             double = field_named_twice(kind, f"{name}.")
             if double is not None:
                 self.wrong.append(_twice_said(double))
@@ -219,6 +231,11 @@ class _Merge:
 
 def _type_of(schema: Mapping[str, Any], name: str) -> Any:
     return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
+
+
+def _unread_said(name: str, kind: str) -> str:
+    fix = "make it a text (to_json), say"
+    return f"column {name} is {kind}, or has such a value inside, which many readers of Delta tables do not have: {fix}"
 
 
 def _twice_said(name: str) -> str:
@@ -264,10 +281,10 @@ def without_later(columns: Columns) -> Columns:
 
 
 def stored_as_null(name: str) -> str:
-    """Return the sentence for an empty text in a column by which a table is partitioned: Delta stores null for it."""
+    """Return the sentence for a text that Delta stores as null, in a column by which a table is partitioned."""
     return (
-        f"column {name} has an empty text, and the table is partitioned by it: Delta would store NULL. Give NULL, or "
-        "another text"
+        f"column {name} has an empty text, or {NULL_PARTITION}, and the table is partitioned by it: Delta would store "
+        "NULL. Give NULL, or another text"
     )
 
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import functions as F
 
 from ledger.errors import LeaseLost, OutputNotWritten
 from tests.clock import FrozenClock
@@ -95,8 +96,11 @@ def test_an_empty_text_in_a_column_of_partitions_is_refused(write, spark):
     spark.sql(
         f"CREATE TABLE delta.`{place.table}` (message_id STRING, part STRING, n INT) USING delta PARTITIONED BY (part)"
     )
-    with pytest.raises(OutputNotWritten, match="column part has an empty text, and the table is partitioned by it"):
-        write("'' AS part", "1 AS n")
+    for text in ("", "__HIVE_DEFAULT_PARTITION__"):
+        with pytest.raises(
+            OutputNotWritten, match=r"column part has an empty text, or __HIVE.*, and the table is part"
+        ):
+            write(f"'{text}' AS part", "1 AS n")
     assert write("'a' AS part", "1 AS n") == [{"part": "a", "n": 1}]
 
 
@@ -170,6 +174,33 @@ def test_instants_are_stored_in_microseconds_whatever_the_session_says(write, sp
     for file in DeltaTable(write.place.table).file_uris():
         columns = pq.read_table(file).select(range(1, 3)).to_pydict()
         assert list(columns.values()) == [[last], [[last.replace(1500, 1, 1, 0, 0, 0)]]]
+
+
+def test_what_columns_ask_where_they_came_from_is_nothing_to_a_new_table(write, spark):
+    """Spark applied it to the rows, with the table made already."""
+    place = write.place
+    place.queue.send("a")
+    claim = place.queue.receive()
+    made = {"short": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(1)"}, "sum": {"delta.generationExpression": "1 + 1"}}
+    rows = claim.dataframe.select("message_id", F.lit("long").alias("short"), F.lit(7).alias("sum"))
+    for name, metadata in made.items():
+        rows = rows.withMetadata(name, metadata)
+    claim.write(rows, place.table, messages="message_id")
+    (row,) = spark.read.format("delta").load(place.table).collect()
+    assert (row.short, row.sum) == ("long", 7)
+
+
+@pytest.mark.parametrize("column", ["parse_json('1') AS x", "array(parse_json('1')) AS x", "INTERVAL '1' DAY AS x"])
+def test_a_type_that_many_readers_lack_is_refused(write, column):
+    with pytest.raises(OutputNotWritten, match=r"column x is (variant|interval day), or has such a value inside"):
+        write(column)
+    assert not DeltaTable.is_deltatable(write.place.table)
+
+
+def test_a_refused_value_is_said_first(write, spark):
+    write("1 AS n")
+    with pytest.raises(OutputNotWritten, match="output: column n is bigint, and int in the table: the value 9999"):
+        write("99999999999L + length(body) - 1 AS n")
 
 
 def test_a_column_of_nulls_alone_is_computed(write):

@@ -82,3 +82,11 @@ def test_a_process_asks_again_after_an_hour_and_sooner_where_there_was_no_answer
     now[0] += 1
     trust.check()
     assert len(asked()) == 1
+
+
+def test_the_same_names_at_another_endpoint_are_another_storage(s3, place, another_process, asked):
+    another_process()
+    elsewhere = {**s3.options, **{name: "http://127.0.0.1:9" for name in s3.options if "endpoint" in name}}
+    PutTrust(ObjectStore(place, {**elsewhere, "max_retries": "0"})).trust()
+    PutTrust(ObjectStore(place, s3.options)).check()
+    assert len(asked()) == 2

@@ -81,7 +81,7 @@ class PutTrust:
     """
 
     #: When each place was asked last, by this process's monotonic clock.
-    _asked: ClassVar[dict[str, float]] = {}
+    _asked: ClassVar[dict[tuple[str, ...], float]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, files: ObjectStore, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,10 +111,10 @@ class PutTrust:
 
     def trust(self, since: float = 0.0) -> None:
         """Take the storage to have been asked so many seconds ago."""
-        self._asked[self._files.place] = self._clock() - since
+        self._asked[self._files.address] = self._clock() - since
 
     def _is_recent(self) -> bool:
-        asked = self._asked.get(self._files.place)
+        asked = self._asked.get(self._files.address)
         return asked is not None and self._clock() - asked < TRUSTED_SECONDS
 
 
