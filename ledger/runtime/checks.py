@@ -30,6 +30,8 @@ _REQUIREMENT = re.compile(
     r"""([\w.-]+)([<>=][\w.<>=,]*)\s*(?:;\s*python_version\s*<\s*['"]([\d.]+)['"]|;\s*extra\s*==\s*['"]spark['"])?"""
 )
 _BOUND = re.compile(r"(>=|<|==)([\w.]+)")
+#: So many seconds this machine's clock may be from that of the files: half of the setting maximum_clock_skew's default.
+MOST_APART = 15
 PREPARE = "run `python3 tests/run.py` in the checkout, or `pip install -e '.[jvm]' -c constraints.lock`"
 
 
@@ -178,10 +180,11 @@ def _clock(root: str | None) -> Finding:
     if not 2025 <= year <= 2100:
         return Finding("FAIL", "clock", f"it is the year {year}", "set the system clock: deadlines depend on it")
     if apart > 2:
+        refused = f", and verbs are refused from {MOST_APART} s on (half of the setting maximum_clock_skew, 30 s)"
         return Finding(
-            "FAIL" if apart > 60 else "WARN",
+            "FAIL" if apart > MOST_APART else "WARN",
             "clock",
-            f"files in {place} are stamped {apart:.0f} s away from this machine's clock",
+            f"files in {place} are stamped {apart:.0f} s away from this machine's clock{refused}",
             "synchronise both clocks (NTP): a deadline is early or late by as much",
         )
     shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(now))

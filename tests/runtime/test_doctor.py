@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from ledger import Ledger
+from ledger import Ledger, Settings
 from ledger.cli import main
-from ledger.runtime.checks import examine
+from ledger.runtime.checks import MOST_APART, examine
 from ledger.runtime.storage import check_storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -78,3 +79,12 @@ def test_a_root_without_a_ledger_is_said(tmp_path):
         assert finding.advice or outcome == "OK"
     (storage,) = (finding for finding in examine(str(tmp_path / "ledgr")) if finding.subject == "storage")
     assert storage.found == f"{tmp_path / 'ledgr'} is not there; {tmp_path} can be written and locked"
+
+
+@pytest.mark.parametrize(("ahead", "outcome"), [(0, "OK"), (10, "WARN"), (20, "FAIL"), (-20, "FAIL")])
+def test_a_clock_by_which_verbs_are_refused_is_a_failure(tmp_path, monkeypatch, ahead, outcome):
+    assert Settings().maximum_clock_skew / 2 == MOST_APART
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + ahead)
+    (found,) = [one for one in examine(str(tmp_path)) if one.subject == "clock"]
+    assert found.outcome == outcome, found
