@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger import receiving
@@ -11,12 +12,12 @@ from ledger.access import Access
 from ledger.claim import Claim
 from ledger.clock import Clock
 from ledger.errors import InvalidParameterValue
-from ledger.rules.attempts import LONGEST, claim_number, shortened
+from ledger.rules.attempts import ALONE, LONGEST, Share, claim_of_process, process_attempt, shortened
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Status
 
-#: An attempt's claims have numbers behind it.
-LONGEST_ATTEMPT = LONGEST - len("/1000000000")
+#: An attempt has behind it the numbers of its processes and of their claims.
+LONGEST_ATTEMPT = LONGEST - len(".p255/1000000000")
 #: The claims of a run that met others of its attempt have numbers out of these.
 APART = range(1_000_000, 1_000_000_000)
 #: The states of messages that somebody may receive, now or soon.
@@ -30,7 +31,12 @@ class ClaimSource:
     """
 
     def __init__(
-        self, access: Access, visibility_timeout: int | None, attempt_id: str | None, say: Callable[[str], None]
+        self,
+        access: Access,
+        visibility_timeout: int | None,
+        attempt_id: str | None,
+        say: Callable[[str], None],
+        share: Share | None = None,
     ) -> None:
         timeout = visibility_timeout
         if timeout is None:
@@ -40,6 +46,7 @@ class ClaimSource:
                 "visibility_timeout", timeout, "A claim that is held for no time cannot be worked on"
             )
         self._access, self.timeout, self._attempt_id, self._say = access, timeout, attempt_id, say
+        self._share = share
         self._parts_ways = False
 
     def attempts(self) -> Iterator[tuple[str | None, int]]:
@@ -52,14 +59,16 @@ class ClaimSource:
             yield from itertools.repeat((None, 0))
         attempt = shortened(str(self._attempt_id), LONGEST_ATTEMPT)
         held = self._held(attempt)
-        for number, messages in sorted(held.items()):
+        for (owner, number), messages in sorted(held.items()):
             self._say(f"carries on with {messages:,} messages that an earlier run of {attempt} holds")
-            yield f"{attempt}/{number}", messages
-        number = max(held, default=-1) + 1
+            yield f"{owner}/{number}", messages
+        share = self._share or ALONE
+        own = process_attempt(attempt, share.number if share.processes > 1 else None)
+        number = max((number for _, number in held), default=-1) + 1
         while True:
             if self._parts_ways:
                 number, self._parts_ways = random.choice(APART), False
-            yield f"{attempt}/{number}", 0
+            yield f"{own}/{number}", 0
             number += 1
 
     def part_ways(self) -> None:
@@ -93,13 +102,19 @@ class ClaimSource:
         ending = itertools.chain(store.leases(record, clock), store.postponed(record, clock))
         return any(lease.visible_at <= clock() + self.timeout * MILLISECONDS for lease in ending)
 
-    def _held(self, attempt: str) -> Mapping[int, int]:
-        """By the number of their claims: how many messages are in flight under an attempt."""
-        held: dict[int, int] = {}
+    def _held(self, attempt: str) -> Mapping[tuple[str, int], int]:
+        """By the attempt of their process and the number of their claims: how many messages are in flight that this
+        worker carries on with."""
+        held = Counter[tuple[str, int]]()
         for lease in self._access.store.leases(self._access.record(), self._access.clock):
-            number = claim_number(attempt, lease.attempt_id)
-            if number is not None:
-                held[number] = held.get(number, 0) + lease.messages
+            found = claim_of_process(attempt, lease.attempt_id)
+            if found is None:
+                continue
+            process, number = found
+            share = self._share
+            is_mine = process is None if share is None else (process or 0) % share.processes == share.number
+            if is_mine:
+                held[process_attempt(attempt, process), number] += lease.messages
         return held
 
 

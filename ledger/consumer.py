@@ -56,7 +56,7 @@ class Consumer:
         record = access.record()
         limits = limits_of(record.attributes)
         self._access, self._told = access, told
-        self._source = ClaimSource(access, told.visibility_timeout, told.attempt_id, told.say)
+        self._source = ClaimSource(access, told.visibility_timeout, told.attempt_id, told.say, told.share)
         for name in ("park", "retry_after"):
             bounds.visibility_timeout(getattr(told, name), limits, name)
         if told.until == "empty" and told.park <= self._source.timeout:

@@ -30,6 +30,7 @@ from ledger.consumption import Consumption, ignore, log
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.progress import Meter
 from ledger.results import Consumed
+from ledger.rules.attempts import Share
 from ledger.termination import draining, ignore_interrupts, interrupts_held_back
 
 #: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
@@ -122,11 +123,10 @@ class ConsumerProcesses:
 
     def _start(self, number: int) -> None:
         mine, its = self._context.Pipe()
-        attempt = self._told.attempt_id
         told = replace(
             self._told,
             processes=1,
-            attempt_id=None if attempt is None else f"{attempt}.p{number}",
+            share=Share(number, self._told.processes),
             # The child tells them through the pipe.
             say=log.info,
             warn=log.warning,

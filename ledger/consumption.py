@@ -14,6 +14,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.group_limits import Limits, require_limits
 from ledger.message import Message
 from ledger.results import Consumed
+from ledger.rules.attempts import ALONE, Share
 from ledger.rules.limits import whole_number
 from ledger.work import UNTIL
 
@@ -57,6 +58,8 @@ class Consumption:
     warn: Callable[[str], None] = log.warning
     #: Called with all that was done so far, after each commit.
     on_progress: Callable[[Consumed], None] = ignore
+    #: Which of the processes of this attempt does it.
+    share: Share = ALONE
 
     def __post_init__(self) -> None:
         require_handler(self.handler)

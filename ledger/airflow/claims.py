@@ -9,7 +9,7 @@ from ledger.claim import Claim
 from ledger.claim_source import LONGEST_ATTEMPT
 from ledger.errors import InvalidParameterValue, LeaseLost, MessageDoesNotExist
 from ledger.queue import Queue
-from ledger.rules.attempts import claim_number, shortened
+from ledger.rules.attempts import claim_of_process, shortened
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import message_id
 from ledger.rules.state import Status
@@ -61,7 +61,7 @@ def give_back(queue: Queue, attempt_id: str, visibility_timeout: int) -> int:
     access, attempt = queue.access, shortened(attempt_id, LONGEST_ATTEMPT)
     soon = access.clock() + visibility_timeout * MILLISECONDS
     leases = access.store.leases(access.record(), access.clock)
-    mine = [lease for lease in leases if claim_number(attempt, lease.attempt_id) is not None]
+    mine = [lease for lease in leases if claim_of_process(attempt, lease.attempt_id) is not None]
     parked = {lease.receipt_id for lease in mine if lease.visible_at > soon}
     released = 0
     for receipt_id in {lease.receipt_id for lease in mine} - parked:

@@ -21,6 +21,17 @@ RECIPE = "{{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }}"
 OWN_ID = f"Give every task an id of its own, in Airflow {RECIPE}"
 
 
+class Share(NamedTuple):
+    """Which of several processes that consume under one attempt a worker is, from 0. Of the claims of an earlier run it
+    carries on with those of the processes that have its number, or one that is so many times `processes` greater."""
+
+    number: int
+    processes: int
+
+
+ALONE = Share(0, 1)
+
+
 class Attempt(NamedTuple):
     """A send under an attempt id: to which queue (its id), and a number that stands for the content."""
 
@@ -87,11 +98,21 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
 
-def claim_number(attempt: str, attempt_id: str | None) -> int | None:
-    """Of which of its claims an id is that a worker made of its `attempt`: `attempt/7`. None: of none. An attempt may
-    itself have a slash, and begin as another one."""
+def process_attempt(attempt: str, process: int | None) -> str:
+    """Return the attempt of one of several processes of an attempt; None: of the worker of an attempt that has one."""
+    return attempt if process is None else f"{attempt}.p{process}"
+
+
+def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
+    """Of which process (None: the only one) and which of its claims an id is that a worker made of its `attempt`:
+    `attempt/7`, `attempt.p2/7`. None: of none. An attempt may itself have a slash, and begin as another one."""
     before, slash, number = (attempt_id or "").rpartition("/")
-    return int(number) if slash and before == attempt and number.isdecimal() else None
+    if not slash or not number.isdecimal():
+        return None
+    if before == attempt:
+        return None, int(number)
+    process = before.removeprefix(f"{attempt}.p") if before.startswith(f"{attempt}.p") else ""
+    return (int(process), int(number)) if process.isdecimal() else None
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:

@@ -1,8 +1,12 @@
 """Runs with one attempt_id that are alive at once: what each of them is told, and that they part."""
 
 import threading
+from collections import Counter
 
 import pytest
+
+from ledger.claim_source import ClaimSource
+from ledger.rules.attempts import Share
 
 
 def row(message):
@@ -48,8 +52,6 @@ def test_a_run_that_met_another_one_of_its_attempt_receives_other_messages_from_
     """The numbers of its claims are no longer those of the other run. A later run finds the claims of both."""
     place.queue.send([str(n) for n in range(40)])
     slow, fast = (place.another().queue("work").access for _ in range(2))
-    from ledger.claim_source import ClaimSource
-
     sources = [ClaimSource(access, None, "today", lambda line: None) for access in (slow, fast)]
     numbers = [source.attempts() for source in sources]
 
@@ -62,3 +64,26 @@ def test_a_run_that_met_another_one_of_its_attempt_receives_other_messages_from_
     assert one.receipt_id != two.receipt_id and one.count == two.count == 10
     resumed = ClaimSource(fast, None, "today", lambda line: None).attempts()
     assert [next(resumed)[1] for _ in range(4)] == [10, 10, 10, 0]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 5])
+def test_a_run_with_another_number_of_processes_has_all_that_the_dead_one_held(place, processes):
+    """Each claim is carried on with by one process, and none has the number of another one's new claim."""
+    place.queue.send([str(n) for n in range(60)])
+    access = place.queue.access
+    for dead in (Share(number, 3) for number in range(3)):
+        source = ClaimSource(access, None, "today", print, dead)
+        ids = source.attempts()
+        for _ in range(2):
+            source.receive(next(ids)[0], 10, 0)
+    carried, fresh = Counter(), set()
+    for number in range(processes):
+        source = ClaimSource(access, None, "today", print, Share(number, processes))
+        for attempt_id, held in source.attempts():
+            if not held:
+                fresh.add(attempt_id)
+                break
+            carried.update([source.receive(attempt_id, 10, 0).receipt_id])
+    assert len(carried) == 6 and set(carried.values()) == {1} and len(fresh) == processes
+    assert fresh.isdisjoint(f"today.p{number}/{claim}" for number in range(3) for claim in range(2))
+    assert place.queue.counts().visible == 0

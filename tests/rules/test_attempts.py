@@ -102,11 +102,24 @@ def test_f3_two_receives_of_one_call_have_different_attempt_ids():
      ("other/1", None), ("dail/1", None), (None, None), ("1", None)],
 )  # fmt: skip
 def test_the_claims_of_an_attempt_have_its_id_and_a_number(attempt_id, number):
-    assert attempts.claim_number("daily", attempt_id) == number
+    found = attempts.claim_of_process("daily", attempt_id)
+    assert found == (None if number is None else (None, number))
 
 
 def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
-    assert attempts.claim_number("daily/1", "daily/1/2") == 2 and attempts.claim_number("daily", "daily/1/2") is None
+    assert attempts.claim_of_process("daily/1", "daily/1/2") == (None, 2)
+    assert attempts.claim_of_process("daily", "daily/1/2") is None
+
+
+@pytest.mark.parametrize(
+    ("attempt_id", "found"),
+    [("daily.p0/3", (0, 3)), ("daily.p12/0", (12, 0)), ("daily.p/0", None), ("daily.px/0", None), ("daily.p1", None),
+     ("daily.p1.p2/0", None), ("other.p1/0", None), ("daily.p1/x", None)],
+)  # fmt: skip
+def test_the_processes_of_an_attempt_have_numbers_too(attempt_id, found):
+    assert attempts.claim_of_process("daily", attempt_id) == found
+    if found is not None:
+        assert attempt_id == f"{attempts.process_attempt('daily', found[0])}/{found[1]}"
 
 
 @pytest.mark.parametrize("given", [None, "a", "x" * 128, "größe"])
