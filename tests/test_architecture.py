@@ -144,6 +144,7 @@ LAYERS = {
     "ledger.endpoint.command": 11.9,
     "ledger.endpoint": 11.9,
     "ledger.cli": 100,
+    "ledger.__main__": 101,
     "ledger.bootstrap": RUNTIME,
     "ledger.runtime": RUNTIME,
 }

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -30,7 +31,17 @@ from ledger import forks
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.history import Generations, checkpointed, is_gap, without_gaps
 from ledger.delta_log.protocol import Conflict, StagedFile
-from ledger.delta_log.storage import AT_ONCE, LOG, Storage, TableStorage, log_entry, log_file, table_files, version_of
+from ledger.delta_log.storage import (
+    AT_ONCE,
+    LOG,
+    LocalFiles,
+    Storage,
+    TableStorage,
+    log_entry,
+    log_file,
+    table_files,
+    version_of,
+)
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import PROTOCOL_OF_NEW, Demands
@@ -374,6 +385,16 @@ def log_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
     known = {"numMetadata": 1, "numProtocol": 1, "metadata": said["metaData"], "protocol": said["protocol"]}
     return {log_file(0): _entry(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()}
+
+
+def remove_log(stored: TableStorage) -> None:
+    """Remove the log that `log_for_spark` began, and the one commit behind it: VACUUM looks into no such folder."""
+    if isinstance(stored, LocalFiles):
+        shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
+        return
+    for path in (log_file(0), f"{LOG}/{0:020d}.crc", log_file(1)):
+        with suppress(StorageFailed):
+            stored.remove(path)
 
 
 def _entry(said: Mapping[str, Any]) -> bytes:

@@ -55,7 +55,7 @@ class DeltaRsOutputs:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
-                widen(loaded, columns, location, self.storage_options)
+                widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
                 add(loaded, columns)
         self._files(location).make_durable(loaded.version())

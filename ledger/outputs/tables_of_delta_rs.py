@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
 from ledger.clock import system_clock
-from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties
+from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands, remove_log
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_file, table_files
+from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
 from ledger.errors import OutputUnreadable
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file
 from ledger.outputs.protocol import OutputLog, unreadable
@@ -38,7 +38,7 @@ from ledger.rules.output_columns import (
     stored_as_text,
     without_later,
 )
-from ledger.rules.publishable import FOLDER
+from ledger.rules.publishable import FOLDER, not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
@@ -112,7 +112,7 @@ class DeltaRsOutputTables:
                 rows = fitted(rows, columns.schema)
                 if columns.retyped:
                     with alone():
-                        widen(loaded, columns, location, self._options_of(location))
+                        widen(loaded, columns, location, stored, self._options_of(location))
                         stored.make_durable(loaded.version())
         return rows
 
@@ -138,11 +138,14 @@ class DeltaRsOutputTables:
             bounds = exact_bounds(applied.drop_columns(_partitions_in(loaded, applied)))
             how = _without_wrong_statistics(applied.schema, bounds)
             try:
-                if columns.added and _asks_for_feature(loaded, columns):
+                here, is_plain = commits_here(loaded, stored), not not_applied(read_demands(loaded))
+                # By its own append delta-rs tells of such files what readers err by.
+                is_staged = here or (bool(how) and is_plain)
+                if columns.added and (_asks_for_feature(loaded, columns) or (is_staged and not here)):
                     add(loaded, columns)
                     stored.make_durable(loaded.version())
                     known = schema_of(loaded)
-                if commits_here(loaded, stored):
+                if is_staged:
                     schema = json.dumps(columns.schema) if columns.schema != known else None
                     self._publish_rows(location, loaded, schema, applied, bounds, (application, version), metadata, how)
                     return
@@ -175,24 +178,26 @@ class DeltaRsOutputTables:
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
         now, publishing, columns = system_clock(), self.output_publishing(location), schema_of(loaded)
         name = staging.new_folder(now)
-        place = f"{location.rstrip('/')}/{FOLDER}/{name}"
+        place, options = f"{location.rstrip('/')}/{FOLDER}/{name}", self._options_of(location)
         publishing.stage(place, demands, now)
-        # What is not known to be published, or not, stays: others may read it.
-        unneeded: str | None = place
+        staged, is_unneeded = table_files(place, options), True
         try:
-            write_deltalake(DeltaTable(place), rows, mode="append", **how)
-            entry = table_files(place, None).read(log_file(1)) or b""
+            write_deltalake(DeltaTable(place, storage_options=options), rows, mode="append", **how)
+            entry = staged.read(log_file(1)) or b""
             added = [json.loads(line).get("add") for line in entry.splitlines()]
-            files = [staged_file(name, add) for add in added if add is not None]
-            files, unneeded = [corrected(one, bounds, columns) for one in files], None
+            files = [corrected(staged_file(name, add), bounds, columns) for add in added if add is not None]
+            # What is not known to be published, or not, stays: others may read it.
+            is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
-            unneeded = f"{place}/{LOG}"
+            remove_log(staged)
         except Conflict:
-            unneeded = place
+            is_unneeded = True
             raise
         finally:
-            if unneeded is not None:
-                shutil.rmtree(unneeded, ignore_errors=True)
+            if is_unneeded and isinstance(staged, LocalFiles):
+                shutil.rmtree(place, ignore_errors=True)
+            elif is_unneeded:
+                remove_log(staged)
 
     def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._options_of(location), sync=self._sync)

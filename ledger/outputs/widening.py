@@ -8,7 +8,6 @@ of other writes are, so that the log tells of them what is right (`outputs.file_
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +20,17 @@ from deltalake.transaction import AddAction
 from pyarrow.dataset import ParquetReadOptions
 
 from ledger.clock import system_clock
-from ledger.delta_log.delta_rs_commits import conflicts, demands_of, log_for_spark, odd_path, properties, read_demands
+from ledger.delta_log.delta_rs_commits import (
+    conflicts,
+    demands_of,
+    log_for_spark,
+    odd_path,
+    properties,
+    read_demands,
+    remove_log,
+)
 from ledger.delta_log.protocol import Conflict, StagedFile
-from ledger.delta_log.storage import log_file, table_files
-from ledger.errors import StorageFailed
+from ledger.delta_log.storage import TableStorage, log_file, table_files
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file, together
 from ledger.outputs.schemas import TRIES, schema_of
 from ledger.rules import staging
@@ -38,7 +44,9 @@ WIDENED_BYTES = 1 << 30
 KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.columnMapping.mode")
 
 
-def widen(loaded: DeltaTable, columns: Columns, location: str, options: dict[str, str] | None) -> None:
+def widen(
+    loaded: DeltaTable, columns: Columns, location: str, stored: TableStorage, options: dict[str, str] | None
+) -> None:
     """Write a table anew with the types of `columns`, in one commit. Raises ColumnsDiffer for a table that cannot be
     written anew here, or has a value that would be changed: it says which command does it."""
     for tried in range(TRIES):
@@ -53,6 +61,8 @@ def widen(loaded: DeltaTable, columns: Columns, location: str, options: dict[str
         actions: list[Any] = [
             AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files
         ]
+        # The commit takes out the files that are there: those that come in survive a power cut before it.
+        stored.sync([one.path for one in files])
         try:
             with conflicts():
                 made = Schema.from_json(json.dumps(schema))
@@ -97,10 +107,7 @@ class _Rewritten:
             files = [staged_file(name, add) for add in added if add is not None]
             return [corrected(one, self._bounds, self._schema) for one in files]
         finally:
-            # VACUUM looks into no folder of a log.
-            for version in (0, 1):
-                with contextlib.suppress(StorageFailed, OSError):
-                    stored.remove(log_file(version))
+            remove_log(stored)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():

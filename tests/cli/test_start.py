@@ -9,7 +9,7 @@ import pytest
 
 from tests.sources import CHECKOUT
 
-COMMAND = [sys.executable, "-m", "ledger.cli"]
+COMMAND = [sys.executable, "-m", "ledger"]
 
 
 def environment(root, **more):

@@ -14,7 +14,8 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import StorageFailed
 from ledger.outputs import publishing as output_publishing
-from ledger.outputs.publishing import DeltaRsOutputs, staged_file
+from ledger.outputs.file_entries import staged_file
+from ledger.outputs.publishing import DeltaRsOutputs
 from ledger.rules.publishable import FOLDER
 
 WRITE = "019a00000000-0123456789abcdef"

@@ -1,13 +1,16 @@
 """Every verb on S3, without Spark and without a lock of anybody's: as on a local path."""
 
+import decimal
 import json
 from contextlib import nullcontext
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger import Ledger
+from ledger.delta_log.object_store import ObjectStore
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import table_files
 from ledger.errors import ReceiptHandleIsInvalid, StorageFailed
@@ -144,6 +147,35 @@ def test_rows_are_written_to_an_output_on_s3_and_the_same_ones_once(s3, place, l
     for _ in range(2):
         written = claim.write(rows, output.replace("s3:", f"{scheme}:"), messages="message_id")
         assert written.messages == DeltaTable(output, storage_options=s3.options).to_pyarrow_table().num_rows == 2
+
+
+def test_an_output_on_s3_is_widened_and_its_rows_are_found(s3, place, ledger):
+    queue, output = ledger.create_queue("jobs"), f"{place}-output/widened"
+    queue.send(["a", "b"])
+    long = pa.array([decimal.Decimal("12345678901234567890.5")], pa.decimal128(38, 18))
+    for values, schema in ((pa.array([1], pa.int32()), None), (pa.array([2**40]), "widen")):
+        claim = queue.receive(1)
+        rows = pa.table({"message_id": [claim.messages()[0].message_id], "n": values, "d": long})
+        claim.write(rows, output, messages="message_id", schema=schema)
+    stored = DeltaTable(output, storage_options=s3.options).to_pyarrow_dataset()
+    assert sorted(stored.to_table()["n"].to_pylist()) == [1, 2**40]
+    assert stored.to_table(filter=(pc.field("d") == long[0]) & (pc.field("n") == 1)).num_rows == 1
+
+
+def test_rows_on_s3_are_found_by_filters_whatever_delta_rs_says_of_their_files(s3, place, ledger):
+    """Of decimals it says floats, and nothing right of infinity; deltalake's dataset then finds no row of the file."""
+    queue, output = ledger.create_queue("jobs"), f"{place}-output/filtered"
+    queue.send(["a", "b", "c"])
+    long = pa.array([decimal.Decimal("12345678901234567890.5")], pa.decimal128(38, 18))
+    for more in ({"x": [1.0]}, {"x": [float("inf")]}, {"x": [2.0], "added": [7]}):
+        claim = queue.receive(1)
+        rows = pa.table({"message_id": [claim.messages()[0].message_id], "d": long, **more})
+        claim.write(rows, output, messages="message_id", schema="widen")
+    table = DeltaTable(output, storage_options=s3.options)
+    stored = table.to_pyarrow_dataset()
+    for condition, count in ((pc.field("d") == long[0], 3), (pc.field("x") > 0, 3), (pc.field("added") == 7, 1)):
+        assert stored.to_table(filter=condition).num_rows == count, condition
+    assert [path for path in ObjectStore(output, s3.options).paths("ledger_writes") if "/_delta_log/" in path] == []
 
 
 def test_an_output_elsewhere_is_reached_by_what_is_known_of_its_bucket(s3, place, tmp_path):
