@@ -13,7 +13,7 @@ from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
 from ledger.store import QueueRecord
-from ledger.tabular import arrow_table, is_spark, listed
+from ledger.tabular import arrow_table, is_spark, listed, require_finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,7 @@ def _send_table(
 ) -> Sent | SentTable:
     with access.named_jobs("send"):
         if is_spark(table):
+            require_finite("messages", table)
             return access.spark().send(record, table, body, access.clock, attempt_id)
         if access.frames is not None:
             sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)

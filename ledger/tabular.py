@@ -38,6 +38,13 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
+def require_finite(field: str, frame: DataFrame) -> None:
+    """Raise InvalidParameterValue for a DataFrame of a stream, which has no last row."""
+    if frame.isStreaming:
+        fix = "Do it for each batch: frame.writeStream.foreachBatch(lambda rows, number: ...).start()."
+        raise InvalidParameterValue(field, "a streaming DataFrame", "A stream has no last row", fix)
+
+
 def is_empty(rows: Any) -> bool:
     """Whether a table, or a DataFrame of Spark's, has no row. Raises InvalidParameterValue for what is neither."""
     if is_spark(rows):

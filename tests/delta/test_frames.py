@@ -123,6 +123,26 @@ def test_m1_bytes_that_are_no_utf_8_are_refused(queue, spark, commits):
     assert queue.counts().stored == len(commits()) == 0
 
 
+@pytest.mark.parametrize("row", ["text", "array(text) AS a", "map('k', text) AS a", "struct(text, 1 AS n) AS a"])
+def test_bytes_that_are_no_utf_8_are_refused_in_rows_that_are_sent_as_json(queue, spark, row, commits):
+    rows = spark.sql("SELECT CAST(X'61FF' AS STRING) AS text").selectExpr(row)
+    with pytest.raises(InvalidMessageContents, match=r"no UTF-8.*Nothing was sent"):
+        queue.send(rows)
+    assert queue.counts().stored == len(commits()) == 0
+    queue.send(spark.sql("SELECT CAST(NULL AS STRING) AS text UNION ALL SELECT 'ä'").selectExpr(row))
+    assert queue.counts().stored == 2
+
+
+def test_a_stream_is_refused_with_the_fix(queue, spark, tmp_path):
+    stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS body")
+    with pytest.raises(InvalidParameterValue, match=r"messages.*no last row.*foreachBatch"):
+        queue.send(stream)
+    queue.send("a")
+    claim = queue.receive()
+    with pytest.raises(InvalidParameterValue, match=r"rows.*no last row.*foreachBatch"):
+        claim.write(stream, str(tmp_path / "output"))
+
+
 def test_m1_the_edges_of_the_services_characters_are_taken_of_dataframes(queue, spark):
     taken = "\t\n\r \x7f\ud7ff\ue000\ufffd\U00010000\U0010ffff"
     queue.send(spark.createDataFrame([(taken,)], "body STRING"))
@@ -158,6 +178,19 @@ def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again_and_another_o
     with pytest.raises(MissingParameter, match=r"MessageBody.*Nothing was sent"):
         send(("", "1"))
     assert bodies(queue.receive(None)) == ["a", "a", "b"]
+
+
+def test_rows_that_come_out_differently_are_not_sent_under_an_attempt_id(tmp_path, spark):
+    """One evaluation counts them and another one writes them: the answer was the count of the first."""
+    queue = Ledger.open(str(tmp_path / "ledger"), spark=spark).create_queue("work")
+    by_chance = "CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.5"
+    rows = spark.range(2_000).where(by_chance).selectExpr("CAST(id AS STRING) AS body")
+    with pytest.raises(InvalidParameterValue, match=r"counted as .*, and written as .*Nothing was sent\. Write them"):
+        queue.send(rows, attempt_id="today")
+    assert queue.counts().stored == 0
+    assert queue.send(rows.where("id IS NOT NULL")).count == queue.counts().stored > 0
+    kept = rows.localCheckpoint()
+    assert queue.send(kept, attempt_id="today").count == queue.send(kept, attempt_id="today").count == kept.count()
 
 
 def test_a_claim_as_a_dataframe_has_the_columns_and_the_rows_of_its_messages(queue, spark, clock):

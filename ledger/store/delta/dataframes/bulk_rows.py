@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
@@ -15,6 +16,7 @@ from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, NOT_FOR_THIS_Q
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.columns import quoted
+from ledger.store.delta.dataframes.inner_values import not_utf8
 from ledger.store.delta.model.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -262,7 +264,15 @@ def _body(frame: DataFrame, body: str | None) -> Column:
     if body is None and "body" not in kinds:
         if not kinds:
             raise InvalidParameterValue("column", "body", "The DataFrame has no columns")
-        return F.to_json(F.struct("*"))
+        # JSON would have another character in the place of bytes that are none.
+        fields = json.loads(frame.schema.json())["fields"]
+        wrong = [said for one in fields for said in not_utf8(quoted(one["name"]), one["type"], 0)]
+        text = F.to_json(F.struct("*"))
+        if not wrong:
+            return text
+        return F.when(
+            F.coalesce(F.expr(" OR ".join(wrong)), F.lit(False)), _refuse(CHARACTER, F.lit("no UTF-8"))
+        ).otherwise(text)
     name = body or "body"
     if name not in kinds:
         raise InvalidParameterValue(

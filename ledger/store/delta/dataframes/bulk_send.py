@@ -95,7 +95,7 @@ class BulkSender:
             with self._writer.turn(queue, losses):
                 before = sent_before(self._store.engine, attempt)
                 # Where another process was first this one commits nothing; what that one sent is looked at again.
-                if before or not count or self._write_once(queue, rows, clock, attempt, losses, absent):
+                if before or not count or self._write_once(queue, rows, clock, attempt, losses, absent, count):
                     # Some of them may be finished and dropped by now.
                     return replace(self._sent(queue, before or attempt.key), count=count)
         raise tries.outlasted()
@@ -108,8 +108,9 @@ class BulkSender:
         attempt: Attempt,
         losses: int,
         absent: frozenset[str],
+        count: int,
     ) -> bool:
-        placed = self._by_task(queue, rows, attempt.key, clock(), absent)
+        placed = replace(self._by_task(queue, rows, attempt.key, clock(), absent), count=count)
         return self._writer.write(placed, attempt.transaction, losses, clock)
 
     def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int, absent: frozenset[str]) -> Placed:

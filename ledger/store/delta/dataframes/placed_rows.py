@@ -34,6 +34,7 @@ class Placed:
 
     `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
     `absent`: columns that are null in every row. Files need not have them: to write them takes time for each row.
+    `count`: of a send under an attempt id, how many rows were counted before.
     """
 
     rows: DataFrame
@@ -43,6 +44,7 @@ class Placed:
     first_lane: int = 0
     in_order: bool = False
     absent: frozenset[str] = frozenset()
+    count: int | None = None
 
     @property
     def lanes(self) -> int:

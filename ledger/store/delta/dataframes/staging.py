@@ -58,6 +58,7 @@ class Staging:
             if self._is_given_up(folder, clock):
                 return False
             self._require_written(folder, files)
+            _require_counted(placed, files)
             # It may have been deleted, or made anew, while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
@@ -107,6 +108,15 @@ class Staging:
 
     def _is_alone(self, losses: int) -> bool:
         return losses >= self._most_losses
+
+
+def _require_counted(placed: Placed, files: list[StagedFile]) -> None:
+    """Raise InvalidParameterValue where other rows were written than were counted: each evaluation makes its own."""
+    written = sum(json.loads(one.statistics)["numRecords"] for one in files)
+    if placed.count is not None and written != placed.count:
+        bound = f"They were counted as {placed.count:,}, and written as {written:,}: each evaluation makes other ones"
+        fix = "Nothing was sent. Write them to a table first, or checkpoint them; or send without attempt_id."
+        raise InvalidParameterValue("rows", "a DataFrame", bound, fix)
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
