@@ -22,7 +22,7 @@ from ledger.aside_messages import AsideMessages
 from ledger.closed_groups import ClosedGroups
 from ledger.consumption import Consumption
 from ledger.group_limits import Aside, GroupLimits
-from ledger.handler_rows import rows_of
+from ledger.handler_rows import answer_text, rows_of
 from ledger.message import Message
 from ledger.row_errors import RowError, row_error
 from ledger.verdicts import Reject, RetryLater
@@ -357,10 +357,10 @@ class CallSteps:
             rows = rows_of(answer, message.message_id)
             if rows and self._told.output is None:
                 raise TypeError("the handler returned a row, and there is no output to write it to: name output=")
-        except TypeError as error:
-            # The work is done, and another call is not known to answer better.
+        except Exception as error:
+            # The work is done, and another call is not known to answer better. Objects of the user's raise anything.
             said = row_error(error)
-            self._note(Handled(message, Verdict.REFUSED, error=said, raised=error, answer=repr(answer)))
+            self._note(Handled(message, Verdict.REFUSED, error=said, raised=error, answer=answer_text(answer)))
         else:
             self._note(Handled(message, Verdict.DONE, rows))
 

@@ -43,9 +43,12 @@ def cost_of(rows: Iterable[Mapping[str, Any]], column: str | None) -> float:
 
 
 def has_cost(row: Mapping[str, Any], column: str) -> bool:
-    """Return whether a row has a finite number in a column."""
+    """Return whether a row has a finite number in a column, one that a float holds."""
     cost = row.get(column)
-    return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
+    try:
+        return isinstance(cost, (Real, Decimal)) and not isinstance(cost, bool) and math.isfinite(cost)
+    except (OverflowError, ValueError):
+        return False
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
@@ -69,7 +72,18 @@ def table_of(rows: Sequence[Mapping[str, Any]], types: pa.Schema) -> pa.Table:
 def row_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of one message as JSON, without the message's id."""
     told = [{name: value for name, value in row.items() if name != NAMES_MESSAGE} for row in rows]
-    return json.dumps(told[0] if len(told) == 1 else told, default=str, ensure_ascii=False)
+    try:
+        return json.dumps(told[0] if len(told) == 1 else told, default=str, ensure_ascii=False)
+    except Exception:
+        return answer_text(told)
+
+
+def answer_text(answer: Any) -> str:
+    """Return what a handler returned as a text, or what it is where it has none."""
+    try:
+        return repr(answer)
+    except Exception:
+        return f"a {type(answer).__name__}, which has no text"
 
 
 def _row(one: Any, message_id: str) -> dict[str, Any]:
@@ -86,17 +100,19 @@ def _row(one: Any, message_id: str) -> dict[str, Any]:
             raise TypeError(f"the handler returned a row with the column {name!r}: its name must be a text")
     nameless = _nameless(row)
     if nameless is not None:
-        raise TypeError(f"the handler returned a row with the column {nameless!r}: its name must have a character")
-    if row.get(NAMES_MESSAGE, message_id) != message_id:
-        raise TypeError(f"the handler returned a row about {row[NAMES_MESSAGE]!r}, and was given {message_id}")
+        why = "it has half a character" if nameless.strip() else "it must have a character"
+        raise TypeError(f"the handler returned a row with the column {nameless!r}: {why}")
+    about = row.get(NAMES_MESSAGE, message_id)
+    if not isinstance(about, str) or about != message_id:
+        raise TypeError(f"the handler returned a row about {answer_text(about)}, and was given {message_id}")
     return {NAMES_MESSAGE: message_id, **row}
 
 
 def _nameless(value: Any) -> str | None:
-    """Return the name of a column, at any depth, that has nothing to be read."""
+    """Return the name of a column, at any depth, that has nothing to be read, or half a character."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            if isinstance(name, str) and not name.strip():
+            if isinstance(name, str) and (not name.strip() or name.encode(errors="replace").decode() != name):
                 return name
             found = _nameless(inner)
             if found is not None:

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from ledger.arrow_values import first_changed
 
-#: What Arrow and Python raise for a value that has no type, or not the one that is asked for.
-NO_SUCH_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+#: What Arrow and Python raise for a value that has no type, or not the one that is asked for; the user's objects raise
+#: anything.
+NO_SUCH_VALUE = (Exception,)
 Row = Mapping[str, Any]
 
 

@@ -252,13 +252,51 @@ def test_an_exception_in_the_answer_of_a_batch_is_its_messages_own(place):
     assert (done.messages, done.failed, done.retried) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("answer", ["text", 7, {1: "a"}, {"message_id": "another"}, [["nested"]], object()])
+class Unruly:
+    """It raises whatever is asked of it."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+    __str__ = __repr__
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("no copy")
+
+
+@dataclass
+class Holder:
+    x: object
+
+
+CIRCLE: list = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("text", 7, {1: "a"}, {"message_id": "another"}, [["nested"]], object(), Unruly(), Holder(Unruly())),
+        *({"x": Unruly()}, {"x": CIRCLE}, {"\ud800": 1}, {"x": {"\ud83d": 1}}, {"message_id": np.array(["a", "b"])}),
+        {"n": 10**400},
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
 def test_an_answer_that_is_no_row_fails_the_message_and_no_other(place, answer):
     place.queue.send(["odd", "1", "2"])
     done = place.queue.consume(
         lambda message: answer if message.body == "odd" else {"n": 1}, place.table, maximum_receives=1
     )
     assert (done.messages, done.failed) == (2, 1) and len(rows(place.table)) == 2
+
+
+@pytest.mark.parametrize("cost", [Decimal("sNaN"), Decimal("Infinity"), float("nan"), 1j, True, None])
+def test_what_no_sum_can_have_costs_nothing(place, cost):
+    place.queue.send(["odd", "1", "2"])
+    done = place.queue.consume(
+        lambda message: {"cost": cost if message.body == "odd" else 2}, place.table, maximum_receives=1, cost="cost"
+    )
+    assert done.messages >= 2 and done.cost == 4
 
 
 def test_a_row_without_an_output_fails_the_message(ledger):
