@@ -32,7 +32,7 @@ from ledger.results import Consumed
 from ledger.row_errors import row_error
 from ledger.rules import limits as bounds
 from ledger.rules.attributes import is_fifo, limits_of
-from ledger.termination import draining, why_ended
+from ledger.termination import Drain, draining, why_ended
 
 #: How long a receive waits where nothing is in hand, and how long none is tried after an empty one, in seconds.
 WAIT_SECONDS = 0.5
@@ -84,6 +84,7 @@ class Consumer:
         self._first_rows = FirstRows(access, told)
         self._broken: Handled | None = None
         self._attempts = self._source.attempts()
+        self._told_to_end: Drain | None = None
         self._is_exhausted = False
         self._next_receive = 0.0
         self._size = told.max_messages or max(2 * told.at_once, 100)
@@ -96,6 +97,7 @@ class Consumer:
         second signal gives all back. The signal's own exception is raised at the end.
         """
         with draining() as drain:
+            self._told_to_end = drain
             try:
                 self._handlers.start()
                 while not drain.asked and not self._is_done():
@@ -119,6 +121,11 @@ class Consumer:
                 self._handlers.abandon()
             drain.end()
         return self.consumed
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether a signal has told this process to end."""
+        return self._told_to_end is not None and self._told_to_end.asked is not None
 
     def _is_done(self) -> bool:
         return self._is_exhausted and not self._in_hand

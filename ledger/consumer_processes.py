@@ -257,16 +257,21 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
 
 
 def _listen(connection: Connection, consumer: Consumer) -> None:
-    """Do what the parent says. A signal to this very process drains it; a second one ends the drain."""
+    """Do what the parent says. A signal to this very process drains it; a second one ends the drain. A signal to the
+    whole group reaches it, too: what the parent says of the same one is no second."""
+    ends = 0
     while True:
         try:
             what, *told = connection.recv()
         except (EOFError, OSError):
-            os.kill(os.getpid(), signal.SIGTERM)
+            if not consumer.is_draining:
+                os.kill(os.getpid(), signal.SIGTERM)
             return
         if what == CLOSED:
             consumer.closed.close(*told)
-        else:
+            continue
+        ends += 1
+        if ends > 1 or not consumer.is_draining:
             os.kill(os.getpid(), signal.SIGTERM)
 
 

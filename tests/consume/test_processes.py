@@ -143,6 +143,20 @@ def test_the_first_signal_drains(queue, tmp_path, number, handler, processes):
     assert {message.receive_count for message in queue.receive(1_000)} == {1}, "what was not begun does not count"
 
 
+def test_one_signal_to_the_whole_group_is_one_signal(queue, tmp_path):
+    """As timeout and systemd send it: each process gets it, and the parent tells its children of it, too."""
+    queue.send([str(n) for n in range(40)])
+    run = Run(tmp_path, "slower", processes=2)
+    run.until("claimed")
+    time.sleep(0.4)
+    os.killpg(run.process.pid, signal.SIGTERM)
+    assert run.end() == 143
+    done, counts = numbers(tmp_path / "out"), queue.counts()
+    waits = [int(line.split("waits for ")[1].split()[0]) for line in run.lines if "waits for" in line]
+    assert done and len(done) >= sum(waits) > 0, run.lines
+    assert counts.deleted == len(done) and counts.in_flight == 0 and counts.visible == 40 - len(done)
+
+
 def test_the_second_signal_gives_all_back(queue, tmp_path):
     queue.send([str(n) for n in range(8)])
     run = Run(tmp_path, "hanging")
