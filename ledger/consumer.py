@@ -16,6 +16,7 @@ import time
 import pyarrow as pa
 
 from ledger.access import Access
+from ledger.backlog import Backlog, Call
 from ledger.claim_in_hand import ClaimInHand
 from ledger.claim_source import ClaimSource
 from ledger.closed_groups import ClosedGroups
@@ -23,7 +24,7 @@ from ledger.consumption import Consumption
 from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
 from ledger.first_rows import FirstRows
 from ledger.group_limits import GroupLimits, require_limits
-from ledger.handler_calls import Backlog, Call, CallSteps, Handled, Handlers, Verdict
+from ledger.handler_calls import CallSteps, Handled, Handlers, Verdict
 from ledger.handler_evidence import Evidence, Finding
 from ledger.handler_rows import NAMES_MESSAGE
 from ledger.isolation import EverythingFails
@@ -170,7 +171,9 @@ class Consumer:
                 room = self._told.max_bytes - self._bytes_held()
                 if room <= 0 and not self._is_stuck():
                     return
-                self._backlog.add(one, one.read(READ_AT_ONCE, room))
+                behind = self._backlog.add(one, one.read(READ_AT_ONCE, room))
+                if behind:
+                    self._told_of.append((one, [Handled(message, Verdict.BEHIND) for message in behind]))
                 if self._evidence.is_suspicious:
                     self._backlog.shuffle()
 
@@ -266,6 +269,7 @@ class Consumer:
         if one.is_over:
             self._in_hand.remove(one)
             self._evidence.forget(one)
+            self._backlog.forget(one)
             one.end()
             self._grow(one)
 
@@ -286,6 +290,7 @@ class Consumer:
         self._told.warn(f"lost the claim {one.claim.receipt_id}, others do its messages: {why}")
         self._source.part_ways()
         self._backlog.remove(one)
+        self._backlog.forget(one)
         self._in_hand.remove(one)
         self._evidence.forget(one)
         self._count(Consumed(lost=one.claim.count - one.settled))

@@ -31,7 +31,7 @@ from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.progress import Meter
 from ledger.results import Consumed
 from ledger.rules.attempts import Share
-from ledger.termination import draining, ignore_interrupts, interrupts_held_back
+from ledger.termination import draining, ignore_interrupts, interrupts_held_back, is_termination
 
 #: How long the parent waits for news of its children before it looks whether it was told to end, in seconds.
 LOOK_SECONDS = 0.1
@@ -251,7 +251,10 @@ def _consume(connection: Connection, reopen: Callable[[], Access], told: Consump
         listener = threading.Thread(target=_listen, args=(connection, consumer), daemon=True, name="ledger-parent")
         listener.start()
         consumer.run()
-    except Exception as error:
+    except BaseException as error:
+        if is_termination(error):
+            raise
+        # What a handler raises, SystemExit too, is no success of its process.
         tell((RAISED, _picklable(error)))
         sys.exit(1)
 
@@ -275,7 +278,7 @@ def _listen(connection: Connection, consumer: Consumer) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _picklable(error: Exception) -> Exception:
+def _picklable(error: BaseException) -> BaseException:
     """The error, or where it cannot be sent to another process an error that says the same."""
     try:
         pickle.loads(pickle.dumps(error))

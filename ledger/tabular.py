@@ -248,7 +248,10 @@ def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterVal
     said = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
     if "_pli128" in why or "_plu128" in why:
-        said, fix = "It is Int128 of polars, which Arrow does not have", "Cast it: to Decimal(38, 0), Int64 or String."
+        said, fix = (
+            "It is Int128 or UInt128 of polars, which Arrow does not have",
+            "Cast it: to Decimal(38, 0), Int64 or String.",
+        )
     if name == field:
         return InvalidParameterValue(field, type(value).__name__, said, fix)
     return InvalidParameterValue("column", name, said, fix)

@@ -107,6 +107,7 @@ LAYERS = {
     "ledger.closed_groups": 4.2,
     "ledger.group_limits": 4.1,
     "ledger.handler_evidence": 7.15,
+    "ledger.backlog": 4.2,
     "ledger.handler_calls": 4.3,
     "ledger.claim_source": 7.15,
     "ledger.claim_in_hand": 7.15,

@@ -99,21 +99,20 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(digest) - 1]}.{digest}"
 
 
-def process_attempt(attempt: str, process: int | None) -> str:
-    """Return the attempt of one of several processes of an attempt; None: of the worker of an attempt that has one."""
-    return attempt if process is None else f"{attempt}.p{process}"
+def claim_id(attempt: str, process: int | None, number: int) -> str:
+    """Return the attempt id of a worker's claim: `attempt/7`, or of one of several processes `attempt/2.7`. No attempt
+    has an id of another one's: all that stands before the last slash is the attempt."""
+    return f"{attempt}/{number}" if process is None else f"{attempt}/{process}.{number}"
 
 
 def claim_of_process(attempt: str, attempt_id: str | None) -> tuple[int | None, int] | None:
-    """Of which process (None: the only one) and which of its claims an id is that a worker made of its `attempt`:
-    `attempt/7`, `attempt.p2/7`. None: of none. An attempt may itself have a slash, and begin as another one."""
-    before, slash, number = (attempt_id or "").rpartition("/")
-    if not slash or not number.isdecimal():
+    """Of which process (None: the only one) and which of its claims an id is that a worker made of its `attempt`
+    (`claim_id`). None: of none. An attempt may itself have a slash, and begin as another one."""
+    before, slash, numbers = (attempt_id or "").rpartition("/")
+    process, point, number = numbers.rpartition(".")
+    if not slash or before != attempt or not number.isdecimal() or (point and not process.isdecimal()):
         return None
-    if before == attempt:
-        return None, int(number)
-    process = before.removeprefix(f"{attempt}.p") if before.startswith(f"{attempt}.p") else ""
-    return (int(process), int(number)) if process.isdecimal() else None
+    return (int(process) if point else None), int(number)
 
 
 def content_of(queue: str, entries: Iterable[Entry]) -> int:

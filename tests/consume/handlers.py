@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -25,6 +26,10 @@ def slower(message):
 
 def broken(message):
     raise KeyError("no such column")
+
+
+def leaving(message):
+    sys.exit(0)
 
 
 def closing(message):

@@ -85,5 +85,5 @@ def test_a_run_with_another_number_of_processes_has_all_that_the_dead_one_held(p
                 break
             carried.update([source.receive(attempt_id, 10, 0).receipt_id])
     assert len(carried) == 6 and set(carried.values()) == {1} and len(fresh) == processes
-    assert fresh.isdisjoint(f"today.p{number}/{claim}" for number in range(3) for claim in range(2))
+    assert fresh.isdisjoint(f"today/{number}.{claim}" for number in range(3) for claim in range(2))
     assert place.queue.counts().visible == 0

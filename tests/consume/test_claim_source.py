@@ -74,3 +74,27 @@ def test_what_is_done_or_hidden_for_longer_than_a_claim_is_held_is_no_more_to_do
     assert not source(queue).may_get_more()
     queue.change_visibility(second, 30)
     assert source(queue).may_get_more()
+
+
+def test_what_stands_behind_a_hidden_message_of_its_group_is_not_waited_for(ledger):
+    """It is visible, and nobody receives it before that one comes back."""
+    queue = ledger.create_queue("work.fifo", {"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+    queue.send([{"MessageBody": str(n), "MessageGroupId": "g"} for n in range(3)])
+    claims = source(queue)
+    claims.receive(None, 1, 0)
+    queue.consume(lambda message: None, until="once")
+
+    def hide(message):
+        raise RetryLater(3_600)
+
+    ledger.time.advance(40)
+    queue.consume(hide, until="once")
+    claims = source(queue)
+    assert not claims.receive(None, 10, 0) and not claims.may_get_more()
+    assert queue.counts().visible
+    assert not claims.receive(None, 10, 0)
+    queue.send([{"MessageBody": "new", "MessageGroupId": "other"}])
+    assert claims.may_get_more(), "it came behind the receive"
+    ledger.time.advance(3_580)
+    assert claims.receive(None, 10, 0).count == 1 and not claims.receive(None, 10, 0)
+    assert claims.may_get_more(), "the hidden one comes back within the timeout"

@@ -627,3 +627,26 @@ def test_what_others_took_over_is_left_to_them(place):
     done = place.queue.consume(handler, place.table, max_messages=10, until="once", concurrency=1)
     assert done.lost == 10 and done.messages == 0 and not DeltaTable.is_deltatable(place.table)
     assert taken[0].held == 10
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_what_is_read_later_stands_behind_what_was_given_back(ledger, batch):
+    """A claim that does not fit in memory is read in pieces."""
+    queue = ledger.create_queue("work.fifo", {"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+    queue.send([{"MessageBody": f"{n:03}" * 20, "MessageGroupId": "g"} for n in range(60)])
+    seen, closed = [], [True]
+
+    def handler(given):
+        bodies = [message.body[:3] for message in (given if batch else [given])]
+        if "003" in bodies and closed.pop():
+            raise RetryLater(60)
+        seen.extend(bodies)
+
+    arguments = {"concurrency": 4, "batch": batch, "max_bytes": 1_000, "max_messages": 60, "until": "once"}
+    done = queue.consume(handler, **arguments)
+    assert done.messages == len(seen) == (0 if batch else 3) and queue.counts().in_flight == (batch or 1)
+    ledger.time.advance(61)
+    closed.append(False)
+    queue.consume(handler, **arguments)
+    handled = [f"{n:03}" for n in range(60)]
+    assert list(dict.fromkeys(seen)) == handled and queue.counts().deleted == 60

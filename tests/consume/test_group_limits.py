@@ -14,6 +14,7 @@ import pytest
 
 from ledger import GroupLimit, InvalidParameterValue, Ledger
 from ledger.aside_messages import AsideMessages
+from ledger.backlog import Backlog
 from ledger.closed_groups import ClosedGroups
 from ledger.group_limits import (
     LONGEST_SECONDS,
@@ -24,7 +25,7 @@ from ledger.group_limits import (
     GroupLimits,
     require_limits,
 )
-from ledger.handler_calls import Backlog, CallSteps
+from ledger.handler_calls import CallSteps
 from tests.clock import FrozenClock
 from tests.consume import handlers
 

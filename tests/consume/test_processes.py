@@ -108,6 +108,14 @@ def test_what_a_child_raises_for_everything_is_raised_by_the_parent(queue, tmp_p
     assert queue.counts().visible == 200
 
 
+def test_a_handler_that_ends_its_process_is_no_success(queue, tmp_path):
+    """SystemExit(0), as in one process, is raised; what was held is given back."""
+    queue.send([str(n) for n in range(20)])
+    with pytest.raises(SystemExit):
+        queue.consume(handlers.leaving, str(tmp_path / "out"), processes=2)
+    assert queue.counts().visible == 20
+
+
 def test_a_group_that_one_process_closes_is_closed_in_the_others(queue, tmp_path, monkeypatch):
     monkeypatch.setenv("CONSUME_CALLS", str(tmp_path))
     queue.send([{"MessageBody": str(n), "MessageGroupId": "busy"} for n in range(60)])

@@ -340,7 +340,7 @@ def test_maps_of_several_rows_may_have_the_same_keys(place):
 
 
 def test_an_integer_of_128_bits_of_polars_is_named(place, write):
-    with pytest.raises(InvalidParameterValue, match=r"Int128 of polars.*Decimal\(38, 0\)"):
+    with pytest.raises(InvalidParameterValue, match=r"Int128 or UInt128 of polars.*Decimal\(38, 0\)"):
         write(lambda ids: pl.DataFrame({"message_id": ids, "x": pl.Series([2**70], dtype=pl.Int128)}))
 
 

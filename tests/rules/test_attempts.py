@@ -113,13 +113,13 @@ def test_an_attempt_may_have_a_slash_and_numbers_of_its_own():
 
 @pytest.mark.parametrize(
     ("attempt_id", "found"),
-    [("daily.p0/3", (0, 3)), ("daily.p12/0", (12, 0)), ("daily.p/0", None), ("daily.px/0", None), ("daily.p1", None),
-     ("daily.p1.p2/0", None), ("other.p1/0", None), ("daily.p1/x", None)],
+    [("daily/0.3", (0, 3)), ("daily/12.0", (12, 0)), ("daily/.0", None), ("daily/x.0", None), ("daily/1.", None),
+     ("daily/1.2.3", None), ("other/1.0", None), ("daily/1.x", None), ("daily/1.2/0", None), ("daily/1.2/0.3", None)],
 )  # fmt: skip
 def test_the_processes_of_an_attempt_have_numbers_too(attempt_id, found):
     assert attempts.claim_of_process("daily", attempt_id) == found
     if found is not None:
-        assert attempt_id == f"{attempts.process_attempt('daily', found[0])}/{found[1]}"
+        assert attempt_id == attempts.claim_id("daily", *found)
 
 
 @pytest.mark.parametrize("given", [None, "a", "x" * 128, "größe"])
