@@ -134,14 +134,18 @@ class Queue(Settling):
         FIFO queues take none: they know a repeated message by its deduplication id.
         Under an id that stands for another send (other messages, another number of them, another queue of the ledger)
         it is an error: in Airflow, {{ dag.dag_id }}.{{ run_id }}.{{ task.task_id }}.{{ ti.map_index }} tells a task
-        from all others. A DataFrame is evaluated once more for it, before it is written.
+        from all others. A DataFrame is evaluated once more for it, before it is written: one whose rows (their number,
+        bodies, groups or attributes) come out differently then, of a random UDF say, is refused, and nothing is sent.
+        With engine="spark" it is evaluated once, and the executors keep its rows until they are sent. In both
+        a later call whose frame computes other rows is another send. Delays are not compared.
         The same list again under the same id has the same outcomes.
         FIFO queues (F1) need a group, and know a repeated message by its deduplication id, for 5 minutes.
         What an entry is refused for: InvalidParameterValue for a body that is no string, or over the queue's
         MaximumMessageSize, MissingParameter for an empty body or a missing group, InvalidMessageContents for a body
         with a character that the service does not take (M1). Raises these where all or nothing is
-        sent, InvalidParameterValue also for a keyword argument that can hold for no message, and a missing column;
-        then nothing was sent.
+        sent; of a DataFrame they name the column and the value. Raises InvalidParameterValue also for a streaming
+        DataFrame (send its batches, in foreachBatch), for rows that Spark cannot compute, for a keyword argument
+        that can hold for no message, and a missing column; then nothing was sent.
         """
         common = {
             "delay_seconds": delay_seconds,

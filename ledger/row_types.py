@@ -50,7 +50,9 @@ def _common_type(values: Sequence[Any]) -> tuple[pa.DataType, dict[int, str]]:
             by_kind.setdefault(kind, []).extend(those)
     common = pa.null()
     for kind in sorted(by_kind, key=lambda one: len(by_kind[one]), reverse=True):
-        common = _unified(common, kind) or common
+        # A struct without fields is false.
+        unified = _unified(common, kind)
+        common = common if unified is None else unified
     for kind, places in by_kind.items():
         if _unified(common, kind) != common:
             wrong |= dict.fromkeys(places, f"its value is {kind}, and those of most other rows are {common}")

@@ -13,7 +13,7 @@ from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
 from ledger.store import QueueRecord
-from ledger.tabular import arrow_table, is_spark, listed, require_finite
+from ledger.tabular import arrow_table, is_spark, listed, require_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,7 @@ def send(
         if given:
             bound, fix = "A DataFrame has it as a column", "Add the column."
             raise InvalidParameterValue(given[0], common[given[0]], bound, fix)
+        require_batch("messages", messages, "queue.send(batch)")
         return _send_table(access, record, messages if table is None else table, body, attempt_id)
     if body is not None:
         raise InvalidParameterValue("body", body, "It names a column, and a list has none", "Leave it out.")
@@ -59,7 +60,6 @@ def _send_table(
 ) -> Sent | SentTable:
     with access.named_jobs("send"):
         if is_spark(table):
-            require_finite("messages", table)
             return access.spark().send(record, table, body, access.clock, attempt_id)
         if access.frames is not None:
             sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)

@@ -38,16 +38,25 @@ def is_spark(value: object) -> TypeIs[DataFrame]:
     return hasattr(value, "sparkSession") and hasattr(value, "select")
 
 
-def require_finite(field: str, frame: DataFrame) -> None:
-    """Raise InvalidParameterValue for a DataFrame of a stream, which has no last row."""
-    if frame.isStreaming:
-        fix = "Do it for each batch: frame.writeStream.foreachBatch(lambda rows, number: ...).start()."
-        raise InvalidParameterValue(field, "a streaming DataFrame", "A stream has no last row", fix)
+def require_batch(field: str, value: object, verb: str) -> None:
+    """Raise InvalidParameterValue for a streaming DataFrame, which only foreachBatch makes batches of.
+
+    `field` is what the verb calls it. `verb` is a call that takes a batch, as a user would write it.
+    """
+    if is_spark(value) and value.isStreaming:
+        raise InvalidParameterValue(
+            field,
+            "a streaming DataFrame",
+            "It has no last row, and one commit takes rows that have",
+            f"Nothing was done. Take its batches: frame.writeStream.foreachBatch(lambda batch, number: {verb}).",
+        )
 
 
 def is_empty(rows: Any) -> bool:
-    """Whether a table, or a DataFrame of Spark's, has no row. Raises InvalidParameterValue for what is neither."""
+    """Whether a table, or a DataFrame of Spark's, has no row. Raises InvalidParameterValue for what is neither, and for
+    a streaming DataFrame."""
     if is_spark(rows):
+        require_batch("rows", rows, "claim.write(batch, table)")
         return bool(rows.isEmpty())
     table = arrow_table("rows", rows)
     return table is not None and table.num_rows == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.delta_log.values import literal
@@ -29,13 +29,12 @@ from ledger.rules.output_columns import (
     NULL_PARTITION,
     differing,
     key_twice,
-    no_utf8,
+    not_utf8,
     outside_years,
     stored_as_null,
     stored_as_text,
 )
 from ledger.store.delta.dataframes.columns import quoted
-from ledger.store.delta.dataframes.inner_values import not_utf8, of_inner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,7 +136,7 @@ def _guarded(value: str, kind: Any, name: str, *, is_partition: bool) -> str:
     """The value, or an error of its task for one that Delta or its readers would make another one of."""
     wrong = [(condition, outside_years(name, VALUE)) for condition in _outside_years(value, kind, 0)]
     wrong += [(condition, key_twice(name, f"among {VALUE}")) for condition in _key_twice(value, kind, 0)]
-    wrong += [(condition, no_utf8(name)) for condition in not_utf8(value, kind, 0)]
+    wrong += [(condition, not_utf8(name)) for condition in not_utf8_conditions(value, kind)]
     if is_partition and kind == "string":
         wrong.append((f"{value} IN ('', '{NULL_PARTITION}')", stored_as_null(name)))
     elif is_partition and kind == "binary":
@@ -156,17 +155,42 @@ def _outside_years(value: str, kind: Any, depth: int) -> list[str]:
             return []
         first, last = (f"{kind.upper()} '{bound}'" for bound in YEARS[kind])
         return [f"({value} < {first} OR {value} > {last})"]
-    return of_inner(value, kind, depth, _outside_years)
+    return _of_inner(value, kind, depth, _outside_years)
 
 
 def _key_twice(value: str, kind: Any, depth: int) -> list[str]:
     """The same for a value with a map, at any depth, in which a key stands twice."""
     if isinstance(kind, str):
         return []
-    found = of_inner(value, kind, depth, _key_twice)
+    found = _of_inner(value, kind, depth, _key_twice)
     if kind["type"] == "map":
         found.append(f"size(array_distinct(map_keys({value}))) < size({value})")
     return found
+
+
+def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
+    """Return conditions of SQL, one of which is true for a value with a text, at any depth, that is no UTF-8, as a cast
+    of bytes makes one."""
+    if isinstance(kind, str):
+        return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
+    return _of_inner(value, kind, depth, not_utf8_conditions)
+
+
+def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:
+    """What `conditions` says of the values inside a value."""
+    if kind["type"] == "struct":
+        fields = [(f"{value}.{quoted(one['name'])}", one["type"]) for one in kind["fields"]]
+        return [condition for field, inner in fields for condition in conditions(field, inner, depth)]
+    each = f"e{depth}"
+    parts = {
+        "array": [(value, "elementType")],
+        "map": [(f"map_keys({value})", "keyType"), (f"map_values({value})", "valueType")],
+    }.get(kind["type"], [])
+    return [
+        f"exists({values}, {each} -> {condition})"
+        for values, part in parts
+        for condition in conditions(each, kind[part], depth + 1)
+    ]
 
 
 def _refusal(sentence: str, value: str, to: str) -> str:

@@ -41,7 +41,7 @@ from ledger.rules.output_columns import (
 )
 from ledger.rules.publishable import demands_of_new, not_applied
 from ledger.store.delta.model.arrow_types import schema_of_rows
-from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_finite
+from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,7 @@ def writer_of(
     outputs = access.store.outputs
     if not is_spark(rows):
         return ArrowWriter(outputs, rows, table, failed, asked)
-    require_finite("rows", rows)
+    require_batch("rows", rows, "claim.write(batch, table)")
     require_failed(failed, rows.columns)
     rows, spark = _with_ids_as_texts(rows), rows.sparkSession
     written = schema_of(rows if failed is None else rows.drop(failed))

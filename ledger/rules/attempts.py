@@ -56,8 +56,7 @@ class Attempt(NamedTuple):
             raise InvalidParameterValue(
                 "attempt_id",
                 self.attempt_id,
-                "Another send was committed under it: of other messages, of more or fewer, or to another queue; or of "
-                "a DataFrame whose rows come out differently each time",
+                "Another send was committed under it: of other messages, of more or fewer, or to another queue",
                 f"Nothing was sent. {OWN_ID}; a retry sends the same again.",
             )
 

@@ -304,7 +304,7 @@ def key_twice(name: str, value: str) -> str:
     )
 
 
-def no_utf8(name: str) -> str:
+def not_utf8(name: str) -> str:
     """Return the sentence for a text that is no UTF-8: Spark stores its bytes, and others fail on the whole file."""
     return (
         f"column {name} has a text that is no UTF-8, on which other readers of the table would fail: leave such bytes "

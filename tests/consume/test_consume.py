@@ -650,3 +650,12 @@ def test_what_is_read_later_stands_behind_what_was_given_back(ledger, batch):
     queue.consume(handler, **arguments)
     handled = [f"{n:03}" for n in range(60)]
     assert list(dict.fromkeys(seen)) == handled and queue.counts().deleted == 60
+
+
+def test_an_empty_object_tells_no_column_and_fails_no_message(place):
+    place.queue.send(["1", "2"])
+    done = place.queue.consume(lambda message: {"n": 1, "d": {}}, place.table)
+    assert (done.messages, done.failed) == (2, 0) and rows(place.table)[0].keys() == {"message_id", "n"}
+    place.queue.send("3")
+    assert place.queue.consume(lambda message: {"n": 1, "d": {"a": 1}}, place.table).messages == 1
+    assert sorted(str(row["d"]) for row in rows(place.table)) == ["None", "None", "{'a': 1}"]

@@ -3,8 +3,9 @@
 import itertools
 
 import pytest
+from pyspark.sql import functions as F
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, LedgerError, MissingParameter
 from ledger.rules import message as message_rules
 from ledger.rules.message_attributes import Attribute
 
@@ -107,6 +108,88 @@ def test_what_a_list_refuses_a_dataframe_refuses_and_nothing_is_sent(make_queue,
             message_rules.entry_of(entry(row), queue.access.record().attributes, {})
     with pytest.raises(InvalidParameterValue, match="Nothing was sent"):
         queue.send(spark.createDataFrame([("good", None, None, None, None), row], ALL))
+    assert queue.counts().stored == 0
+
+
+#: What a row has in its columns, and how the refusal names it.
+NAMED = {
+    "null body": ({"body": "CAST(NULL AS STRING)"}, "MessageBody.*In a row the column body is null"),
+    "empty body": ({"body": "''"}, "MessageBody.*the column body is ''"),
+    "long body": ({"body": "repeat('xy', 1000)"}, rf"MaximumMessageSize.*the column body is '{'xy' * 40}\.\.\.'\."),
+    "character": ({"body": "'a|b' || chr(1)"}, r"#x1.*the column body is 'a\|b\\x01'\."),
+    "no UTF-8": ({"body": "CAST(X'61FF' AS STRING)"}, r"no UTF-8.*the column body is 'a\\\\xff'\."),
+    "no UTF-8 in JSON": ({"text": "CAST(X'61FF' AS STRING)"}, "no UTF-8.*A row has it in the column text"),
+    "long JSON": ({"text": "repeat('x', 2000)"}, r"MaximumMessageSize.*its JSON is '\{\"text\":\"x*\.\.\.'"),
+    "delay": ({"body": "'x'", "delay_seconds": "901"}, "Value 901 for parameter DelaySeconds.*column delay_seconds is"),
+    "group": (
+        {"body": "'x'", "message_group_id": "'a b'"},
+        "Value a b for.*column message_group_id is 'a b'",
+    ),
+    "deduplication id": (
+        {"body": "'x'", "message_deduplication_id": "'d'"},
+        "Value d .*_deduplication_id is 'd'",
+    ),
+    "attributes": ({"body": "'x'", "message_attributes": "map('a..b', '1')"}, "MessageAttributes.*is '.*a\\.\\.b.*1"),
+    "large attributes": (
+        {"body": "'x'", "message_attributes": "map('a', repeat('x', 2000))"},
+        "attributes, beside",
+    ),
+    "trace header": ({"body": "'x'", "aws_trace_header": "'t' || chr(1)"}, r"column aws_trace_header is 't\\x01'"),
+}
+
+
+@pytest.mark.parametrize("attempt", [None, "a"], ids=["written", "counted"])
+@pytest.mark.parametrize("what", NAMED)
+def test_the_column_and_the_value_of_a_refused_row_are_named(make_queue, spark, what, attempt):
+    queue = make_queue(MaximumMessageSize=1_024)
+    columns, said = NAMED[what]
+    frame = spark.range(1).selectExpr(*(f"{value} AS {name}" for name, value in columns.items()))
+    with pytest.raises(LedgerError, match=rf"{said}.*Nothing was sent") as raised:
+        queue.send(frame, attempt_id=attempt)
+    assert len(str(raised.value)) < 800 and queue.counts().stored == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "said"),
+    [
+        ("message_group_id", MissingParameter, "MessageGroupId.*the column message_group_id is null"),
+        (
+            "message_deduplication_id",
+            InvalidParameterValue,
+            "ContentBased.*message_deduplication_id is null",
+        ),
+    ],
+)
+def test_a_null_that_a_fifo_queue_cannot_have_is_named(ledger, spark, column, kind, said):
+    queue = ledger.create_queue(f"rows-{next(_numbers)}.fifo", {"FifoQueue": True})
+    ids = {"message_group_id": "'g'", "message_deduplication_id": "'d' || id"}
+    ids[column] = f"IF(id = 1, NULL, {ids[column]})"
+    frame = spark.range(3).selectExpr("'x' AS body", *(f"{value} AS {name}" for name, value in ids.items()))
+    with pytest.raises(kind, match=f"{said}.*Nothing was sent"):
+        queue.send(frame)
+    assert queue.counts().stored == 0
+    assert queue.send(frame.where("id <> 1")).count == 2
+
+
+def raising(number):
+    if number == 1:
+        raise ValueError("bad row one")
+    return str(number)
+
+
+@pytest.mark.parametrize("attempt", [None, "a"], ids=["written", "counted"])
+@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+def test_rows_that_spark_cannot_compute_are_an_error_of_the_product(open_ledger, spark, engine, attempt):
+    queue = open_ledger(engine, frames=True).create_queue("jobs")
+    numbers, raises = spark.range(3), F.udf(raising, "string")
+    for frame, said in {
+        numbers.select(raises("id").alias("text")): r"ValueError: bad row one \(test_bulk_rows.py:",
+        numbers.selectExpr("'' || CAST(IF(id = 1, 'x', '1') AS INT) AS text"): r"CAST_INVALID_INPUT\] The value 'x'",
+        numbers.selectExpr("'a' AS text", "'b' AS TEXT"): "AMBIGUOUS",
+    }.items():
+        with pytest.raises(InvalidParameterValue, match=rf"not compute its rows.*{said}.*Nothing was sent") as raised:
+            queue.send(frame, body="text", attempt_id=attempt)
+        assert "Py4J" not in str(raised.value) and "\n" not in str(raised.value)
     assert queue.counts().stored == 0
 
 

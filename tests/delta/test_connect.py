@@ -27,6 +27,16 @@ root, output = sys.argv[1:]
 ledger = Ledger.open(root, spark=spark)
 queue = ledger.create_queue("work", {"VisibilityTimeout": 3_600})
 assert queue.send(spark.range(100).select(F.col("id").cast("string").alias("body"))).count == 100
+frames = (spark.range(50).selectExpr(f"{body} AS body") for body in ("'' || id", "uuid()"))
+other = ledger.create_queue("attempts")
+assert other.send(next(frames), attempt_id="same").count == 50
+try:
+    other.send(next(frames), attempt_id="differing")
+except InvalidParameterValue as error:
+    assert "came out differently" in str(error)
+else:
+    raise AssertionError("other rows were sent than were counted")
+assert other.counts().stored == 50
 claim = queue.receive(60)
 written = claim.write(claim.dataframe.select("message_id", "body"), output, messages="message_id")
 assert written.messages == 60 and spark.read.format("delta").load(output).count() == 60

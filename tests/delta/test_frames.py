@@ -88,6 +88,31 @@ def test_what_json_does_not_escape_is_refused(queue, spark, text):
         queue.send(spark.createDataFrame([(text,)], "text STRING"))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "{} AS text",
+        "array('ü', {}) AS list",
+        "named_struct('inner', map({}, 1)) AS keys",
+        "array(map('k', named_struct('a b', {}))) AS deep",
+        "struct(1 AS n, {} AS `a.b`) AS `s``t`",
+    ],
+)
+def test_m1_rows_sent_as_json_with_bytes_that_are_no_utf_8_are_refused_at_any_depth(queue, spark, commits, column):
+    frame = spark.range(3).selectExpr("id", column.format("IF(id = 1, CAST(X'61FF' AS STRING), 'ü')"))
+    with pytest.raises(InvalidMessageContents, match=r"'no UTF-8'.*Nothing was sent"):
+        queue.send(frame)
+    assert queue.counts().stored == len(commits()) == 0
+    assert queue.send(frame.where("id <> 1")).count == 2
+    assert all("ü" in body for body in bodies(queue.receive(2)))
+
+
+def test_rows_sent_as_json_may_have_nulls_and_bytes_and_names_that_differ_in_their_capitals(queue, spark):
+    columns = "CAST(NULL AS STRING) AS text", "X'ff' AS bytes", "array(NULL, 'a') AS list", "'b' AS x", "'c' AS X"
+    assert queue.send(spark.range(1).selectExpr(*columns)).count == 1
+    assert json.loads(*bodies(queue.receive())) == {"bytes": "/w==", "list": [None, "a"], "x": "b", "X": "c"}
+
+
 def test_every_row_of_many_partitions_is_sent_once_and_answered_with_its_own_id(queue, spark, commits):
     rows = [str(n) for n in range(300)]
     frame = spark.createDataFrame([(row,) for row in rows], "body STRING").repartitionByRange(7, "body")
@@ -97,6 +122,23 @@ def test_every_row_of_many_partitions_is_sent_once_and_answered_with_its_own_id(
     known = {row.message_id: row.body for row in sent.ids().collect()}
     assert sorted(known.values()) == sorted(rows)
     assert {message.message_id: message.body for message in queue.receive(None)} == known
+
+
+@pytest.mark.parametrize("attempt", [None, "a"])
+def test_a_streaming_dataframe_is_refused_and_its_batches_are_sent(queue, spark, tmp_path, attempt):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.txt").write_text("a\nb\n")
+    stream = spark.readStream.text(str(tmp_path / "rows")).withColumnRenamed("value", "body")
+    with pytest.raises(
+        InvalidParameterValue, match=r"streaming.*parameter messages.*foreachBatch.*queue\.send\(batch\)"
+    ):
+        queue.send(stream, attempt_id=attempt)
+    sent = []
+    writer = stream.writeStream.foreachBatch(lambda batch, number: sent.append(queue.send(batch).count))
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert sent == [2] and bodies(queue.receive(None)) == ["a", "b"]
 
 
 def test_an_empty_dataframe_sends_nothing(queue, spark):
@@ -121,26 +163,6 @@ def test_m1_bytes_that_are_no_utf_8_are_refused(queue, spark, commits):
     with pytest.raises(InvalidMessageContents, match="Nothing was sent"):
         queue.send(spark.sql("SELECT CAST(X'61FF' AS STRING) AS body"))
     assert queue.counts().stored == len(commits()) == 0
-
-
-@pytest.mark.parametrize("row", ["text", "array(text) AS a", "map('k', text) AS a", "struct(text, 1 AS n) AS a"])
-def test_bytes_that_are_no_utf_8_are_refused_in_rows_that_are_sent_as_json(queue, spark, row, commits):
-    rows = spark.sql("SELECT CAST(X'61FF' AS STRING) AS text").selectExpr(row)
-    with pytest.raises(InvalidMessageContents, match=r"no UTF-8.*Nothing was sent"):
-        queue.send(rows)
-    assert queue.counts().stored == len(commits()) == 0
-    queue.send(spark.sql("SELECT CAST(NULL AS STRING) AS text UNION ALL SELECT 'ä'").selectExpr(row))
-    assert queue.counts().stored == 2
-
-
-def test_a_stream_is_refused_with_the_fix(queue, spark, tmp_path):
-    stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS body")
-    with pytest.raises(InvalidParameterValue, match=r"messages.*no last row.*foreachBatch"):
-        queue.send(stream)
-    queue.send("a")
-    claim = queue.receive()
-    with pytest.raises(InvalidParameterValue, match=r"rows.*no last row.*foreachBatch"):
-        claim.write(stream, str(tmp_path / "output"))
 
 
 def test_m1_the_edges_of_the_services_characters_are_taken_of_dataframes(queue, spark):
@@ -178,19 +200,6 @@ def test_a_send_tried_again_under_its_attempt_id_is_not_sent_again_and_another_o
     with pytest.raises(MissingParameter, match=r"MessageBody.*Nothing was sent"):
         send(("", "1"))
     assert bodies(queue.receive(None)) == ["a", "a", "b"]
-
-
-def test_rows_that_come_out_differently_are_not_sent_under_an_attempt_id(tmp_path, spark):
-    """One evaluation counts them and another one writes them: the answer was the count of the first."""
-    queue = Ledger.open(str(tmp_path / "ledger"), spark=spark).create_queue("work")
-    by_chance = "CAST(reflect('java.lang.Math', 'random') AS DOUBLE) < 0.5"
-    rows = spark.range(2_000).where(by_chance).selectExpr("CAST(id AS STRING) AS body")
-    with pytest.raises(InvalidParameterValue, match=r"counted as .*, and written as .*Nothing was sent\. Write them"):
-        queue.send(rows, attempt_id="today")
-    assert queue.counts().stored == 0
-    assert queue.send(rows.where("id IS NOT NULL")).count == queue.counts().stored > 0
-    kept = rows.localCheckpoint()
-    assert queue.send(kept, attempt_id="today").count == queue.send(kept, attempt_id="today").count == kept.count()
 
 
 def test_a_claim_as_a_dataframe_has_the_columns_and_the_rows_of_its_messages(queue, spark, clock):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, MissingParameter
 from ledger.rules import fifo
 from ledger.store.delta.dataframes import bulk_send
 
@@ -143,11 +143,11 @@ def test_f1_a_frame_needs_groups_and_ids_and_takes_no_attempt(make_queue, spark)
         lambda: queue.send(spark.sql("SELECT 'x' AS body")): "message_group_id.*FIFO queue needs it",
         lambda: queue.send(
             spark.sql("SELECT 'x' AS body, CAST(NULL AS STRING) AS message_group_id")
-        ): "MessageGroupId.*1 to 128",
+        ): "MessageGroupId.*column message_group_id is null",
         lambda: by_id.send(frame_of(spark, [1])): "message_deduplication_id.*ContentBasedDeduplication",
         lambda: queue.send(frame_of(spark, [1]), attempt_id="run-1"): "attempt_id.*deduplication id",
     }.items():
-        with pytest.raises(InvalidParameterValue, match=said):
+        with pytest.raises((InvalidParameterValue, MissingParameter), match=said):
             call()
     assert queue.counts().stored == by_id.counts().stored == 0
     given = spark.sql("SELECT 'x' AS body, 'g' AS message_group_id, 'd' AS message_deduplication_id")

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import functions as F
 
-from ledger.errors import LeaseLost
+from ledger.errors import InvalidParameterValue, LeaseLost
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 
@@ -31,6 +31,21 @@ def test_a_part_is_named_by_a_dataframe_of_handles(place):
     even = claim.dataframe.where("CAST(body AS INT) % 2 = 0")
     assert claim.write(even.select("message_id"), place.table, messages=even).messages == 5
     assert sum(place.written().values()) == 5 and place.queue.counts().in_flight == 5
+
+
+@pytest.mark.parametrize("claimed", [True, False], ids=["held", "held no more"])
+def test_a_streaming_dataframe_is_refused_at_once(place, spark, claimed):
+    place.queue.send(["a"])
+    claim = place.queue.receive(None)
+    stream = spark.readStream.format("rate").load().selectExpr("'x' AS message_id")
+    if not claimed:
+        claim.release()
+        claim = place.queue.claim(claim.receipt_id)
+    with pytest.raises(
+        InvalidParameterValue, match=r"streaming.*parameter rows.*foreachBatch.*claim\.write\(batch, table\)"
+    ):
+        claim.write(stream, place.table)
+    assert place.queue.counts().in_flight == int(claimed) and not place.written()
 
 
 @pytest.mark.parametrize("taker", ["delta-rs", "spark"])

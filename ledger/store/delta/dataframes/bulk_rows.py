@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
+from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_utf8_conditions, schema_of
+from ledger.row_errors import is_of_function, row_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
@@ -16,7 +19,6 @@ from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, NOT_FOR_THIS_Q
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.columns import quoted
-from ledger.store.delta.dataframes.inner_values import not_utf8
 from ledger.store.delta.model.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 REFUSED = "ledger refuses a row:"
 #: What stands there instead of a field when the refusal has an error, or words, of its own.
 MISSING, CHARACTER, TOO_LONG = "missing", "character", "too long"
+#: What stands there instead of a value that is null, or helps nobody.
+NULL, UNSHOWN = "null", "unshown"
+#: Field, bound, where it is and its value: not the expressions that make them, which plans in errors show.
+_REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
+#: Instead of a character's name.
+NO_UTF_8 = "no UTF-8"
 #: Which types the columns of each kind may have.
 TYPES = {
     Kind.TEXT: ("string",),
@@ -63,14 +71,30 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     def text_of(name: str) -> Column:
         return F.col(name) if name in named else F.lit(None).cast("string")
 
+    no_group = _refuse(MISSING, F.lit("MessageGroupId"), at="the column message_group_id", value=F.lit(None))
+
     return {
-        "body": _sendable(text, most),
+        "body": _sendable(text, most, "its JSON" if as_json else f"the column {body or 'body'}"),
         "delay_seconds": _delay(queue, "delay_seconds" in named),
-        "message_group_id": _identifier(text_of("message_group_id"), "MessageGroupId", required=fifo),
+        "message_group_id": _identifier(
+            text_of("message_group_id"), "MessageGroupId", "message_group_id", no_group if fifo else None
+        ),
         "message_deduplication_id": _deduplication(queue, text, "message_deduplication_id" in named),
         "message_attributes": _attributes(named.get("message_attributes"), most - size),
         "aws_trace_header": _trace_header(text_of("aws_trace_header")),
     }
+
+
+class Fingerprint(NamedTuple):
+    """What tells the rows of a send from those of another one: their count, and the sum of their hashes."""
+
+    rows: int
+    hashes: int
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Fingerprint:
+        """Read what `fingerprint` aggregated; the sum of no hashes is null."""
+        return cls(int(values[0]), int(values[1] or 0))
 
 
 def fingerprint() -> list[Column]:
@@ -79,7 +103,40 @@ def fingerprint() -> list[Column]:
 
     attributes = F.array_sort(F.map_entries("message_attributes"))
     row = F.xxhash64("body", F.coalesce("message_group_id", F.lit("")), attributes, "aws_trace_header")
-    return [F.count(F.lit(1)), F.sum(row.cast("decimal(20, 0)"))]
+    return [F.count(F.lit(1)).alias("count"), F.sum(row.cast("decimal(20, 0)")).alias("hashes")]
+
+
+def observed(rows: DataFrame, counted: Fingerprint) -> tuple[DataFrame, Callable[[], None]]:
+    """Watch what rows are written, at the cost of their hashes.
+
+    Args:
+        rows: `message_columns`.
+        counted: What an earlier evaluation of them came to.
+
+    Returns: The rows to be written, and what is called once they are: it raises InvalidParameterValue where the
+    evaluation that was written came to other rows. A session that reports no observation is not checked.
+    """
+    from pyspark.sql import Observation
+
+    observation = Observation()
+
+    def require_same() -> None:
+        seen = observation.get
+        if not seen:
+            return
+        written = Fingerprint.of([seen["count"], seen["hashes"]])
+        if written == counted:
+            return
+        how = f"{counted.rows:,} rows and then {written.rows:,}"
+        raise InvalidParameterValue(
+            "messages",
+            "a DataFrame",
+            "Under an attempt_id its rows are computed twice, once to know the send again and once to write it; they "
+            f"came out differently: {'other values' if written.rows == counted.rows else how}",
+            "Nothing was sent. Write the rows to a table and send that, or send frame.localCheckpoint().",
+        )
+
+    return rows.observe(observation, *fingerprint()), require_same
 
 
 def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
@@ -90,7 +147,8 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
         return default
     if is_fifo(queue):
         none = F.coalesce(F.col("delay_seconds"), F.lit(0)) == 0
-        return checked(default, none, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint")
+        given = F.col("delay_seconds")
+        return checked(default, none, "DelaySeconds", NOT_FOR_THIS_QUEUE, "bigint", "delay_seconds", given)
     given = F.coalesce(F.col("delay_seconds").cast("bigint"), default)
     return checked(
         given,
@@ -98,30 +156,34 @@ def _delay(queue: Mapping[str, str], is_given: bool) -> Column:
         "DelaySeconds",
         f"A row's delay must be from 0 to {MAXIMUM_DELAY}",
         "bigint",
+        "delay_seconds",
+        given,
     )
 
 
 def _deduplication(queue: Mapping[str, str], text: Column, is_given: bool) -> Column:
     from pyspark.sql import functions as F
 
-    nothing = F.lit(None).cast("string")
-    given = F.col("message_deduplication_id") if is_given else nothing
+    field, column, nothing = "MessageDeduplicationId", "message_deduplication_id", F.lit(None).cast("string")
+    given = F.col(column) if is_given else nothing
     if not is_fifo(queue):
-        return checked(nothing, given.isNull(), "MessageDeduplicationId", NOT_FOR_THIS_QUEUE)
+        return checked(nothing, given.isNull(), field, NOT_FOR_THIS_QUEUE, column=column, given=given)
     if queue["ContentBasedDeduplication"] == "true":
         given = F.coalesce(given, F.sha2(text, 256))
     elif not is_given:
         raise InvalidParameterValue(
             "column", "message_deduplication_id", NO_DEDUPLICATION_ID, "Add it to the DataFrame."
         )
-    return _identifier(given, "MessageDeduplicationId", required=True)
+    none = _refuse(field, F.lit(NO_DEDUPLICATION_ID), at=f"the column {column}", value=nothing)
+    return _identifier(given, field, column, none)
 
 
 def _trace_header(given: Column) -> Column:
     from pyspark.sql import functions as F
 
     said = "It holds a character that the service does not take"
-    return checked(given, F.coalesce(_has_right_characters(given), given.isNull()), "AWSTraceHeader", said)
+    right = F.coalesce(_has_right_characters(given), given.isNull())
+    return checked(given, right, "AWSTraceHeader", said, column="aws_trace_header", given=given)
 
 
 def _attributes(kind: str | None, room: Column) -> Column:
@@ -146,8 +208,12 @@ def _attributes(kind: str | None, room: Column) -> Column:
         f"A row has more than {MAXIMUM_MESSAGE_ATTRIBUTES} attributes, one of them twice, or one whose name, type or "
         "value is none"
     )
-    sound = checked(given, given.isNull() | right, "MessageAttributes", said, stored)
-    return F.when(given.isNull() | (size <= room), sound).otherwise(_refuse(TOO_LONG, F.lit(""), stored))
+    shown = F.to_json("message_attributes")
+    sound = checked(
+        given, given.isNull() | right, "MessageAttributes", said, stored, column="message_attributes", given=shown
+    )
+    too_large = _refuse(TOO_LONG, F.lit(""), stored, "the column message_attributes, beside its body,", shown)
+    return F.when(given.isNull() | (size <= room), sound).otherwise(too_large)
 
 
 def _of_one_kind(one: Column) -> Column:
@@ -191,12 +257,13 @@ def _whole(pattern: str) -> str:
 
 
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
-    """What a failed send to a queue was refused for; None when it failed otherwise."""
-    said = str(error)
-    at = said.find(REFUSED)
-    if at < 0:
-        return None
-    field, bound = (part.strip() for part in said[at + len(REFUSED) :].split("|")[:2])
+    """What a send to a queue failed for before anything was sent: a row was refused, or Spark did not compute it. None
+    where the rows had no part in it: the process is told to end, say."""
+    found = _REFUSAL.search(str(error))
+    if found is None:
+        return _not_computed(error)
+    field, bound, column, shown = found.groups()
+    value = _decoded(shown)
     if field == MISSING:
         refused: LedgerError = MissingParameter(bound)
     elif field == CHARACTER:
@@ -204,24 +271,46 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     elif field == TOO_LONG:
         refused = too_long("of a row", int(queue["MaximumMessageSize"]))
     else:
-        refused = InvalidParameterValue(field, "of a row", bound)
+        refused = InvalidParameterValue(field, "of a row" if shown == UNSHOWN else value or shown, bound)
+    if column:
+        name = _decoded(column)
+        refused.advised(f"A row has it in {name}." if shown == UNSHOWN else f"In a row {name} is {_quoted(value)}.")
     return refused.advised("Nothing was sent. Filter such rows.")
 
 
-def _sendable(text: Column, most: int) -> Column:
-    """Twin of rules.message.body."""
+def _not_computed(error: Exception) -> LedgerError | None:
+    if not is_of_function(error):
+        return None
+    bound = f"Spark could not compute its rows, or not write them: {row_error(error).text}"
+    fix = "Nothing was sent. Mend what computes the rows, or filter those that it fails for."
+    return InvalidParameterValue("messages", "a DataFrame", bound, fix)
+
+
+def _decoded(shown: str) -> str | None:
+    """The text behind hexadecimal digits; None for what stands there instead of a value that is null."""
+    return None if shown in (NULL, UNSHOWN) else bytes.fromhex(shown).decode("utf-8", "backslashreplace")
+
+
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "null"
+    return repr(value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}...")
+
+
+def _sendable(text: Column, most: int, at: str) -> Column:
+    """Twin of rules.message.body. `at`: where rows have it, in words."""
     from pyspark.sql import functions as F
 
     size = F.octet_length(text)
     first = F.regexp_extract(text, FORBIDDEN, 0)
     # Bytes that are no UTF-8 are no character, and have no name.
     name = F.concat(F.lit("#x"), F.regexp_replace(F.hex(F.encode(first, "UTF-16BE")), "^0+(?=.)", ""))
-    named = F.when(F.is_valid_utf8(text), name).otherwise(F.lit("no UTF-8"))
+    named = F.when(F.is_valid_utf8(text), name).otherwise(F.lit(NO_UTF_8))
     return (
-        F.when(F.coalesce(size, F.lit(0)) == 0, _refuse(MISSING, F.lit("MessageBody")))
-        .when(size > most, _refuse(TOO_LONG, F.lit("")))
+        F.when(F.coalesce(size, F.lit(0)) == 0, _refuse(MISSING, F.lit("MessageBody"), at=at, value=text))
+        .when(size > most, _refuse(TOO_LONG, F.lit(""), at=at, value=text))
         .when(_has_right_characters(text), text)
-        .otherwise(_refuse(CHARACTER, named))
+        .otherwise(_refuse(CHARACTER, named, at=at, value=text))
     )
 
 
@@ -235,25 +324,57 @@ def _has_right_characters(text: Column) -> Column:
     return text.rlike(PLAIN) | right
 
 
-def _refuse(field: str, said: Column, kind: Any = "string") -> Column:
+def _refuse(field: str, said: Column, kind: Any = "string", at: str = "", value: Column | None = None) -> Column:
+    """An error of its task, which `refusal` reads. `at`: where a row has the `value`, in words. Both go in hexadecimal
+    digits: a value may have any character."""
     from pyspark.sql import functions as F
 
-    return F.raise_error(F.concat(F.lit(f"{REFUSED}{field}|"), said, F.lit("|"))).cast(kind)
+    shown = F.lit(UNSHOWN)
+    if value is not None:
+        shown = F.coalesce(F.hex(F.substring(value.cast("string"), 1, SHOWN_CHARACTERS + 1)), F.lit(NULL))
+    text = F.concat(F.lit(f"{REFUSED}{field}|"), said, F.lit(f"|{at.encode().hex()}|"), shown, F.lit("|"))
+    return F.raise_error(text).cast(kind)
 
 
-def checked(value: Column, right: Column, field: str, bound: str, kind: Any = "string") -> Column:
-    """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`)."""
+def checked(
+    value: Column,
+    right: Column,
+    field: str,
+    bound: str,
+    kind: Any = "string",
+    column: str = "",
+    given: Column | None = None,
+) -> Column:
+    """`value` where it is `right`; elsewhere the task fails, and the send is refused (see `refusal`) with the name of
+    the column and what is `given` there."""
     from pyspark.sql import functions as F
 
-    return F.when(right, value).otherwise(_refuse(field, F.lit(bound), kind))
+    at = f"the column {column}" if column else ""
+    return F.when(right, value).otherwise(_refuse(field, F.lit(bound), kind, at, given))
 
 
-def _identifier(value: Column, field: str, *, required: bool) -> Column:
-    right = value.rlike(_whole(IDENTIFIER))
-    right = right & value.isNotNull() if required else right | value.isNull()
-    return checked(
-        value, right, field, f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
-    )
+def _identifier(value: Column, field: str, column: str, missing: Column | None = None) -> Column:
+    """`missing`: the refusal of a null, where one is needed."""
+    from pyspark.sql import functions as F
+
+    bound = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+    none = F.lit(None).cast("string") if missing is None else missing
+    sound = checked(value, value.rlike(_whole(IDENTIFIER)), field, bound, column=column, given=value)
+    return F.when(value.isNull(), none).otherwise(sound)
+
+
+def _as_json(frame: DataFrame) -> Column:
+    """A row as JSON. Where a text at any depth is no UTF-8, Spark would write U+FFFD for its bytes: the task fails."""
+    from pyspark.sql import functions as F
+
+    whole = F.to_json(F.struct("*"))
+    names = Counter(name.lower() for name in frame.columns)
+    for one in schema_of(frame)["fields"]:
+        # Of two columns whose names differ in their capitals alone, Spark can name neither.
+        for wrong in not_utf8_conditions(quoted(one["name"]), one["type"]) if names[one["name"].lower()] == 1 else ():
+            refused = _refuse(CHARACTER, F.lit(NO_UTF_8), at=f"the column {one['name']}")
+            whole = F.when(F.expr(wrong), refused).otherwise(whole)
+    return whole
 
 
 def _body(frame: DataFrame, body: str | None) -> Column:
@@ -264,15 +385,7 @@ def _body(frame: DataFrame, body: str | None) -> Column:
     if body is None and "body" not in kinds:
         if not kinds:
             raise InvalidParameterValue("column", "body", "The DataFrame has no columns")
-        # JSON would have another character in the place of bytes that are none.
-        fields = json.loads(frame.schema.json())["fields"]
-        wrong = [said for one in fields for said in not_utf8(quoted(one["name"]), one["type"], 0)]
-        text = F.to_json(F.struct("*"))
-        if not wrong:
-            return text
-        return F.when(
-            F.coalesce(F.expr(" OR ".join(wrong)), F.lit(False)), _refuse(CHARACTER, F.lit("no UTF-8"))
-        ).otherwise(text)
+        return _as_json(frame)
     name = body or "body"
     if name not in kinds:
         raise InvalidParameterValue(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import arrow_frame, parallelism
+from ledger.outputs.evaluated import evaluated_once
 from ledger.rules import fifo, instants
 from ledger.rules import message_id as ids
 from ledger.rules.attempts import Attempt, content_of_rows
@@ -16,7 +18,14 @@ from ledger.rules.limits import DEDUPLICATION_INTERVAL, MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.dataframes.bulk_rows import checked, fingerprint, message_columns, refusal
+from ledger.store.delta.dataframes.bulk_rows import (
+    Fingerprint,
+    checked,
+    fingerprint,
+    message_columns,
+    observed,
+    refusal,
+)
 from ledger.store.delta.dataframes.placed_rows import Placed, absent_columns, by_task, with_columns
 from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
@@ -66,9 +75,11 @@ class BulkSender:
         # Before anything is computed or staged.
         self._store.transactions.require_writable("send")
         self._store.times.require(queue.id, clock)
-        rows = frame.select(
-            *(column.alias(name) for name, column in message_columns(frame, queue.attributes, body).items())
-        )
+        try:
+            columns = message_columns(frame, queue.attributes, body)
+            rows = frame.select(*(column.alias(name) for name, column in columns.items()))
+        except Exception as error:
+            raise refusal(error, queue.attributes) or error from None
         absent = absent_columns(queue, frame.columns, self._store.sender_id)
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, rows, clock, absent)
@@ -84,33 +95,54 @@ class BulkSender:
     def _send_once(
         self, queue: QueueRecord, rows: DataFrame, clock: Clock, attempt_id: str, absent: frozenset[str]
     ) -> Sent:
-        """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry."""
-        try:
-            ((count, hashes),) = rows.agg(*fingerprint()).collect()
-        except Exception as error:
-            raise refusal(error, queue.attributes) or error from None
-        attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, count, int(hashes or 0)))
+        """Under an attempt id: the rows are counted and hashed before, so that any other send is told from a retry.
+
+        They are evaluated again to be written, and other rows than were counted are refused before the commit. Where
+        Spark commits there is no moment before it: the rows are computed once, and kept by the executors until then.
+        """
+        with contextlib.ExitStack() as until_sent:
+            try:
+                if not self._writer.compares_rows:
+                    rows = until_sent.enter_context(evaluated_once(rows))
+                (values,) = rows.agg(*fingerprint()).collect()
+            except Exception as error:
+                raise refusal(error, queue.attributes) or error from None
+            return self._send_counted(queue, rows, Fingerprint.of(values), clock, attempt_id, absent)
+
+    def _send_counted(
+        self,
+        queue: QueueRecord,
+        rows: DataFrame,
+        counted: Fingerprint,
+        clock: Clock,
+        attempt_id: str,
+        absent: frozenset[str],
+    ) -> Sent:
+        attempt = Attempt(attempt_id, queue.id, content_of_rows(queue.id, *counted))
         tries = self._store.transactions.attempts("send")
         for losses in tries:
             with self._writer.turn(queue, losses):
                 before = sent_before(self._store.engine, attempt)
                 # Where another process was first this one commits nothing; what that one sent is looked at again.
-                if before or not count or self._write_once(queue, rows, clock, attempt, losses, absent, count):
+                if before or not counted.rows or self._write_once(queue, rows, counted, clock, attempt, losses, absent):
                     # Some of them may be finished and dropped by now.
-                    return replace(self._sent(queue, before or attempt.key), count=count)
+                    return replace(self._sent(queue, before or attempt.key), count=counted.rows)
         raise tries.outlasted()
 
     def _write_once(
         self,
         queue: QueueRecord,
         rows: DataFrame,
+        counted: Fingerprint,
         clock: Clock,
         attempt: Attempt,
         losses: int,
         absent: frozenset[str],
-        count: int,
     ) -> bool:
-        placed = replace(self._by_task(queue, rows, attempt.key, clock(), absent), count=count)
+        require_same = None
+        if self._writer.compares_rows:
+            rows, require_same = observed(rows, counted)
+        placed = replace(self._by_task(queue, rows, attempt.key, clock(), absent), require_same=require_same)
         return self._writer.write(placed, attempt.transaction, losses, clock)
 
     def _by_task(self, queue: QueueRecord, rows: DataFrame, key: str, at: int, absent: frozenset[str]) -> Placed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ class Placed:
 
     `in_order`: sorted by ordinal within a task, which then has several; else each task fills one after the other.
     `absent`: columns that are null in every row. Files need not have them: to write them takes time for each row.
-    `count`: of a send under an attempt id, how many rows were counted before.
+    `require_same`: is called behind the write and before the commit; raises where other rows were written than known.
     """
 
     rows: DataFrame
@@ -44,7 +44,7 @@ class Placed:
     first_lane: int = 0
     in_order: bool = False
     absent: frozenset[str] = frozenset()
-    count: int | None = None
+    require_same: Callable[[], None] | None = None
 
     @property
     def lanes(self) -> int:

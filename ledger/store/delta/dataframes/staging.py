@@ -35,6 +35,9 @@ ORDINAL = pa.field("ordinal", pa.int64())
 class Staging:
     """Writes rows with Spark, beside everybody else, and has them published."""
 
+    #: Whether it looks, between the write and the commit, at which rows were written (`Placed.require_same`).
+    compares_rows = True
+
     def __init__(self, store: DeltaStore, engine: Publishing) -> None:
         self._store, self._transactions, self._engine = store, store.transactions, engine
         folders = staged_folders(store)
@@ -58,7 +61,6 @@ class Staging:
             if self._is_given_up(folder, clock):
                 return False
             self._require_written(folder, files)
-            _require_counted(placed, files)
             # It may have been deleted, or made anew, while Spark wrote.
             self._store.require_queue(placed.queue)
             if files:
@@ -86,6 +88,8 @@ class Staging:
             writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))
         except Exception as error:
             raise refused(error, placed.queue, self._store.settings) or error from None
+        if placed.require_same is not None:
+            placed.require_same()
         return staged_files(placed, folder, self._folders)
 
     def _is_given_up(self, folder: str, clock: Clock) -> bool:
@@ -108,15 +112,6 @@ class Staging:
 
     def _is_alone(self, losses: int) -> bool:
         return losses >= self._most_losses
-
-
-def _require_counted(placed: Placed, files: list[StagedFile]) -> None:
-    """Raise InvalidParameterValue where other rows were written than were counted: each evaluation makes its own."""
-    written = sum(json.loads(one.statistics)["numRecords"] for one in files)
-    if placed.count is not None and written != placed.count:
-        bound = f"They were counted as {placed.count:,}, and written as {written:,}: each evaluation makes other ones"
-        fix = "Nothing was sent. Write them to a table first, or checkpoint them; or send without attempt_id."
-        raise InvalidParameterValue("rows", "a DataFrame", bound, fix)
 
 
 def staged_files(placed: Placed, folder: str, folders: Folders) -> list[StagedFile]:
