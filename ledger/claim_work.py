@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 from ledger.access import Access
 from ledger.claim import Claim
 from ledger.claim_source import earlier_rows
-from ledger.errors import InvalidParameterValue, LeaseLost, OutputNotWritten
-from ledger.isolation import Culprit, EverythingFails, Evidence, Isolation
+from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
+from ledger.isolation import LEAST_WITNESSES, Culprit, EverythingFails, Evidence, Isolation
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
 from ledger.outputs.messages import CARRIED, messages_of
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
-from ledger.row_errors import is_of_function, row_error
+from ledger.row_errors import is_of_function, row_error, row_error_of
 from ledger.rules import message_id as ids
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.visibility import Outcome
@@ -83,18 +83,26 @@ class ClaimWork:
         try:
             self._attempt(self._grant)
             self._evidence.add((), any_succeeded=True)
+        except EverythingFails as everything:
+            # Each row's exception was caught, and none is left to be raised.
+            raise LedgerError(self._tell_of(everything)) from None
         except Exception as error:
             if not is_of_function(error):
                 raise
             try:
                 self._isolate(error)
             except EverythingFails as everything:
-                self._say(
-                    f"everything fails alike, so the messages are not the cause: {everything.error.text}. They are "
-                    "given back, and this receive does not count"
-                )
+                self._tell_of(everything)
                 # Its cause is what the reason says.
                 raise error from error.__cause__
+
+    def _tell_of(self, everything: EverythingFails) -> str:
+        said = (
+            f"everything fails alike, so the messages are not the cause: {everything.error.text}. They are given back, "
+            "and this receive does not count"
+        )
+        self._say(said)
+        return said
 
     def _isolate(self, error: Exception) -> None:
         """Finds the messages for which the function raises; all others are done, and these fail by the usual rules."""
@@ -284,7 +292,10 @@ class _Judge:
         left = others_of_claim(grant.runs, done)
         if not left.num_rows:
             return Decision(done)
-        self.released, self.parked, actions = self._of.verdict(record, grant, left, self._reasons(writer))
+        reasons = self._reasons(writer)
+        if self._of.work.per_row and not done.num_rows:
+            _require_different(reasons, left)
+        self.released, self.parked, actions = self._of.verdict(record, grant, left, reasons)
         return Decision(done, actions)
 
     def _reasons(self, writer: Writer) -> pa.Table:
@@ -294,6 +305,17 @@ class _Judge:
         # Only now, and only for the reasons: which messages failed is decided.
         found: pa.Table = self._apart.select(NAMES_MESSAGES, "reason").toArrow()
         return found
+
+
+def _require_different(reasons: pa.Table, failed: pa.Table) -> None:
+    """Raise EverythingFails where all messages of a claim (GRANTED_RUNS) failed for reasons alike, and enough of them
+    are witnesses, as in `ledger.isolation`."""
+    errors = [row_error_of(text) for text in reasons["reason"].unique().to_pylist() if text is not None]
+    if not errors or not all(one.is_like(errors[0]) for one in errors):
+        return
+    witnesses = count_messages(failed.filter(pc.less_equal(failed["receive_count"], 1)))
+    if witnesses >= LEAST_WITNESSES or errors[0].is_of_surroundings:
+        raise EverythingFails(errors[0])
 
 
 def _id_of(culprit: Culprit) -> str:

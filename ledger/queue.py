@@ -235,7 +235,9 @@ class Queue(Settling):
         parts of it. Where everything raises alike, the claim is given back and the error is raised.
         With `per_row` the `function` gets a Row of one message in place of the DataFrame, in Spark's Python workers. It
         returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which it raises
-        failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`).
+        failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`). Where all messages
+        of a claim fail alike, three that were received for the first time at least, the claim is given back, and a
+        LedgerError says so.
         `until`: "empty" ends when nothing is stored and no lease ends within the visibility timeout (what a dead worker
         held is waited for); "once" after one receive; "forever" never.
         `attempt_id` makes a retry get back what the failed run still holds, before new work. `schema`: as in
@@ -257,7 +259,7 @@ class Queue(Settling):
             of_frame, reason = rowwise(function, schema), REASON
         work = Work(
             of_frame, output, failures, reason, max_messages, visibility_timeout, attempt_id, until, maximum_receives,
-            park, stamped, schema, progress.report(report, working.log.info), bar,
+            park, stamped, schema, progress.report(report, working.log.info), bar, per_row,
         )  # fmt: skip
         return Worker(self.access, work).run()
 

@@ -18,7 +18,9 @@ from ledger.termination import is_termination, jvm_has_ended
 
 #: So many characters of a message are kept.
 LONGEST = 300
-_TRACEBACK, _CAUSED_BY = "Traceback (most recent call last):", "Caused by: "
+#: How an exception of a Python worker begins, in what Spark says.
+TRACEBACK = "Traceback (most recent call last):"
+_CAUSED_BY = "Caused by: "
 _WORKER_ENDED = "Python worker exited unexpectedly (crashed)"
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+), in .+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?")
@@ -28,6 +30,7 @@ _OF_SURROUNDINGS = re.compile(
     r"ImportError|ModuleNotFoundError|AnalysisException|ParseException|MemoryError|gaierror|TimeoutError|OperationalError"
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
+_REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
@@ -66,6 +69,12 @@ class RowError(NamedTuple):
         return condition[1] if condition else self.type.rpartition(".")[2].removeprefix("Spark")
 
 
+def row_error_of(text: str) -> RowError:
+    """Return the error that a reason was made of (`RowError.text`)."""
+    found = _REASON.fullmatch(text)
+    return RowError("", text) if found is None else RowError(found["type"], found["message"] or "", found["place"])
+
+
 def is_of_function(error: BaseException) -> bool:
     """Whether an error may come from the function or from its rows, so that other rows may do well. Not: what the
     ledger says, a process that is told to end, a JVM that has ended, a Spark job that somebody cancelled."""
@@ -85,7 +94,7 @@ def row_error(error: BaseException) -> RowError:
         text = f"its text cannot be read ({type(wrong).__name__})"
     if _WORKER_ENDED in text:
         return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
-    if _TRACEBACK in text:
+    if TRACEBACK in text:
         return _of_traceback(text)
     if type(error).__name__ == "Py4JJavaError" and _CAUSED_BY in text:
         return _of_java(text.rpartition(_CAUSED_BY)[2])
@@ -101,7 +110,7 @@ def _first(error: BaseException) -> BaseException:
 
 def _of_traceback(text: str) -> RowError:
     frames, raised = list[tuple[str, str]](), None
-    for line in text.rpartition(_TRACEBACK)[2].splitlines()[1:]:
+    for line in text.rpartition(TRACEBACK)[2].splitlines()[1:]:
         frame = _FRAME.fullmatch(line)
         if frame:
             frames.append((frame["file"], frame["line"]))

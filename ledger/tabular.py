@@ -43,7 +43,7 @@ def require_batch(field: str, value: object, verb: str) -> None:
 
     `field` is what the verb calls it. `verb` is a call that takes a batch, as a user would write it.
     """
-    if is_spark(value) and value.isStreaming:
+    if is_spark(value) and getattr(value, "isStreaming", False):
         raise InvalidParameterValue(
             field,
             "a streaming DataFrame",

@@ -34,6 +34,8 @@ class Work:
     schema: Any = None
     say: Callable[[str], None] = log.info
     bar: bool | None = None
+    #: The reasons are exceptions of single rows, caught: nothing raises where everything fails.
+    per_row: bool = False
 
     def __post_init__(self) -> None:
         for name, given in (("function", self.function), ("report", self.say)):

@@ -26,6 +26,7 @@ from ledger.outputs.targets import (
     require_transactions_kept,
     table_of_spark,
 )
+from ledger.row_errors import TRACEBACK, row_error
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import Columns, properties_of
@@ -93,7 +94,8 @@ class _OfSpark:
                 there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
                 # What the rows lack is null in the table.
                 return reason(failure) + different_columns(self.columns, there, needs_all=False)
-        return reason(failure)
+        # Of an exception in Python's workers Spark's first line says no more than that there was one.
+        return row_error(failure).text if TRACEBACK in str(failure) else reason(failure)
 
 
 class StagedWriter(_OfSpark):

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ledger.errors import LeaseLost, OutputNotWritten
 from ledger.isolation import EverythingFails, Evidence, Isolation
-from ledger.row_errors import row_error
+from ledger.row_errors import row_error, row_error_of
 from ledger.store import GRANTED_RUNS, Grant
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
@@ -164,6 +164,7 @@ class Py4JJavaError(Exception):
 )
 def test_an_exception_is_told_in_a_line_with_the_users_file_and_line(error, text):
     assert row_error(error).text == text
+    assert row_error_of(text) == row_error(error)
     written = OutputNotWritten("table", "why")
     written.__cause__ = error
     assert row_error(written) == row_error(error)
@@ -327,6 +328,7 @@ def test_where_everything_fails_alike_all_is_given_back_uncounted_and_the_error_
         with pytest.raises(Exception, match=r"no_such_|undefined|Nothing was written") as raised:
             place.queue.work(functions[how], place.table, until="once", report=said.append)
         assert "held as before" not in str(raised.value)
+        assert how != "module" or "ModuleNotFoundError: No module named 'no_such_module'" in str(raised.value)
         assert sum("everything fails alike" in line for line in said) == 1
     assert place.queue.counts().visible == count and not place.ledger.queue("dead").counts().visible
     assert {message.receive_count for message in place.queue.receive(None)} == {1}

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
-from ledger import InvalidParameterValue
+from ledger import InvalidParameterValue, LedgerError
 from ledger.functions import required, safely
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
@@ -118,6 +118,31 @@ def test_work_per_row_writes_what_succeeds_and_the_others_fail_with_their_errors
     reasons = [row["reason"] for row in place.ledger.sql("SELECT reason FROM in_flight").to_pylist()]
     kinds = sorted(reason.partition(":")[0] for reason in reasons)
     assert kinds == ["TypeError", "TypeError", "TypeError", "ValueError", "ZeroDivisionError"]
+
+
+def test_a_function_per_row_that_fails_for_everything_alike_parks_nothing(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send([str(n) for n in range(6)])
+
+    def broken(message):
+        import no_such_module
+
+        return {"n": no_such_module.number(message.body)}
+
+    schema = pa.schema([("n", pa.int64())])
+    said = r"everything fails alike.*ModuleNotFoundError: No module named 'no_such_module' \(test_safely.py:\d+\)"
+    with pytest.raises(LedgerError, match=said):
+        place.queue.work(broken, place.table, per_row=True, schema=schema, until="once")
+    assert place.queue.counts().visible == 6 and not DeltaTable.is_deltatable(place.table)
+    assert {message.receive_count for message in place.queue.receive(6)} == {1}, "that receive did not count"
+
+
+def test_two_messages_that_fail_alike_are_all_of_their_claim_and_fail(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["x", "y"])
+    schema, number = pa.schema([("n", pa.int64())]), lambda message: {"n": int(message.body)}
+    done = place.queue.work(number, place.table, per_row=True, schema=schema, maximum_receives=1, until="once")
+    assert (done.messages, done.failed) == (0, 2)
 
 
 def test_work_per_row_without_a_schema_is_refused(spark, tmp_path):
