@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ledger.row_types import NO_SUCH_VALUE
+from ledger.rules.text import escaped
 
 #: The column by which each row names its message.
 NAMES_MESSAGE = "message_id"
@@ -112,7 +113,7 @@ def _nameless(value: Any) -> str | None:
     """Return the name of a column, at any depth, that has nothing to be read, or half a character."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            if isinstance(name, str) and (not name.strip() or name.encode(errors="replace").decode() != name):
+            if isinstance(name, str) and (not name.strip() or escaped(name) != name):
                 return name
             found = _nameless(inner)
             if found is not None:

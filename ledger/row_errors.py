@@ -14,6 +14,7 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 from ledger.errors import LedgerError, OutputNotWritten
+from ledger.rules.text import escaped
 from ledger.termination import is_termination, jvm_has_ended
 
 #: So many characters of a message are kept.
@@ -138,15 +139,10 @@ def _own(frames: list[tuple[str, str]]) -> str | None:
     others = [frame for frame in frames if not frame[0].startswith(_HERE) and not _NEVER_OWN.search(frame[0])]
     own = [frame for frame in others if not frame[0].startswith(_LIBRARIES) and not _IN_LIBRARIES.search(frame[0])]
     found = own or others
-    return _storable(f"{Path(found[-1][0]).name}:{found[-1][1]}") if found else None
+    return escaped(f"{Path(found[-1][0]).name}:{found[-1][1]}") if found else None
 
 
 def _line(text: str) -> str:
     lines = text.splitlines()
-    said = _storable(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
+    said = escaped(" ".join((lines[0] if lines else "").partition(" SQLSTATE: ")[0].split()))
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."
-
-
-def _storable(text: str) -> str:
-    """Half a character, which no file can hold, as its escape."""
-    return text.encode(errors="backslashreplace").decode()

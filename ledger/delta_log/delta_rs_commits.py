@@ -278,12 +278,14 @@ def publish(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequenc
     add_files(loaded, files, partitions, **commit)
 
 
+def add_actions(files: Iterable[StagedFile]) -> list[Any]:
+    """Return files as actions of a commit of delta-rs's."""
+    return [AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files]
+
+
 def add_files(loaded: DeltaTable, files: Iterable[StagedFile], partitions: Sequence[str], **commit: Any) -> None:
     """One commit that adds files which keep to all that a table asks for. Raises what delta-rs does."""
-    actions: list[Any] = [
-        AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files
-    ]
-    loaded.create_write_transaction(actions, "append", loaded.schema(), list(partitions), **commit)
+    loaded.create_write_transaction(add_actions(files), "append", loaded.schema(), list(partitions), **commit)
 
 
 def demands_of(loaded: DeltaTable) -> list[str]:

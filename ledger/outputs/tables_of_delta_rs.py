@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,18 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
-from ledger.clock import system_clock
-from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands, remove_log
+from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_files
+from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputUnreadable
-from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file
+from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
+from ledger.outputs.rows_aside import RowsAside
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of
 from ledger.outputs.widening import widen
-from ledger.rules import staging
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import (
     NULL_PARTITION,
@@ -38,7 +36,7 @@ from ledger.rules.output_columns import (
     stored_as_text,
     without_later,
 )
-from ledger.rules.publishable import FOLDER, not_applied
+from ledger.rules.publishable import not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
@@ -176,28 +174,20 @@ class DeltaRsOutputTables:
         see `staged_output`."""
         target = target_of(loaded)
         demands = target.demands if schema is None else replace(target.demands, schema=schema)
-        now, publishing, columns = system_clock(), self.output_publishing(location), schema_of(loaded)
-        name = staging.new_folder(now)
-        place, options = f"{location.rstrip('/')}/{FOLDER}/{name}", self._options_of(location)
-        publishing.stage(place, demands, now)
-        staged, is_unneeded = table_files(place, options), True
+        publishing, columns = self.output_publishing(location), schema_of(loaded)
+        aside, is_unneeded = RowsAside(location, self._options_of(location), demands, sync=self._sync), True
         try:
-            write_deltalake(DeltaTable(place, storage_options=options), rows, mode="append", **how)
-            entry = staged.read(log_file(1)) or b""
-            added = [json.loads(line).get("add") for line in entry.splitlines()]
-            files = [corrected(staged_file(name, add), bounds, columns) for add in added if add is not None]
+            files = [corrected(one, bounds, columns) for one in aside.write(rows, **how)]
             # What is not known to be published, or not, stays: others may read it.
             is_unneeded = False
             publishing.publish(location, target, files, transaction, metadata, schema)
-            remove_log(staged)
+            aside.settle()
         except Conflict:
             is_unneeded = True
             raise
         finally:
-            if is_unneeded and isinstance(staged, LocalFiles):
-                shutil.rmtree(place, ignore_errors=True)
-            elif is_unneeded:
-                remove_log(staged)
+            if is_unneeded:
+                aside.remove()
 
     def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._options_of(location), sync=self._sync)

@@ -15,27 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.transaction import AddAction
+from deltalake import DeltaTable, Schema
 from pyarrow.dataset import ParquetReadOptions
 
-from ledger.clock import system_clock
-from ledger.delta_log.delta_rs_commits import (
-    conflicts,
-    demands_of,
-    log_for_spark,
-    odd_path,
-    properties,
-    read_demands,
-    remove_log,
-)
+from ledger.delta_log.delta_rs_commits import add_actions, conflicts, demands_of, odd_path, properties, read_demands
 from ledger.delta_log.protocol import Conflict, StagedFile
-from ledger.delta_log.storage import TableStorage, log_file, table_files
-from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, staged_file, together
+from ledger.delta_log.storage import TableStorage
+from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, together
+from ledger.outputs.rows_aside import RowsAside
 from ledger.outputs.schemas import TRIES, schema_of
-from ledger.rules import staging
 from ledger.rules.output_columns import Columns, ColumnsDiffer
-from ledger.rules.publishable import FOLDER
 from ledger.store.delta.model.exact_casts import fitted
 
 #: A table of more bytes is not written anew beside a write.
@@ -58,15 +47,12 @@ def widen(
             return
         files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
         said = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
-        actions: list[Any] = [
-            AddAction(one.path, one.size, one.partition, one.modified_at, True, one.statistics) for one in files
-        ]
         # The commit takes out the files that are there: those that come in survive a power cut before it.
         stored.sync([one.path for one in files])
         try:
             with conflicts():
                 made = Schema.from_json(json.dumps(schema))
-                loaded.create_write_transaction(actions, "overwrite", made, [], commit_properties=said)
+                loaded.create_write_transaction(add_actions(files), "overwrite", made, [], commit_properties=said)
             loaded.update_incremental()
             return
         except Conflict:
@@ -89,25 +75,14 @@ class _Rewritten:
 
     def files(self, location: str, options: dict[str, str] | None) -> list[StagedFile]:
         """Write them into files below the table, of which no log tells yet."""
-        now = system_clock()
-        name = staging.new_folder(now)
-        place = f"{location.rstrip('/')}/{FOLDER}/{name}"
-        stored = table_files(place, options)
-        stored.write(log_for_spark(self._demands, now))
+        aside = RowsAside(location, options, self._demands)
         try:
             made = fitted(self._dataset.schema.empty_table(), self._schema).schema
             with self._refused():
-                rows = pa.RecordBatchReader.from_batches(made, self._batches())
-                write_deltalake(DeltaTable(place, storage_options=options), rows, mode="append")
-            entry = stored.read(log_file(1))
-            if entry is None:
-                # Without a row nothing is committed.
-                return []
-            added = [json.loads(line).get("add") for line in entry.splitlines() if line.strip()]
-            files = [staged_file(name, add) for add in added if add is not None]
-            return [corrected(one, self._bounds, self._schema) for one in files]
+                written = aside.write(pa.RecordBatchReader.from_batches(made, self._batches()))
+            return [corrected(one, self._bounds, self._schema) for one in written]
         finally:
-            remove_log(stored)
+            aside.settle()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():

@@ -26,6 +26,7 @@ rounds, and it makes texts of numbers, for which two engines write different tex
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -139,13 +140,18 @@ def told(kind: Any) -> Any:
     return {"type": "struct", "fields": fields} if fields else None
 
 
+def inner_types(kind: Mapping[str, Any]) -> list[Any]:
+    """Return the types right inside one that has such: of elements, keys, values and fields."""
+    inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    return inside + [one["type"] for one in kind.get("fields", ())]
+
+
 def unread_by_some(kind: Any) -> str | None:
     """Return the name of a type, at any depth, that is none of those that every reader has: variant, an interval."""
     if isinstance(kind, str):
         known = (*INTEGERS, *FLOATS, *INSTANTS, "boolean", "string", "binary", VOID, "null")
         return None if plain(kind) in known or decimal_of(kind) is not None else name_of(kind)
-    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    inner += [one["type"] for one in kind.get("fields", ())]
+    inner = inner_types(kind)
     if not inner and kind["type"] not in ("struct", "array", "map"):
         return name_of(kind)
     return next((found for one in inner if (found := unread_by_some(one)) is not None), None)

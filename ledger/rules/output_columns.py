@@ -21,6 +21,7 @@ from ledger.rules.column_types import (
     field_of,
     fit,
     has_local_time_in_map,
+    inner_types,
     name_of,
     plain,
     told,
@@ -34,8 +35,6 @@ WIDEN = "widen"
 LEFT_OUT = "ledger.columnsLeftOut"
 #: The property of a table that names the columns whose numbers have a type by chance: that of the first Python values.
 BY_CHANCE = "ledger.columnsTypedByChance"
-
-
 #: The text by which folders of partitions say null.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -339,5 +338,4 @@ def _has_numbers(kind: Any) -> bool:
     """Whether a type is one of numbers, or has such a one inside."""
     if isinstance(kind, str):
         return kind in (*INTEGERS, *FLOATS) or decimal_of(kind) is not None
-    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    return any(map(_has_numbers, [*inner, *(one["type"] for one in kind.get("fields", ()))]))
+    return any(map(_has_numbers, inner_types(kind)))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ledger.errors import InvalidParameterValue
+from ledger.rules.text import escaped
 
 #: So many characters of a reason are kept: it is in the commit, once for all that is given back for it.
 LONGEST = 500
@@ -22,7 +23,7 @@ def reason_of(given: object) -> str | None:
     """
     if given is not None and not isinstance(given, str):
         raise InvalidParameterValue("reason", type(given).__name__, "Must be a text", "Give str(error), say.")
-    text = " ".join((given or "").split()).encode(errors="backslashreplace").decode()
+    text = escaped(" ".join((given or "").split()))
     return _cut(text) or None
 
 

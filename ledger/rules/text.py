@@ -40,6 +40,11 @@ def forbidden(text: str) -> str | None:
     return found and f"#x{ord(found[0]):X}"
 
 
+def escaped(text: str) -> str:
+    """`text` with each half of a character, which no file can hold, as its escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def storable(field: str, text: str) -> bytes:
     """`text` in UTF-8; raises InvalidParameterValue for half a character, which Python's strings may hold."""
     try:
