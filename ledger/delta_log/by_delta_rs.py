@@ -20,6 +20,7 @@ from ledger.delta_log.alterations import Refusal, refusal_at, refusal_of
 from ledger.delta_log.damage import LogTail, damage_behind
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
+    begin_log,
     catch_up,
     commit_nothing,
     committing,
@@ -27,7 +28,6 @@ from ledger.delta_log.delta_rs_commits import (
     conflicts,
     demands_of_staging,
     layout_entry,
-    log_for_spark,
     newest_listed,
     opened,
     properties,
@@ -42,7 +42,6 @@ from ledger.delta_log.history import Generations, ReadMetadata, history, parse_m
 from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
     append_rows,
-    checkpoint_in_place,
     commit_files,
     commits_here,
     create,
@@ -113,10 +112,7 @@ class DeltaRsTables:
             )
             for table, location in locations.items()
         }
-        replays = {
-            name: DeltaRsReplay(specs[name], loaded, partial(checkpoint_in_place, self._files[name]))
-            for name, loaded in self._loaded.items()
-        }
+        replays = {name: DeltaRsReplay(specs[name], loaded, self._files[name]) for name, loaded in self._loaded.items()}
         self._direct = {
             name: DirectTable(
                 specs[name],
@@ -190,7 +186,9 @@ class DeltaRsTables:
         with self._committing(table) as loaded, conflicts():
             require_unset(table, properties, loaded.metadata().configuration)
             entry = layout_entry(loaded, properties, metadata)
-            if not put_behind(self._files[table], loaded.version() + 1, entry):
+            with self._files[table].held_log() as held:
+                is_first = put_behind(held, loaded.version() + 1, entry)
+            if not is_first:
                 raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
             catch_up(loaded, self._files[table])
             return loaded.version()
@@ -335,8 +333,8 @@ class DeltaRsTables:
         location = f"{self.locations[table]}/{folder}"
         with self._using(table) as loaded:
             require_plain(loaded)
-        log = log_for_spark(demands_of_staging(schema, partitions, self._specs[table].statistics), now)
-        self._stored(location).write(log)
+        demands = demands_of_staging(schema, partitions, self._specs[table].statistics)
+        begin_log(self._stored(location), demands, now, below=self._files[table])
         return location
 
     def publish(

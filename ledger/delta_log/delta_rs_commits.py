@@ -379,18 +379,21 @@ def first_commit(demands: Demands, now: int) -> bytes:
     return _entry(demands.actions(str(uuid.uuid4()), now))
 
 
-def log_for_spark(demands: Demands, now: int) -> dict[str, bytes]:
-    """The log of such a table, files by their paths: the first commit, and what Delta's protocol calls its version's
-    checksum, which says what a replay of the log would find. Without it Spark replays the log behind the commit that it
-    makes, in three jobs that take longer than a small write."""
+def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
+    """Begin the log of such a table for Spark to commit to: the first commit, and what Delta's protocol calls its
+    version's checksum, which says what a replay of the log would find. Without it Spark replays the log behind the
+    commit that it makes, in three jobs that take longer than a small write. Raises what the storage does: also where
+    the table `below` which it is to lie is gone from a local path."""
+    if isinstance(stored, LocalFiles):
+        stored.make_log(below.absolute("") if isinstance(below, LocalFiles) else None)
     said = demands.actions(str(uuid.uuid4()), now)
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
     known = {"numMetadata": 1, "numProtocol": 1, "metadata": said["metaData"], "protocol": said["protocol"]}
-    return {log_file(0): _entry(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()}
+    stored.write({log_file(0): _entry(said), f"{LOG}/{0:020d}.crc": json.dumps({**nothing, **known}).encode()})
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Remove the log that `log_for_spark` began, and the one commit behind it: VACUUM looks into no such folder."""
+    """Remove the log that `begin_log` began, and the one commit behind it: VACUUM looks into no such folder."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

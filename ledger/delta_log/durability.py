@@ -21,8 +21,9 @@ delta-rs, by a process with the setting `sync` off, by an earlier release) is sy
 that relies on it: its data files, its entry, and so on back to the nearest commit that has the mark. Such a commit can
 be seen for some milliseconds before that. A power cut in this time can damage it, and no verb has been answered by it.
 
-**Checkpoints** are synced when they can be seen already, and before any entry that they sum up is removed. What a power
-cut tears in between costs nothing but a look at the entries: see `damage.mend`.
+**Checkpoints** of the client's own are durable before they can be seen. Those that an engine writes are synced
+afterwards, and before any entry that they sum up is removed. What a power cut tears in between costs nothing but a look
+at the entries: see `damage.mend`.
 """
 
 from __future__ import annotations
@@ -104,22 +105,35 @@ class Durability:
         """Make what folders name durable, and the folders themselves, up to the root of the file system."""
         for folder in folders:
             _sync_folder(folder)
-            while folder not in _named:
-                parent = os.path.dirname(folder)  # noqa: PTH120
-                if parent == folder:
-                    break
-                _sync_folder(parent, is_ours=parent.startswith(str(self._place)))
-                if len(_named) >= MOST_FOLDERS:
-                    _named.clear()
-                _named.add(folder)
-                folder = parent
+            self._sync_names_of(folder)
 
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder, with its parents. What has just been made is not durable, whatever was there before."""
+    def _sync_names_of(self, folder: str) -> None:
+        """Make durable that a folder is there, and its parents."""
+        while folder not in _named:
+            parent = os.path.dirname(folder)  # noqa: PTH120
+            if parent == folder:
+                break
+            _sync_folder(parent, is_ours=parent.startswith(str(self._place)))
+            if len(_named) >= MOST_FOLDERS:
+                _named.clear()
+            _named.add(folder)
+            folder = parent
+
+    def sync_folder(self, descriptor: int, folder: str) -> None:
+        """Make durable what an open folder names, and the folder itself."""
+        _sync_open_folder(descriptor, is_ours=True)
+        self._sync_names_of(folder)
+
+    def make_folder(self, folder: Path, below: Path | None = None) -> None:
+        """Make a folder, with its parents. What has just been made is not durable, whatever was there before. Raises
+        FileNotFoundError where the folder `below` which it is to lie is gone: it is not made."""
         missing = [folder]
-        while not missing[-1].parent.exists():
+        while missing[-1] != below and not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
-        folder.mkdir(parents=True, exist_ok=True)
+        for one in reversed(missing):
+            if one == below:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(below))
+            one.mkdir(exist_ok=True)
         _named.difference_update(map(str, missing))
 
     def prepare(self, version: int, entry_of: Callable[[int], str]) -> None:
@@ -158,13 +172,13 @@ class Durability:
             return
         self.prepare(version, entry_of)
         self.sync_folders([str((self._place / entry_of(version)).parent)])
-        self.committed(version, entry_of(version))
+        self.committed(version, entry_of(version), _stamp(self._place / entry_of(version)))
 
-    def committed(self, version: int, entry: str) -> None:
-        """Note that a version, with this entry in the log, is durable, and all before it. Version 0 begins another
-        log."""
+    def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
+        """Note that a version, with this entry in the log, which is this very file, is durable, and all before it.
+        Version 0 begins another log."""
         if version == 0 or version >= self._durable:
-            self._witness = entry, _stamp(self._place / entry)
+            self._witness = entry, stamp
         if version == 0:
             self._durable = self._prepared = 0
         self._durable = max(self._durable, version)
@@ -242,13 +256,18 @@ def _sync_folder(folder: str, *, is_ours: bool = True) -> None:
             raise
         return
     try:
+        _sync_open_folder(descriptor, is_ours=is_ours)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_open_folder(descriptor: int, *, is_ours: bool) -> None:
+    try:
         sync(descriptor)
     except OSError as error:
         # Some file systems keep no names in memory, and say that a folder cannot be synced.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP) and (is_ours or error.errno != errno.EROFS):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def begin_writing(descriptor: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 
 from ledger.delta_log.spark_sessions import jvm_of
-from ledger.delta_log.storage import Stamp, find_latest_version
+from ledger.delta_log.storage import LogEntries, Stamp, find_latest_version
 from ledger.rules.location import recorded
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class HadoopFiles:
                 stream.hsync()
         finally:
             stream.close()
+
+    def held_log(self) -> AbstractContextManager[LogEntries]:
+        return nullcontext(self)
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._put_synced(path, content) if self._sync and self._is_hdfs() else self._put(path, content)

@@ -35,14 +35,16 @@ from ledger.delta_log.delta_rs_commits import (
 from ledger.delta_log.durability import with_mark
 from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
-from ledger.delta_log.storage import LOG, LocalFiles, TableStorage, log_entry, log_file
+from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
+from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
 
 log = logging.getLogger("ledger.commits")
 #: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
 COMMITS_A_CHECKPOINT = 100
-_LAST = f"{LOG}/_last_checkpoint"
+#: The file of a log that names its newest checkpoint.
+LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
@@ -116,10 +118,11 @@ def _commit_next(
         _require_unaltered(files, range(looked_at + 1, loaded.version() + 1))
         looked_at = loaded.version()
         version = loaded.version() + 1
-        read = files.stamp(log_file(version - 1))
-        is_first = put_behind(files, version, entry())
+        with files.held_log() as held:
+            read = held.stamp(log_file(version - 1))
+            is_first = put_behind(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
-            # Whether the commit belongs into the log that is there now was not decided.
+            # The commit is in the log that was replaced, if it is in one.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
         catch_up(loaded, files)
         if is_first:
@@ -138,7 +141,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
             raise Conflict("others have changed the table in the meantime")
 
 
-def put_behind(files: TableStorage, version: int, entry: bytes) -> bool:
+def put_behind(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version, and return whether it is this one: False where the version is taken.
 
     Raises Conflict where the version before it is gone: the log was cut, or the table was replaced by one with fewer
@@ -146,13 +149,16 @@ def put_behind(files: TableStorage, version: int, entry: bytes) -> bool:
     before the entry was removed, others may have followed it, so it comes back as it was.
     """
     mine, before = log_file(version), log_file(version - 1)
-    if not files.put_new(mine, entry):
-        return False
-    if files.has(before):
+    try:
+        if not log.put_new(mine, entry):
+            return False
+    except FileNotFoundError as gone:
+        raise Conflict("the folder of the log was removed") from gone
+    if log.has(before):
         return True
-    files.remove(mine)
-    if files.has(before):
-        files.put_new(mine, entry)
+    log.remove(mine)
+    if log.has(before):
+        log.put_new(mine, entry)
     raise Conflict(f"the log has lost version {version - 1}, which was read")
 
 
@@ -176,35 +182,41 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
     files.put_new(log_file(0), entry)
 
 
-def checkpoint_in_place(files: TableStorage, loaded: DeltaTable) -> None:
-    """Make a checkpoint of one of the ledger's own tables, as of its newest version, then make it durable.
+def write_checkpoint(files: LocalFiles, version: int) -> None:
+    """Make a checkpoint of a version, from the entries that the folder of the log has, and put it into that folder: a
+    log that takes its place meanwhile gets none. It is durable before it can be seen.
 
-    A power cut in between can tear it. The entries that it sums up are still there then, and the next opening moves
-    the torn file out of the log (`damage.mend`). A checkpoint that is written aside takes several times as long,
-    and one is due after every 50 commits. Raises what delta-rs does, and OSError.
+    Raises OSError, for what delta-rs raises too, and where the version is gone with old entries; ForkedProcess.
     """
-    loaded.create_checkpoint()
-    files.sync_checkpoints()
-
-
-def write_checkpoint(files: TableStorage, loaded: DeltaTable) -> None:
-    """Make a checkpoint of a loaded table's newest version. It can be seen only when it is durable: nobody looks for
-    torn checkpoints of output tables.
-
-    Raises what delta-rs does, and OSError.
-    """
-    if not isinstance(files, LocalFiles) or not files.is_synced:
-        loaded.create_checkpoint()
-        return
-    with _copied_log(files) as scratch:
+    require_own("delta-rs")
+    with files.held_log() as held, tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
         log = Path(scratch, LOG)
+        log.mkdir()
+        for name in _telling_of(held, version):
+            content = held.read(name)
+            if content is None:
+                raise FileNotFoundError(f"{files.absolute(LOG)}/{name} was removed meanwhile")
+            (log / name).write_bytes(content)
         before = {file.name for file in log.iterdir()}
-        DeltaTable(scratch).create_checkpoint()
+        try:
+            DeltaTable(scratch).create_checkpoint()
+        except DeltaError as error:
+            raise OSError(f"delta-rs made no checkpoint of version {version}: {error}") from error
         for file in log.iterdir():
-            if file.name not in before:
-                files.replace(f"{LOG}/{file.name}", file.read_bytes())
+            if file.name not in before and file.name != LAST_CHECKPOINT:
+                held.replace(file.name, file.read_bytes())
         # Last: it says that the others are there.
-        files.replace(_LAST, Path(scratch, _LAST).read_bytes())
+        held.replace(LAST_CHECKPOINT, (log / LAST_CHECKPOINT).read_bytes())
+
+
+def _telling_of(held: HeldLog, version: int) -> list[str]:
+    """The names of the files that tell of a version: the newest checkpoint before it, and the entries behind that."""
+    parts: dict[int, list[str]] = {}
+    for name in held.names():
+        if ".checkpoint." in name and name[:20].isdecimal() and int(name[:20]) < version:
+            parts.setdefault(int(name[:20]), []).append(name)
+    newest = max(parts, default=-1)
+    return [*parts.get(newest, ()), *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
 
 
 def delete_rows(
@@ -335,7 +347,7 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
     """The entries of a log from the last checkpoint on, and the checkpoint; all where that is behind a version."""
     try:
-        last = json.loads(files.read(_LAST) or b"{}")["version"]
+        last = json.loads(files.read(f"{LOG}/{LAST_CHECKPOINT}") or b"{}")["version"]
         first = f"{last:020d}" if version is None or last <= version else ""
     except (KeyError, TypeError, ValueError):
         first = ""
@@ -351,7 +363,7 @@ def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):
         return
     try:
-        write_checkpoint(files, loaded)
+        write_checkpoint(files, version)
         if cleans_log and configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
             loaded.cleanup_metadata()
     except (DeltaError, OSError) as error:

@@ -244,12 +244,16 @@ class LogWriter:
         self._require_there(written)
         version = latest.version + 1
         entry = log_entry(with_mark(actions) if self._stored.is_synced else actions)
-        # Where this costs no request: later than this nobody replaces a log that has this very number of versions.
-        if not self.followed.may_be_same(latest):
-            raise self._replaced(latest)
-        # Of an object store's answer that was lost: made once more, it would bring back files that were joined since.
-        if not self._stored.put_new(log_file(version), entry) and self._stored.read(log_file(version)) != entry:
-            return None
+        try:
+            with self._stored.held_log() as held:
+                # Where this costs no request. On a local path the commit follows this very version, or is none.
+                if not self.followed.may_be_same(latest, held):
+                    raise self._replaced(latest)
+                # Of an object store's answer that was lost: made once more, it would bring back files that were joined.
+                if not held.put_new(log_file(version), entry) and held.read(log_file(version)) != entry:
+                    return None
+        except FileNotFoundError as gone:
+            raise self._replaced(latest) from gone
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
@@ -322,7 +326,7 @@ class LogWriter:
     def _checkpoint(self, version: int) -> None:
         """Makes a checkpoint. The commit has landed, whatever comes of it."""
         try:
-            self.replay.checkpoint()
+            self.replay.checkpoint(version)
         except self._failures as error:
             # A forked child leaves it to the next process that can make one.
             level = logging.INFO if isinstance(error, ForkedProcess) else logging.WARNING

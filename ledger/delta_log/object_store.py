@@ -21,6 +21,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +44,7 @@ from ledger.delta_log.storage import (
     KEPT,
     LOG,
     SMALL,
+    LogEntries,
     LogFile,
     Stamp,
     column_of,
@@ -345,6 +347,9 @@ class ObjectFiles:
         else:
             # Each is asked for when it is its turn: it may be made then.
             map_at_once(lambda path: self._store.put(path, files[path]), files, AT_ONCE)
+
+    def held_log(self) -> AbstractContextManager[LogEntries]:
+        return nullcontext(self)
 
     def put_new(self, path: str, content: bytes) -> bool:
         return self._store.put_new(path, content)

@@ -28,9 +28,10 @@ from ledger.delta_log.alterations import APPEND_ONLY, alterations
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, LoadedTables, demands_of
 from ledger.delta_log.file_facts import FileStatistics
 from ledger.delta_log.history import Entry, Generations, entry_of, read_entry, require_whole
+from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.spec import CHECKPOINT_INTERVAL, Partition, PartitionFilter, TableSpec
-from ledger.delta_log.storage import Stamp, Storage, log_file
+from ledger.delta_log.storage import LocalFiles, LogEntries, Stamp, Storage, log_file
 from ledger.errors import ForkedProcess
 from ledger.forks import renew_in_child
 from ledger.threads import map_at_once
@@ -184,8 +185,8 @@ class Replay(Protocol):
     def transaction(self, application: str) -> tuple[int, int | None]:
         """The newest version, and which version of an application's is committed by then."""
 
-    def checkpoint(self) -> None:
-        """Sums up the newest version for who reads the log next. Raises what the engine does, and OSError."""
+    def checkpoint(self, version: int) -> None:
+        """Sums up a version, or a later one, for who reads the log next. Raises what the engine does, and OSError."""
 
 
 class DeltaRsReplay:
@@ -195,10 +196,9 @@ class DeltaRsReplay:
         self,
         table: TableSpec,
         loaded: LoadedTables,
-        sum_up: Callable[[DeltaTable], None] = DeltaTable.create_checkpoint,
+        stored: Storage,
     ) -> None:
-        """`sum_up`: what makes a checkpoint."""
-        self._table, self._loaded, self._sum_up = table, loaded, sum_up
+        self._table, self._loaded, self._stored = table, loaded, stored
 
     def files(self) -> Files:
         self._loaded.forget()
@@ -209,9 +209,12 @@ class DeltaRsReplay:
         with self._loaded.using() as loaded:
             return loaded.version(), loaded.transaction_version(application)
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, version: int) -> None:
+        if isinstance(self._stored, LocalFiles):
+            write_checkpoint(self._stored, version)
+            return
         with self._loaded.using() as loaded:
-            self._sum_up(loaded)
+            loaded.create_checkpoint()
 
 
 class LogFollower:
@@ -270,20 +273,21 @@ class LogFollower:
             else:
                 self._see(there, self._followed(there, content, stamp))
 
-    def is_same(self, before: Files) -> bool:
-        """Whether the log still has the entry of a version that was read; one request, or none where files have
-        stamps."""
-        stamp = self._stored.stamp(log_file(before.version))
+    def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
+        """Whether a log, the table's own if none is given, still has the entry of a version that was read; one request,
+        or none where files have stamps."""
+        there = log or self._stored
+        stamp = there.stamp(log_file(before.version))
         if stamp and before.entry is not None and stamp == before.entry.stamp:
             return True
-        found = None if stamp is None else self._stored.read(log_file(before.version))
+        found = None if stamp is None else there.read(log_file(before.version))
         if before.entry is None:
             return found is not None
         return found is not None and entry_of(found).digest == before.entry.digest
 
-    def may_be_same(self, before: Files) -> bool:
+    def may_be_same(self, before: Files, log: LogEntries) -> bool:
         """As `is_same`, and True, without a request, where files have no stamps."""
-        return self._stored.stamp(log_file(before.version)) == () or self.is_same(before)
+        return log.stamp(log_file(before.version)) == () or self.is_same(before, log)
 
     def committed(self, before: Files, actions: Iterable[Mapping[str, Any]], content: bytes) -> None:
         """Takes note of a commit that this process made, in the version after `before`, with this `content`."""

@@ -11,6 +11,7 @@ from ledger.delta_log.damage import LogTail
 from ledger.delta_log.file_facts import FileStatistics, schema_of_facts
 from ledger.delta_log.hadoop import HadoopFiles
 from ledger.delta_log.history import Generations
+from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.replay import ESCAPED, Altered, Files, checkpoints_of, require_plain
@@ -92,11 +93,13 @@ class SparkReplay:
         found = state.transactions().get(application)
         return int(state.version()), int(found.get()) if found.isDefined() else None
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, version: int) -> None:
+        if isinstance(self._stored, LocalFiles):
+            write_checkpoint(self._stored, version)
+            return
         none = jvm_of(self._session()).scala.Option.empty()
         state = self._state(self._table.name)
         state.deltaLog().checkpoint(state, none)
-        self._stored.sync_checkpoints()
 
     def _require_plain(self, state: Any) -> None:
         """Raise Altered where rows need more than their columns to be in the table."""

@@ -13,7 +13,8 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -52,8 +53,8 @@ class LogFile(NamedTuple):
     at: float
 
 
-class Storage(Protocol):
-    """What commits are read from, and made of. Raises what the storage does."""
+class LogEntries(Protocol):
+    """The entries of a table's log, by their paths below the table. Raises what the storage does."""
 
     def has(self, path: str) -> bool:
         """Whether there is a file."""
@@ -64,19 +65,28 @@ class Storage(Protocol):
     def stamp(self, path: str) -> Stamp | None:
         """The stamp of a file; None: there is none. Empty, and no request, where the storage has no stamps."""
 
-    def open(self, path: str) -> pq.ParquetFile:
-        """A file of rows that is there."""
-
-    def write(self, files: Mapping[str, bytes]) -> None:
-        """Makes files, of names that nobody uses twice. They survive a power cut when this thread's next `put_new`, or
-        `sync`, is over."""
-
     def put_new(self, path: str, content: bytes) -> bool:
         """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
         at once one is True. On an object store an answer that is lost may make it False, too."""
 
     def remove(self, path: str) -> None:
         """Removes a file, if it is there."""
+
+
+class Storage(LogEntries, Protocol):
+    """What commits are read from, and made of. Raises what the storage does."""
+
+    def held_log(self) -> AbstractContextManager[LogEntries]:
+        """The folder of the log as it is now, whatever takes its place meanwhile: what is put there is put behind the
+        entries that were read there. Where a storage has no folders, this is the storage itself. Raises
+        FileNotFoundError where there is none."""
+
+    def open(self, path: str) -> pq.ParquetFile:
+        """A file of rows that is there."""
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Makes files, of names that nobody uses twice. They survive a power cut when this thread's next `put_new`, or
+        `sync`, is over."""
 
     @property
     def is_synced(self) -> bool:
@@ -156,7 +166,7 @@ class LocalFiles:
 
     def __init__(self, place: Location, *, sync: bool = True) -> None:
         self._place, self._root, self.is_synced = Path(place.text), place.text, sync
-        self._durability, self._pending = durability_of(self._place), threading.local()
+        self.durability, self._pending = durability_of(self._place), threading.local()
         self._files = arrow_fs.SubTreeFileSystem(place.text, arrow_fs.LocalFileSystem())
 
     def has(self, path: str) -> bool:
@@ -182,57 +192,39 @@ class LocalFiles:
         for path, content in files.items():
             file = self._place / path
             if not file.parent.exists():
-                self._durability.make_folder(file.parent)
+                self.durability.make_folder(file.parent, below=self._place)
             with file.open("wb", buffering=0) as opened:
                 self._fill(opened, content)
         if self.is_synced:
             self._pending.paths = [*self._unsynced(), *files]
 
+    @contextmanager
+    def held_log(self) -> Iterator[HeldLog]:
+        descriptor = os.open(self._place / LOG, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield HeldLog(descriptor, self)
+        finally:
+            os.close(descriptor)
+
     def put_new(self, path: str, content: bytes) -> bool:
-        file, version = self._place / path, version_of(path)
-        if self.is_synced and version:
-            self._durability.prepare(version - 1, log_file)
-        # Named as delta-rs names what it links.
-        written = file.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
-        try:
-            self._write(written, content)
-            os.link(written, file)
-        except FileExistsError:
-            return False
-        finally:
-            written.unlink(missing_ok=True)
-        if self.is_synced:
-            self._durability.sync_folders([str(file.parent)])
-            if version is not None:
-                self._durability.committed(version, path)
-        return True
+        with self.held_log() as log:
+            return log.put_new(path, content)
 
-    def replace(self, path: str, content: bytes) -> None:
-        """Makes a file, or puts it in place of the one that is there, all at once."""
-        written = (self._place / path).with_name(f"_commit_{uuid.uuid4()}.json.tmp")
-        try:
-            self._write(written, content)
-            written.replace(self._place / path)
-        finally:
-            written.unlink(missing_ok=True)
-        if self.is_synced:
-            self._durability.sync_folders([str((self._place / path).parent)])
-
-    def make_log(self) -> None:
-        """Makes the folder of the table's log, with its parents."""
+    def make_log(self, below: Path | None = None) -> None:
+        """Makes the folder of the table's log, with its parents. Raises FileNotFoundError where the folder `below`
+        which it is to lie is gone."""
         if not (self._place / LOG).exists():
-            self._durability.make_folder(self._place / LOG)
+            self.durability.make_folder(self._place / LOG, below)
 
     def absolute(self, path: str) -> Path:
         """Where a file lies."""
         return self._place / path
 
-    def _write(self, file: Path, content: bytes) -> None:
-        """Makes a file, which is durable then, as are those that this thread wrote before."""
-        with file.open("wb", buffering=0) as opened:
-            self._fill(opened, content)
-            if self.is_synced:
-                self._durability.sync_files(self._unsynced(), [opened.fileno()])
+    def write_synced(self, opened: FileIO, content: bytes) -> None:
+        """Writes to a new file, which is durable then, as are those that this thread wrote before."""
+        self._fill(opened, content)
+        if self.is_synced:
+            self.durability.sync_files(self._unsynced(), [opened.fileno()])
         self._pending.paths = []
 
     def _fill(self, opened: FileIO, content: bytes) -> None:
@@ -249,16 +241,16 @@ class LocalFiles:
 
     def sync(self, paths: Iterable[str]) -> None:
         if self.is_synced:
-            self._durability.sync_files([*self._unsynced(), *paths])
+            self.durability.sync_files([*self._unsynced(), *paths])
         self._pending.paths = []
 
     def make_durable(self, version: int) -> None:
         if self.is_synced:
-            self._durability.make_durable(version, log_file)
+            self.durability.make_durable(version, log_file)
 
     def sync_checkpoints(self) -> None:
         if self.is_synced:
-            self._durability.sync_checkpoints(LOG)
+            self.durability.sync_checkpoints(LOG)
 
     def remove(self, path: str) -> None:
         (self._place / path).unlink(missing_ok=True)
@@ -291,6 +283,81 @@ class LocalFiles:
 
     def column(self, paths: Sequence[str], name: str) -> pa.ChunkedArray | None:
         return column_of((pq.ParquetFile(self._place / path) for path in paths), name)
+
+
+class HeldLog:
+    """The folder of a table's log on a local path, held open. Whoever renames it, removes it or puts another one in its
+    place does so beside what is read and made here."""
+
+    def __init__(self, descriptor: int, files: LocalFiles) -> None:
+        self._descriptor, self._files = descriptor, files
+
+    def names(self) -> list[str]:
+        """The names of all its files."""
+        return os.listdir(self._descriptor)  # noqa: PTH208
+
+    def has(self, path: str) -> bool:
+        return self.stamp(path) is not None
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            descriptor = os.open(_name(path), os.O_RDONLY, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+    def stamp(self, path: str) -> Stamp | None:
+        try:
+            found = os.stat(_name(path), dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        durability, version = self._files.durability, version_of(path)
+        if self._files.is_synced and version:
+            durability.prepare(version - 1, log_file)
+        with self._written(content) as temporary:
+            try:
+                os.link(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+            except FileExistsError:
+                return False
+        self._sync()
+        if self._files.is_synced and version is not None:
+            durability.committed(version, path, self.stamp(path))
+        return True
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Makes a file, or puts it in place of the one that is there, all at once."""
+        with self._written(content) as temporary:
+            os.replace(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        self._sync()
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_name(path), dir_fd=self._descriptor)
+
+    @contextmanager
+    def _written(self, content: bytes) -> Iterator[str]:
+        """The name of a file with this content, for a while. Named as delta-rs names what it links."""
+        name = f"_commit_{uuid.uuid4()}.json.tmp"
+        try:
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._descriptor)
+            with FileIO(descriptor, "wb") as opened:
+                self._files.write_synced(opened, content)
+            yield name
+        finally:
+            self.remove(name)
+
+    def _sync(self) -> None:
+        if self._files.is_synced:
+            self._files.durability.sync_folder(self._descriptor, str(self._files.absolute(LOG)))
+
+
+def _name(path: str) -> str:
+    """The name in the folder of the log of a file, of which the path below the table is given."""
+    return path.removeprefix(f"{LOG}/")
 
 
 def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | None:

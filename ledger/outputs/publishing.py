@@ -13,10 +13,10 @@ from ledger.delta_log.damage import require_whole_log
 from ledger.delta_log.delta_rs_commits import (
     REBASES,
     add_files,
+    begin_log,
     catch_up,
     conflicts,
     first_commit,
-    log_for_spark,
     opened,
     properties,
     read_demands,
@@ -61,7 +61,7 @@ class DeltaRsOutputs:
         self._files(location).make_durable(loaded.version())
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
-        self._files(location).write(log_for_spark(demands, now))
+        begin_log(self._files(location), demands, now)
 
     def column(self, location: str, paths: Sequence[str], name: str) -> Any:
         return self._files(location).column(paths, name)

@@ -12,7 +12,7 @@ from typing import Any
 from deltalake import DeltaTable, write_deltalake
 
 from ledger.clock import system_clock
-from ledger.delta_log.delta_rs_commits import log_for_spark, remove_log
+from ledger.delta_log.delta_rs_commits import begin_log, remove_log
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.outputs.file_entries import staged_file
@@ -28,7 +28,7 @@ class RowsAside:
         self._name = staging.new_folder(now)
         self._place, self._options = f"{location.rstrip('/')}/{FOLDER}/{self._name}", options
         self._stored = table_files(self._place, options, sync=sync)
-        self._stored.write(log_for_spark(demands, now))
+        begin_log(self._stored, demands, now, below=table_files(location, options))
 
     def write(self, rows: Any, **how: Any) -> list[StagedFile]:
         """Write rows as `write_deltalake` does; return the files as delta-rs tells of them, none without a row."""

@@ -56,11 +56,11 @@ def disk(monkeypatch):
     disk, link = Disk(), os.link
     monkeypatch.setattr(durability, "sync", disk.sync)
 
-    def linked(source, target, **named):
+    def linked(source, target, *, dst_dir_fd, **named):
         # Before a commit can be seen, all but its own name must be on the disk.
-        table = Path(target).parents[1]
+        table = path_of(dst_dir_fd).parent
         disk.links += [one for one in disk.forgets(table) if "_delta_log" not in one]
-        link(source, target, **named)
+        link(source, target, dst_dir_fd=dst_dir_fd, **named)
 
     monkeypatch.setattr(os, "link", linked)
     return disk
@@ -154,10 +154,10 @@ def lost_at_commit(monkeypatch, tmp_path, disk):
     """By table: what a cut would lose of the other tables of tmp_path/ledger when a commit to it became visible."""
     lost, link = {}, os.link
 
-    def linked(source, target, **named):
-        mine = Path(target).parents[1].name
+    def linked(source, target, *, dst_dir_fd, **named):
+        mine = path_of(dst_dir_fd).parent.name
         lost[mine] = [one for one in disk.forgets(tmp_path / "ledger") if f"/ledger/{mine}/" not in one]
-        link(source, target, **named)
+        link(source, target, dst_dir_fd=dst_dir_fd, **named)
 
     monkeypatch.setattr(os, "link", linked)
     return lost

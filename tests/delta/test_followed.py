@@ -45,7 +45,8 @@ def followed(location, now, opened):
         return opened[-1]
 
     loaded = LoadedTables(open_one, stored, lambda: now[0])
-    return LogFollower(TABLES["visibility"], DeltaRsReplay(TABLES["visibility"], loaded), stored, lambda: now[0])
+    replay = DeltaRsReplay(TABLES["visibility"], loaded, stored)
+    return LogFollower(TABLES["visibility"], replay, stored, lambda: now[0])
 
 
 def told(location):

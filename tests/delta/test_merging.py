@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledger import Ledger, __version__
 from ledger.delta_log import by_delta_rs, log
 from ledger.delta_log.protocol import EXPECTED_REVISION, OPERATION, Conflict
-from ledger.delta_log.storage import LocalFiles
+from ledger.delta_log.storage import HeldLog, LocalFiles
 from ledger.errors import StorageFailed
 from ledger.store.delta.model.tables import VISIBILITY
 from ledger.store.delta.model.where import Where
@@ -75,15 +75,15 @@ def test_a_commit_says_its_own_version_though_others_were_next(one, other, monke
     """It is a claim's fencing token."""
     Decision(one, lane=0).commit()
     late, version = Decision(one, CHANGED, lane=0), one.version("visibility")
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
 
     def then_another_one(*arguments):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         landed = put_new(*arguments)
         Decision(other, lane=1).commit()
         return landed
 
-    monkeypatch.setattr(LocalFiles, "put_new", then_another_one)
+    monkeypatch.setattr(HeldLog, "put_new", then_another_one)
     assert late.commit() == version + 1 == one.version("visibility") - 1
 
 
@@ -134,16 +134,16 @@ def test_a_merge_comes_second_to_what_was_written_out(one, other, was_there, mon
 def test_who_loses_all_the_time_to_others_that_touch_other_partitions_says_so(one, other, monkeypatch):
     monkeypatch.setattr(log, "REBASES", 2)
     Decision(one, lane=0).commit()
-    put_new, lanes = LocalFiles.put_new, iter((1, 2))
+    put_new, lanes = HeldLog.put_new, iter((1, 2))
     late = Decision(one, CHANGED, lane=0)
 
     def another_one_is_first(*arguments):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         Decision(other, lane=next(lanes)).commit()
-        monkeypatch.setattr(LocalFiles, "put_new", another_one_is_first)
+        monkeypatch.setattr(HeldLog, "put_new", another_one_is_first)
         return put_new(*arguments)
 
-    monkeypatch.setattr(LocalFiles, "put_new", another_one_is_first)
+    monkeypatch.setattr(HeldLog, "put_new", another_one_is_first)
     with pytest.raises(Conflict, match="2 times"):
         late.commit()
     monkeypatch.undo()
@@ -228,10 +228,10 @@ def test_a_verb_that_stood_still_until_the_log_was_cut_is_not_done_again(
     queue = open_ledger().create_queue("work", {"Lanes": 1})
     queue.send(["a", "b", "c"])
     queue.receive(1)
-    put_new, log = LocalFiles.put_new, Path(root, "visibility", "_delta_log")
+    put_new, log = HeldLog.put_new, Path(root, "visibility", "_delta_log")
 
     def then_stands_still(files, path, content):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         landed = put_new(files, path, content)
         if changed:
             open_ledger().queue("work").receive(1)
@@ -242,7 +242,7 @@ def test_a_verb_that_stood_still_until_the_log_was_cut_is_not_done_again(
             (log / f"{version:020}.json").unlink()
         return landed
 
-    monkeypatch.setattr(LocalFiles, "put_new", then_stands_still)
+    monkeypatch.setattr(HeldLog, "put_new", then_stands_still)
     if changed:
         with pytest.raises(StorageFailed, match="its log begins at version") as failed:
             queue.receive(1)
@@ -338,7 +338,7 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
     """Spark's removes what no commit names and is old: what a writer that stood still has written, too."""
     engine = engine_of("delta-rs")
     Decision(engine, lane=0).commit()
-    written, write, put_new = [], LocalFiles.write, LocalFiles.put_new
+    written, write, put_new = [], LocalFiles.write, HeldLog.put_new
 
     def vacuum():
         while written:
@@ -356,7 +356,7 @@ def test_files_that_a_vacuum_removed_before_a_commit_named_them_are_there_again(
         return put_new(files, path, content)
 
     monkeypatch.setattr(LocalFiles, "write", noted)
-    monkeypatch.setattr(LocalFiles, "put_new", puts)
+    monkeypatch.setattr(HeldLog, "put_new", puts)
     monkeypatch.setattr(log, "LISTED_AFTER", -1.0)
     commit(engine)
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 loads the ledger anew, and decides anew."""
 
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from ledger import Ledger
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.storage import LocalFiles
+from ledger.delta_log.storage import HeldLog, LocalFiles
 from ledger.errors import LedgerError, QueueDoesNotExist, StorageFailed
 from ledger.settings import Settings
 from ledger.store.delta.model.tables import TABLES
@@ -161,17 +162,60 @@ def test_a_commit_behind_a_version_that_is_gone_is_taken_back(open_ledger, root,
     queue.send(["a", "b", "c"])
     shutil.copytree(root, tmp_path / "copy")
     queue.receive(1)
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
 
     def behind_a_copy(files, path, content):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         replace(root, tmp_path / "copy")
         return put_new(files, path, content)
 
-    monkeypatch.setattr(LocalFiles, "put_new", behind_a_copy)
+    monkeypatch.setattr(HeldLog, "put_new", behind_a_copy)
     claim = queue.receive(1)
     assert len(claim.messages()) == 1
     assert whole(root, open_ledger).queue("work").counts().in_flight == 1
+
+
+def test_a_commit_does_not_join_a_new_ledger_with_as_many_versions(open_ledger, root, monkeypatch):
+    """The folder is renamed, and a ledger is made there, in the very moment between the last look and the commit."""
+    queue = open_ledger().create_queue("work", {"Lanes": 1})
+    queue.send(["a", "b"])
+    put_new = HeldLog.put_new
+
+    def behind_a_new_ledger(log, path, content):
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
+        Path(root).rename(f"{root}-away")
+        open_ledger().create_queue("work", {"Lanes": 1}).send("theirs")
+        return put_new(log, path, content)
+
+    monkeypatch.setattr(HeldLog, "put_new", behind_a_new_ledger)
+    with pytest.raises(QueueDoesNotExist):
+        queue.send("mine")
+    other = whole(root, open_ledger).queue("work").receive(10)
+    assert [message.body for message in other.messages()] == ["theirs"]
+
+
+@pytest.mark.parametrize("merge", ["auto", "statement"])
+def test_a_checkpoint_lies_in_the_log_that_it_sums_up(open_ledger, root, monkeypatch, merge):
+    """Not in that of a ledger which was made in its place while the checkpoint was: it would name other files."""
+    queue = open_ledger(merge=merge).create_queue("work", {"Lanes": 1})
+    replace_file = HeldLog.replace
+
+    def beside_a_new_ledger(log, path, content):
+        monkeypatch.setattr(HeldLog, "replace", replace_file)
+        Path(root).rename(f"{root}-away")
+        open_ledger().create_queue("work", {"Lanes": 1}).send("theirs")
+        replace_file(log, path, content)
+
+    monkeypatch.setattr(HeldLog, "replace", beside_a_new_ledger)
+    sent = 0
+    with suppress(QueueDoesNotExist):
+        while not Path(f"{root}-away").exists():
+            queue.send(f"{sent}")
+            sent += 1
+    assert not list(Path(root).glob("*/_delta_log/*checkpoint*"))
+    assert list(Path(f"{root}-away").glob("messages/_delta_log/*.checkpoint.parquet"))
+    other = whole(root, open_ledger).queue("work").receive(10)
+    assert [message.body for message in other.messages()] == ["theirs"]
 
 
 COMMITS = {
@@ -192,15 +236,15 @@ def test_no_commit_of_a_statement_leaves_a_gap_in_the_log_of_a_shorter_copy(
     shutil.copytree(root, tmp_path / "copy")
     for body in "bcd":
         queue.send(body)
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
     ledger.store.engine.version("messages")
 
     def behind_a_copy(files, path, content):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         replace(root, tmp_path / "copy")
         return put_new(files, path, content)
 
-    monkeypatch.setattr(LocalFiles, "put_new", behind_a_copy)
+    monkeypatch.setattr(HeldLog, "put_new", behind_a_copy)
     with pytest.raises(Conflict):
         commit(ledger.store.engine)
     assert whole(root, open_ledger).queue("work").counts().visible == 1
@@ -218,14 +262,14 @@ def test_a_send_whose_rows_lie_in_the_folder_of_before_is_sent_to_the_copy(
     for body in "wxyz":
         other.send(body)
     queue.send("b")
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
 
     def behind_a_copy(files, path, content):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         replace(root, tmp_path / "copy")
         return put_new(files, path, content)
 
-    monkeypatch.setattr(LocalFiles, "put_new", behind_a_copy)
+    monkeypatch.setattr(HeldLog, "put_new", behind_a_copy)
     queue.send("c")
     found = whole(root, open_ledger).queue("work").receive(10)
     assert sorted(message.body for message in found.messages()) == ["a", "c", "w", "x", "y", "z"]
@@ -256,8 +300,7 @@ def test_a_ledger_that_is_removed_between_a_decision_and_its_commit_is_a_failure
     ledger.store.transactions.on_step = then
     with pytest.raises(StorageFailed):
         VERBS[verb](queue, claim)
-    # The verb had written its data file below the root, which nothing names.
-    shutil.rmtree(root, ignore_errors=True)
+    assert not Path(root).exists(), "no data file is written below a root that is gone"
     Path(f"{root}-away").rename(root)
     assert queue.counts() == known
 

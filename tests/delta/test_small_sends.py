@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger.delta_log.join import Joining
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.storage import LocalFiles
+from ledger.delta_log.storage import HeldLog
 from ledger.errors import LedgerDamaged, StorageFailed
 from ledger.rules.message import Entry
 from ledger.store.delta.model.where import Where
@@ -77,14 +77,14 @@ def test_a_send_is_sent_though_its_files_cannot_be_joined(open_ledger, root, mon
 def test_whoever_joins_what_others_removed_meanwhile_changes_nothing(one, other, monkeypatch):
     for first in range(3):
         append(one, first)
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
 
     def after_upkeep(*arguments):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         other.delete("messages", f"queue = '{QUEUE.id}' AND lane = 0 AND segment = '{SEGMENT}'", {})
         return put_new(*arguments)
 
-    monkeypatch.setattr(LocalFiles, "put_new", after_upkeep)
+    monkeypatch.setattr(HeldLog, "put_new", after_upkeep)
     with pytest.raises(Conflict):
         one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     assert ordinals(other) == ordinals(one) == []
@@ -93,17 +93,17 @@ def test_whoever_joins_what_others_removed_meanwhile_changes_nothing(one, other,
 @pytest.mark.parametrize("first_to_join", ["delta-rs", "spark"])
 def test_of_two_that_join_the_same_files_one_does(one, engine_of, monkeypatch, first_to_join, root):
     """delta-rs's own OPTIMIZE lands beside another, and each message is there twice."""
-    other, put_new = engine_of(first_to_join), LocalFiles.put_new
+    other, put_new = engine_of(first_to_join), HeldLog.put_new
     for first in range(3):
         append(one, first)
 
     def after_the_other(*arguments):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         append(other, 3)
         assert other.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
         return put_new(*arguments)
 
-    monkeypatch.setattr(LocalFiles, "put_new", after_the_other)
+    monkeypatch.setattr(HeldLog, "put_new", after_the_other)
     with pytest.raises(Conflict, match="taken out"):
         one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     assert ordinals(one) == [0, 1, 2, 3] and len(paths(root)) == 1
@@ -111,17 +111,17 @@ def test_of_two_that_join_the_same_files_one_does(one, engine_of, monkeypatch, f
 
 
 def test_what_is_sent_while_files_are_joined_stays_beside_them(one, other, monkeypatch, root):
-    put_new = LocalFiles.put_new
+    put_new = HeldLog.put_new
     for first in range(3):
         append(one, first)
 
     def after_a_send(*arguments):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         append(other, 3)
         append(other, 0, segment=f"{SEGMENT}other", lane=1)
         return put_new(*arguments)
 
-    monkeypatch.setattr(LocalFiles, "put_new", after_a_send)
+    monkeypatch.setattr(HeldLog, "put_new", after_a_send)
     assert one.compact(Where(QUEUE.id, (0,), (SEGMENT,)))
     assert ordinals(one) == [0, 0, 1, 2, 3] and len(paths(root)) == 3
 
@@ -236,18 +236,18 @@ def _ordinal(path):
 
 
 def test_a_send_whose_answer_was_lost_is_one_though_its_files_were_joined_since(open_ledger, root, monkeypatch):
-    ledger, put = open_ledger(), LocalFiles.put_new
+    ledger, put = open_ledger(), HeldLog.put_new
     queue = ledger.create_queue("lost", {"Lanes": 1})
     queue.send(["0"])
     segment = DeltaTable(f"{root}/messages").to_pyarrow_table()["segment"][0].as_py()
 
     def lost(files, path, content):
         assert put(files, path, content)
-        monkeypatch.setattr(LocalFiles, "put_new", put)
+        monkeypatch.setattr(HeldLog, "put_new", put)
         open_ledger().store.engine.compact(Where(queue.id, (0,), (segment,)))
         return False
 
-    monkeypatch.setattr(LocalFiles, "put_new", lost)
+    monkeypatch.setattr(HeldLog, "put_new", lost)
     queue.send(["1"])
     assert [message.body for message in queue.receive(None)] == ["0", "1"]
     assert queue.counts().in_flight == 2

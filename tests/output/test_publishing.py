@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ledger.delta_log.protocol import Conflict
-from ledger.delta_log.storage import LocalFiles
+from ledger.delta_log.storage import HeldLog
 from ledger.errors import StorageFailed
 from ledger.outputs import publishing as output_publishing
 from ledger.outputs.file_entries import staged_file
@@ -116,7 +116,7 @@ def test_a_commit_that_fails_without_others_is_not_tried_again(table, monkeypatc
         tried.append(1)
         return False
 
-    monkeypatch.setattr(LocalFiles, "put_new", taken)
+    monkeypatch.setattr(HeldLog, "put_new", taken)
     with pytest.raises(Conflict, match="version 1 is there, and cannot be read"):
         publish(table, staged(table, pa.table({"message_id": ["a"]}), '{"numRecords":1}'))
     assert tried == [1]
