@@ -11,6 +11,8 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -21,7 +23,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.alterations import OUTSIDE
 from ledger.delta_log.delta_rs_commits import opened
-from ledger.delta_log.history import PAUSES, REPAIR, Flawed, checkpointed, damaged, flaws_in, require_whole
+from ledger.delta_log.history import PAUSES, REPAIR, Flawed, beginning, checkpointed, damaged, flaws_in, require_whole
 from ledger.delta_log.storage import LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
@@ -33,6 +35,11 @@ MOST_NAMED = 3
 DECODED_BYTES = 64 << 20
 #: So many entries are looked at without a question whether a checkpoint sums them up.
 FEW = 20
+#: At most so many entries that are missing are told one by one.
+MOST_MISSING = 1_000
+#: How long entries are kept, as Delta does by default, in seconds: what a removal of old ones left in a gap is older.
+KEPT_SECONDS = 30 * 86_400
+MISSING = "is missing"
 #: What to do about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
@@ -102,23 +109,41 @@ def find_damage(
     files = table_files(location, storage_options)
     paths = files.log_paths()
     versions = sorted(version for version in map(version_of, paths) if version is not None)
-    bad, intact = _checkpoints(files, paths)
-    flaws = flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info)
+    bad, intact = _checkpoints(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
-    is_told = {*range(intact + 1, newest + 1)} <= {*versions}
+    flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
+    missing = _missing(files, versions, intact + 1, newest)
+    if not bad:
+        flaws.update(dict.fromkeys(missing, MISSING))
     if flaws:
         return TableDamage(newest, flaws, bad, {})
     try:
         loaded = opened(location, storage_options)
     except DeltaError:
+        bad = bad or _checkpoints(files, paths, deep=True)[0]
         if bad:
-            return TableDamage(newest, {}, bad, {}, is_told)
+            return TableDamage(newest, {}, bad, {}, not missing)
         raise
     wrong = wrong_files(loaded, files, deep=deep)
     if wrong and loaded.version() < (again := opened(location, storage_options)).version():
         # What others took out meanwhile was removed by right.
         loaded, wrong = again, wrong_files(again, files, deep=deep)
-    return TableDamage(loaded.version(), {}, bad, wrong, is_told)
+    return TableDamage(loaded.version(), {}, bad, wrong, not missing)
+
+
+def find_bad_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> tuple[tuple[str, ...], int]:
+    """Read the newest checkpoints of a table up to the first that is intact. Return the paths of those that are not,
+    one too that `_last_checkpoint` names and that is gone, and the version of the intact one; -1: there is none."""
+    files = table_files(location, storage_options)
+    return _checkpoints(files, files.log_paths(), deep=True)
+
+
+def _missing(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
+    """Return which versions from the first to the newest have no entry, of those that a listing shows. A listing may
+    leave out what comes while it is made, so these are asked for."""
+    there = set(versions)
+    gaps = (one for one in range(first, newest + 1) if one not in there)
+    return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
 
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -> PastDamage:
@@ -129,11 +154,13 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -
     files = table_files(location, storage_options)
     paths = files.log_paths()
     intact = _checkpoints(files, paths)[1]
-    versions = (version for version in map(version_of, paths) if version is not None and version <= intact)
-    doubtful = [version for version in versions if not _looks_whole(files.read(log_file(version)))]
-    flaws = flaws_in(files, doubtful)
+    versions = sorted(version for version in map(version_of, paths) if version is not None)
+    begins = beginning(versions)
+    past = [version for version in versions if begins <= version <= intact]
+    doubtful = [version for version in past if not _looks_whole(files.read(log_file(version)))]
+    flaws = {**flaws_in(files, doubtful), **dict.fromkeys(_holes(files, versions, begins, intact), MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
-    return PastDamage(flaws, next((one for one in later if one == intact or not _unreadable(files, paths, one)), 0))
+    return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
 
 
 def find_first_readable(location: str) -> int:
@@ -141,8 +168,23 @@ def find_first_readable(location: str) -> int:
     repair of the past. For local paths; elsewhere nothing is repaired, and the answer is 0."""
     if not recorded(location).is_local:
         return 0
-    paths = table_files(location, None).log_paths()
-    return 0 if log_file(0) in paths else min(checkpointed(paths), default=0)
+    files = table_files(location, None)
+    paths = files.log_paths()
+    if b'"metaData"' in (files.read(log_file(0)) or b""):
+        return 0
+    begins = beginning(sorted(version for version in map(version_of, paths) if version is not None))
+    return min((version for version in checkpointed(paths) if version >= begins), default=0)
+
+
+def _holes(files: TableStorage, versions: Sequence[int], begins: int, intact: int) -> list[int]:
+    """Return which entries are missing among those that a checkpoint sums up. A removal of old ones that was stopped
+    leaves gaps, too: entries before these are old."""
+    missing = _missing(files, versions, begins, intact)
+    if not missing:
+        return []
+    written = {version_of(file.path): file.at for file in files.log()}
+    kept = [version for version in versions if written.get(version, 0) > time.time() - KEPT_SECONDS]
+    return [version for version in missing if version > min(kept, default=intact)]
 
 
 def _looks_whole(content: bytes | None) -> bool:
@@ -215,12 +257,9 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 def _summed_up(files: TableStorage, version: int) -> int:
     """Return the version of the newest checkpoint up to a version; without one, that before the first entry."""
-    try:
-        hinted = json.loads(files.read(LAST_CHECKPOINT) or b"")["version"]
-        if isinstance(hinted, int) and hinted <= version:
-            return hinted
-    except (KeyError, TypeError, ValueError):
-        pass
+    hinted = _hinted(files)
+    if hinted is not None and hinted <= version:
+        return hinted
     paths = files.log_paths()
     first = min((found for found in map(version_of, paths) if found is not None), default=0)
     return max((found for found in checkpointed(paths) if found <= version), default=first - 1)
@@ -247,7 +286,7 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     if not deep and not _misses_checkpoint(place):
         return []
     paths = files.log_paths()
-    bad, intact = _checkpoints(files, paths)
+    bad, intact = _checkpoints(files, paths, deep=deep)
     versions = {version for version in map(version_of, paths) if version is not None}
     newest = max(versions, default=-1)
     if not set(range(intact + 1, newest + 1)) <= versions:
@@ -256,7 +295,8 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
     for path in (*bad, *hint):
         into = lost / place.name / path
         into.parent.mkdir(parents=True, exist_ok=True)
-        (place / path).rename(into)
+        with suppress(FileNotFoundError):
+            (place / path).rename(into)
     return [*bad]
 
 
@@ -273,21 +313,42 @@ def _misses_checkpoint(place: Path) -> bool:
         return True
 
 
-def _checkpoints(files: TableStorage, paths: list[str]) -> tuple[tuple[str, ...], int]:
-    """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1."""
+def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -> tuple[tuple[str, ...], int]:
+    """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1.
+    Without `deep` only the end of each is looked at, which says how many rows it has."""
     bad: list[str] = []
+    hinted = _hinted(files)
+    gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))
+    if hinted is not None and gone:
+        bad.append(_single(hinted))
     for version in reversed(checkpointed(paths)):
-        wrong = _unreadable(files, paths, version)
+        wrong = _torn(files, paths, version, deep=deep)
         if not wrong:
             return tuple(bad), version
         bad += wrong
     return tuple(bad), -1
 
 
-def _unreadable(files: Storage, paths: list[str], version: int) -> list[str]:
+def _torn(files: Storage, paths: list[str], version: int, *, deep: bool = False) -> list[str]:
     """Return the files of a version's checkpoint that cannot be read."""
     of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
-    return [path for path in of_version if _footer(files, path) is None]
+    rows = _rows_read if deep else _footer
+    return [path for path in of_version if rows(files, path) is None]
+
+
+def _hinted(files: Storage) -> int | None:
+    """Return the version of the checkpoint that `_last_checkpoint` names; None: there is no such file, or it cannot be
+    read."""
+    try:
+        hinted = json.loads(files.read(LAST_CHECKPOINT) or b"")["version"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return hinted if isinstance(hinted, int) else None
+
+
+def _single(version: int) -> str:
+    """The path of a version's checkpoint that is one file."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def _footer(files: Storage, path: str) -> int | None:
@@ -326,7 +387,7 @@ def _told(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> It
     for path, size, rows in named:
         there = sizes.get(path)
         if there is None:
-            yield path, "is missing"
+            yield path, MISSING
         elif there != size:
             yield path, "is empty" if not there else f"has {there:,} bytes, and the log says {size:,}"
         elif deep is not None:

@@ -129,8 +129,11 @@ def opened(location: str, storage_options: Mapping[str, str] | None) -> DeltaTab
 def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> DeltaTable | None:
     """Return a table whose newest checkpoint is empty or gone, by the entries of its log; None where they cannot be
     read. delta-rs fails when it looks for the checkpoint that `_last_checkpoint` names; not on its way past it."""
+    files = table_files(location, options)
     try:
-        newest = max(checkpointed(table_files(location, options).log_paths()), default=0)
+        newest = max(checkpointed(files.log_paths()), default=0)
+        with suppress(KeyError, TypeError, ValueError):
+            newest = max(newest, json.loads(files.read(f"{LOG}/_last_checkpoint") or b"")["version"])
         loaded = DeltaTable(location, max(0, newest - 1), storage_options=options)
         loaded.update_incremental()
     except (DeltaError, OSError):

@@ -36,6 +36,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from ledger.delta_log.paths import path_of
@@ -146,6 +147,20 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted({int(found[1]) for found in map(_CHECKPOINT.fullmatch, paths) if found})
 
 
+#: A backup that is restored over a table goes on so far behind the versions that were there. What lies before such a
+#: gap, a commit that was on its way meanwhile, is no part of the log.
+RESTORED_BEHIND = 100_000
+
+
+def beginning(versions: Sequence[int]) -> int:
+    """Return the version that a log begins at, of the versions that have an entry, in order; 0: there is none."""
+    begins = versions[0] if versions else 0
+    for before, after in pairwise(versions):
+        if after - before > RESTORED_BEHIND:
+            begins = after
+    return begins
+
+
 class Generations:
     """Counts how often a log of one ledger was found to be another one. Threads share it."""
 
@@ -205,7 +220,9 @@ def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMet
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
-    later = [version for version in map(version_of, stored.log_paths()) if version is not None and version > last]
+    there = sorted(version for version in map(version_of, stored.log_paths()) if version is not None)
+    begins = beginning(there)
+    later = [version for version in there if version > last and version >= begins]
     if later:
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)

@@ -224,3 +224,125 @@ def test_a_repair_of_the_past_that_is_stopped_is_carried_on(open_ledger, root, q
     monkeypatch.undo()
     assert dict(Ledger.repair(root).tables[0].past) == {version: "has no bytes"}
     assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().visible == 3
+
+
+def gone(root, table, version):
+    """Removes an entry."""
+    Path(root, table, "_delta_log", f"{version:020d}.json").unlink()
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("table", ["messages", "visibility"])
+def test_an_entry_that_is_missing_is_named_and_what_is_behind_it_is_cut(
+    open_ledger, root, queue, table, has_checkpoint, capsys
+):
+    """In the midst of a log, and right behind a checkpoint."""
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+    newest = DeltaTable(f"{root}/{table}").version()
+    if has_checkpoint:
+        DeltaTable(f"{root}/{table}", newest - 2).create_checkpoint()
+    gone(root, table, newest - 1)
+    named = f"Version {newest - 1} of the table {table} is damaged: .*json is missing"
+    with pytest.raises(LedgerDamaged, match=named):
+        open_ledger().queue("jobs").counts()
+    with pytest.raises(LedgerDamaged, match=named):
+        Ledger.open(root, read_only=True).health()
+    assert main(["doctor", root]) == 1
+    assert f"{newest - 1:020d}.json is missing" in capsys.readouterr().out
+    (seen,) = Ledger.repair(root, dry_run=True).tables
+    assert (seen.table, seen.version) == (table, newest - 2)
+    assert [one.flaw for one in seen.commits] == ["is missing", ""]
+    assert Ledger.repair(root).tables == (seen,) and not Ledger.repair(root)
+    counts = open_ledger().queue("jobs").counts()
+    assert counts.visible + counts.in_flight == (1 if table == "messages" else 3)
+
+
+def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, root, queue, capsys):
+    for _ in range(3):
+        queue.receive(1, visibility_timeout=600)
+    newest = DeltaTable(f"{root}/visibility").version()
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    gone(root, "visibility", newest - 1)
+    assert open_ledger().queue("jobs").counts().in_flight == 3
+    assert main(["doctor", root]) == 1
+    assert f"{newest - 1:020d}.json is missing" in capsys.readouterr().out
+    (done,) = Ledger.repair(root).tables
+    assert dict(done.past) == {newest - 1: "is missing"} and done.readable_from == newest and not done.commits
+    assert not Ledger.repair(root)
+    ledger = open_ledger()
+    assert ledger.sql("SELECT * FROM in_flight", newest).num_rows == 3
+    with pytest.raises(InvalidParameterValue, match=f"visibility begins at version {newest}"):
+        ledger.sql("SELECT * FROM in_flight", newest - 2)
+    assert main(["doctor", root]) == 0
+
+
+def test_old_entries_that_a_stopped_removal_left_are_no_damage(open_ledger, root, queue):
+    for _ in range(3):
+        queue.receive(1, visibility_timeout=600)
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    gone(root, "visibility", 1)
+    os.utime(Path(root, "visibility", "_delta_log", f"{0:020d}.json"), (1, 1))
+    open_ledger().health()
+    assert not Ledger.repair(root)
+
+
+def test_an_entry_that_others_left_below_a_restored_log_is_none_of_its_versions(open_ledger, root, queue, tmp_path):
+    """A commit that was on its way while a backup took the ledger's place."""
+    open_ledger().backup(str(tmp_path / "backup"))
+    queue.receive(1, visibility_timeout=600)
+    stray = max(Path(root, "visibility", "_delta_log").glob("*.json"))
+    content = stray.read_bytes()
+    Ledger.restore_backup(str(tmp_path / "backup"), root, replace=True)
+    stray.write_bytes(content)
+    ledger = open_ledger()
+    ledger.queue("jobs").receive(1, visibility_timeout=600)
+    ledger.health()
+    newest = ledger.store.engine.version("visibility")
+    assert ledger.sql("SELECT * FROM in_flight", newest).num_rows == 1
+    assert ledger.fill_receipts() and not Ledger.repair(root)
+
+
+def test_views_behind_a_cut_off_past_name_where_it_begins_also_where_the_first_entry_was_lost(open_ledger, root, queue):
+    queue.receive(1, visibility_timeout=600)
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    newest = DeltaTable(f"{root}/visibility").version()
+    Path(root, "visibility", "_delta_log", f"{0:020d}.json").write_bytes(b"")
+    Ledger.repair(root)
+    with pytest.raises(InvalidParameterValue, match=f"visibility begins at version {newest}"):
+        open_ledger().sql("SELECT * FROM in_flight", newest - 1)
+
+
+@pytest.fixture
+def summed(root, queue):
+    """The newest checkpoint of `visibility`, which `_last_checkpoint` names, with a commit behind it."""
+    queue.receive(1, visibility_timeout=600)
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    queue.receive(1, visibility_timeout=600)
+    return max(Path(root, "visibility", "_delta_log").glob("*.checkpoint.parquet"))
+
+
+@pytest.mark.parametrize("by_repair", [False, True])
+@pytest.mark.parametrize("how", ["garbage", "gone"])
+def test_a_checkpoint_with_a_whole_end_or_none_at_all_is_named_and_taken_out(
+    open_ledger, root, summed, how, by_repair, capsys
+):
+    """The entries tell the same: nothing is lost."""
+    if how == "garbage":
+        content = summed.read_bytes()
+        end = int.from_bytes(content[-8:-4], "little") + 8
+        summed.write_bytes(content[:4] + bytes(len(content) - end - 4) + content[-end:])
+        with pytest.raises(LedgerDamaged, match=summed.name):
+            Ledger.open(root, read_only=True)
+    else:
+        summed.unlink()
+        health = Ledger.open(root, read_only=True).health()
+        assert summed.name in str(health.tables["visibility"].unreadable_checkpoints)
+    found = Ledger.repair(root, dry_run=True)
+    assert found.checkpoints == (f"visibility/_delta_log/{summed.name}",) and not found.tables
+    assert main(["repair", root, "--dry-run"]) == 0
+    assert summed.name in capsys.readouterr().out
+    if by_repair:
+        assert Ledger.repair(root).checkpoints == found.checkpoints
+    assert open_ledger().queue("jobs").counts().in_flight == 2 and not Ledger.repair(root)
+    assert not summed.exists()

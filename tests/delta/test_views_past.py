@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from ledger import Ledger
 from ledger.clock import instant
-from ledger.delta_log.storage import LOG, LocalFiles
+from ledger.delta_log.storage import LOG, HeldLog
 from ledger.errors import InvalidParameterValue
 from ledger.settings import Settings
 
@@ -119,7 +119,7 @@ def test_what_stood_still_before_its_commit_is_in_no_view_of_what_was_before_it_
     claim, last = queue.receive(1, 600), queue.receive(1, 600)
     behind = Ledger.open(root, engine="delta-rs", clock=clock, owner="late")
     behind.queue("jobs")
-    put_new, moments, seen = LocalFiles.put_new, [], []
+    put_new, moments, seen = HeldLog.put_new, [], []
 
     def views():
         queries = (
@@ -131,7 +131,7 @@ def test_what_stood_still_before_its_commit_is_in_no_view_of_what_was_before_it_
     def stalled(files, path, content):
         # What it has to say is written down, with the time at which it decided.
         if path.startswith(LOG) and not seen:
-            monkeypatch.setattr(LocalFiles, "put_new", put_new)
+            monkeypatch.setattr(HeldLog, "put_new", put_new)
             for verb in (lambda: claim.extend(600), claim.release, lambda: last.extend(60)):
                 moments.append({"timestamp": instant(clock())})
                 clock.advance(1)
@@ -141,7 +141,7 @@ def test_what_stood_still_before_its_commit_is_in_no_view_of_what_was_before_it_
         return put_new(files, path, content)
 
     clock.advance(1)
-    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    monkeypatch.setattr(HeldLog, "put_new", stalled)
     if late == "send":
         behind.queue("jobs").send("late")
     else:
@@ -186,19 +186,19 @@ def test_what_was_decided_on_a_version_that_the_log_has_lost_is_refused_where_on
     open_ledger, root, clock, monkeypatch
 ):
     """The commit before it is of a claim of what was sent meanwhile: only that commit notes the version of it."""
-    ledger, other, put_new, claims = open_ledger(), open_ledger(), LocalFiles.put_new, []
+    ledger, other, put_new, claims = open_ledger(), open_ledger(), HeldLog.put_new, []
     for name in ("busy", "late"):
         ledger.create_queue(name, {"Lanes": 1}).send([name] * 2)
         ledger.queue(name).receive(1, 600)
 
     def stalled(files, path, content):
         if path.startswith(LOG) and not claims:
-            monkeypatch.setattr(LocalFiles, "put_new", put_new)
+            monkeypatch.setattr(HeldLog, "put_new", put_new)
             other.queue("busy").send("meanwhile")
             claims.append(other.queue("busy").receive(2, 600))
         return put_new(files, path, content)
 
-    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    monkeypatch.setattr(HeldLog, "put_new", stalled)
     late = ledger.queue("late").receive(1, 600)
     assert late.version == claims[0].version + 1
     seen = states(ledger, late.version)
@@ -263,7 +263,7 @@ def test_now_is_an_instant_to_the_microsecond_of_which_is_told_as_of_its_millise
 
 
 def test_a_version_that_upkeep_made_has_nothing_of_what_landed_later_either(open_ledger, root, clock, monkeypatch):
-    ledger, put_new, versions = open_ledger(), LocalFiles.put_new, []
+    ledger, put_new, versions = open_ledger(), HeldLog.put_new, []
     ledger.create_queue("gone", {"Lanes": 1}).send("x")
     ledger.queue("gone").receive(1, 60)
     ledger.create_queue("jobs", {"Lanes": 1}).send("a")
@@ -271,13 +271,13 @@ def test_a_version_that_upkeep_made_has_nothing_of_what_landed_later_either(open
     queue = behind.queue("jobs")
 
     def stalled(files, path, content):
-        monkeypatch.setattr(LocalFiles, "put_new", put_new)
+        monkeypatch.setattr(HeldLog, "put_new", put_new)
         ledger.delete_queue("gone")
         ledger.upkeep(vacuum=False)
         versions.append(ledger.store.engine.version("visibility"))
         return put_new(files, path, content)
 
-    monkeypatch.setattr(LocalFiles, "put_new", stalled)
+    monkeypatch.setattr(HeldLog, "put_new", stalled)
     queue.send("late")
     (version,) = versions
     assert ledger.store.engine.history("visibility", version - 1)[0].metadata["verb"] == "upkeep"

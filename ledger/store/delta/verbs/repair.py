@@ -38,9 +38,16 @@ from deltalake.exceptions import DeltaError
 
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.actions import commit_info, remove_action
-from ledger.delta_log.damage import find_damage, find_past_damage, lost_folder, mend_checkpoints, wrong_files
+from ledger.delta_log.damage import (
+    MISSING,
+    find_bad_checkpoints,
+    find_past_damage,
+    lost_folder,
+    mend_checkpoints,
+    wrong_files,
+)
 from ledger.delta_log.failures import naming
-from ledger.delta_log.history import Flawed, actions_in, checkpointed, flaw_of
+from ledger.delta_log.history import Flawed, actions_in, flaw_of
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
@@ -118,7 +125,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
         if not dry_run:
             _lock(folder, held)
-        bad = {name: find_damage(str(folder / name), None).checkpoints for name in TABLES}
+        bad = {name: find_bad_checkpoints(str(folder / name), None)[0] for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, paths in bad.items() for path in paths)
         if not dry_run:
             # Entries tell the same, and delta-rs reads no table past a broken one.
@@ -148,7 +155,7 @@ def _planned(table: str, place: Path) -> TableRepair:
     files = table_files(str(place), None)
     paths = files.log_paths()
     versions = {version for version in map(version_of, paths) if version is not None}
-    newest, intact = max(versions, default=-1), _intact(place, paths)
+    newest, intact = max(versions, default=-1), find_bad_checkpoints(str(place), None)[1]
     whole = intact
     while whole < newest and _flaw(files, whole + 1) is None:
         whole += 1
@@ -167,20 +174,9 @@ def _planned(table: str, place: Path) -> TableRepair:
     return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None))
 
 
-def _intact(place: Path, paths: list[str]) -> int:
-    """Return the version of the newest checkpoint that can be read; without one, that before the first entry."""
-    bad = set(find_damage(str(place), None).checkpoints)
-    good = [
-        version
-        for version in checkpointed(paths)
-        if not any(path.startswith(f"_delta_log/{version:020d}.checkpoint.") for path in bad)
-    ]
-    return max(good, default=-1)
-
-
 def _flaw(files: Any, version: int) -> str | None:
     content = files.read(log_file(version))
-    return "is missing" if content is None else flaw_of(content)
+    return MISSING if content is None else flaw_of(content)
 
 
 def _wrong_at(place: Path, version: int) -> dict[str, str]:
@@ -188,7 +184,7 @@ def _wrong_at(place: Path, version: int) -> dict[str, str]:
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:
-        if not find_damage(str(place), None).checkpoints:
+        if not find_bad_checkpoints(str(place), None)[0]:
             raise
         # A repair takes the checkpoint out first, and looks then.
         return {}
@@ -207,7 +203,7 @@ def _added_at(files: Any, path: str, intact: int, whole: int) -> int:
 def _lost(files: Any, version: int) -> LostCommit:
     content = files.read(log_file(version))
     if content is None:
-        return LostCommit(version, "", None, "is missing")
+        return LostCommit(version, "", None, MISSING)
     try:
         actions = actions_in(content)
     except Flawed as flaw:
