@@ -99,6 +99,12 @@ def purges(queue: str) -> str:
     return f"purged/{queue}"
 
 
+def clock_repairs(queue: str) -> str:
+    """The application id under which the last repair of a queue's clock notes how many sends were before it: their
+    instants say nothing of what time it is."""
+    return f"clock/{queue}"
+
+
 def first_remembered(purged: int) -> int:
     """M3: the lowest sequence number of a send behind the first `purged` ones, which a purge has forgotten."""
     return sequence_number(purged + 1, 0)

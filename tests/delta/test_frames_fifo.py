@@ -1,10 +1,12 @@
 """DataFrames and FIFO queues, dead letters and redrives by a predicate."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
-from ledger.errors import InvalidParameterValue, MissingParameter
+from ledger import Ledger
+from ledger.errors import ClocksDisagree, InvalidParameterValue, MissingParameter
 from ledger.rules import fifo
 from ledger.store.delta.dataframes import bulk_send
 
@@ -201,3 +203,18 @@ def test_d2_a_predicate_chooses_which_dead_letters_go_back(make_queue, spark):
             dead.redrive(where)
         assert refused.value.field == "where" and "\n" not in str(refused.value)
     assert dead.counts().visible > 0
+
+
+def test_a_frame_is_sent_behind_a_repair_of_a_clock_that_was_ahead(ledger, make_queue, clock, spark):
+    queue, days = make_queue(), 2 * 86_400_000
+    ahead = Ledger.open(
+        str(Path(ledger.store.engine.place("queues")).parent), engine="delta-rs", clock=lambda: clock() + days
+    )
+    ahead.queue(queue.name).send(["0"], message_group_id="0")
+    with pytest.raises(ClocksDisagree, match="repair --clock"):
+        queue.send(frame_of(spark, range(3)))
+    assert [one.queue for one in ledger.repair_clock() if one.refused_sends] == [queue.name]
+    assert queue.send(frame_of(spark, range(3))).count == 3, "0 is sent again: nobody knows when it was sent before"
+    assert queue.send(frame_of(spark, range(4))).count == 1
+    counts = queue.counts()
+    assert (counts.visible, counts.delayed) == (4, 1)

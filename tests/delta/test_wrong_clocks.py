@@ -426,6 +426,62 @@ def test_messages_that_were_sent_by_the_wrong_clock_are_counted(ledger, queue, p
     assert (found.lanes, found.sent_ahead) == (0, 2) and queue.counts().delayed == 2
 
 
+@pytest.fixture
+def sent_ahead(ledger, process, machine):
+    """A FIFO queue to which a clock 2 days ahead has sent, and nobody else since."""
+    queue = ledger.create_queue("jobs.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True})
+    queue.send(["a"], message_group_id="g")
+    machine.set(2 * DAY)
+    process("two").queue("jobs.fifo").send(["b"], message_group_id="h")
+    machine.set(-2 * DAY)
+    return queue
+
+
+def test_sends_to_a_fifo_queue_go_on_after_a_repair(ledger, sent_ahead, process, machine):
+    with pytest.raises(ClocksDisagree, match="repair --clock"):
+        sent_ahead.send(["c"], message_group_id="g")
+    assert "jobs.fifo" in ledger.health().clocks
+    (found,) = ledger.repair_clock(dry_run=True)
+    assert (found.queue, found.refused_sends, found.sent_ahead, found.lanes) == ("jobs.fifo", True, 1, 0)
+    assert found.ahead == 2 * DAY and ledger.repair_clock() == [found]
+    for sender in (sent_ahead, process("three").queue("jobs.fifo")):
+        assert all(sender.send([str(id(sender)), "d"], message_group_id="g"))
+    assert not ledger.health().clocks
+    assert [one.refused_sends for one in ledger.repair_clock()] == [False]
+    claim = sent_ahead.receive(None)
+    numbers = [int(message.sequence_number) for message in claim.messages()]
+    assert numbers == sorted(numbers) and claim.messages()[0].body == "a"
+    machine.advance(2 * DAY + 60)
+    assert "b" in [message.body for message in sent_ahead.receive(None).messages()]
+
+
+def test_duplicates_are_known_behind_a_repair_but_for_what_the_wrong_clock_sent(ledger, sent_ahead):
+    ledger.repair_clock()
+    assert all(sent_ahead.send(["a", "b", "c"], message_group_id="g"))
+    assert all(sent_ahead.send(["c"], message_group_id="g"))
+    counts = sent_ahead.counts()
+    assert (counts.visible, counts.delayed) == (3, 1), "a and c are duplicates; when b was sent before, nobody knows"
+
+
+def test_a_send_that_was_decided_by_the_wrong_time_is_decided_again_after_a_repair(
+    ledger, sent_ahead, process, machine
+):
+    machine.set(2 * DAY)
+    slow, repaired = process("three"), []
+
+    def meanwhile(step):
+        if step == "chosen" and not repaired:
+            machine.set(-2 * DAY)
+            repaired.append(ledger.repair_clock())
+            machine.set(2 * DAY)
+
+    slow.store.transactions.on_step = meanwhile
+    slow.queue("jobs.fifo").send(["late"], message_group_id="g")
+    assert repaired[0]
+    verbs = [one.metadata["verb"] for one in ledger.store.engine.history("messages", -1) if one.metadata]
+    assert verbs[-2:] == ["repair_clock", "send"], "it has lost to the repair"
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [

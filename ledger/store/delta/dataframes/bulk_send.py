@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import arrow_frame, parallelism
 from ledger.outputs.evaluated import evaluated_once
@@ -31,6 +34,7 @@ from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.model.where import Where
+from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:
@@ -176,7 +180,9 @@ class BulkSender:
                 count = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
                 # The clock is read behind it: whoever stands still in between is not behind the last send.
                 listing = self._store.listings.newest()
-                at = instants.not_before(clock(), listing.last_sent(queue.id), settings.maximum_clock_skew)
+                now, skew = clock(), settings.maximum_clock_skew
+                last = last_send(engine, queue.id, listing.last_sent(queue.id), now, skew)
+                at = instants.not_before(now, last, skew)
                 known, fresh = self._remembered(queue, listing, at), first
                 if known is not None:
                     fresh = first.join(known.select(*identity), identity, "left_anti")
@@ -199,13 +205,15 @@ class BulkSender:
             return None
         if most is not None and most <= FEW:
             columns = ["message_group_id", "message_deduplication_id", "sequence_number"]
-            recent = self._store.engine.messages(Where(queue.id), columns, sent_after=since)
-            there = F.broadcast(arrow_frame(self._spark, recent))
+            recent = self._store.engine.messages(Where(queue.id), [*columns, "sent_at"], sent_after=since)
+            recent = recent.filter(pc.less_equal(recent["sent_at"].cast(pa.int64()), now * 1_000))
+            there = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
         else:
 
             def stored(session: SparkSession) -> DataFrame:
                 mine = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
-                return mine.where(f"sent_at > timestamp_millis({since})")
+                # What is ahead was sent by a wrong clock, before a repair: nobody knows how long ago.
+                return mine.where(f"sent_at > timestamp_millis({since}) AND sent_at <= timestamp_millis({now})")
 
             require_readable(self._spark, stored, self._store.engine, "send")
             there = stored(self._spark)

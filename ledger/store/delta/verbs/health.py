@@ -26,6 +26,7 @@ from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.state.last_sends import last_send
 from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore
 
@@ -112,8 +113,9 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
         try:
             store.times.require(queue.id, clock)
             if is_fifo(queue.attributes):
-                sent_at = store.listings.newest().last_sent(queue.id)
-                not_before(clock(), sent_at, store.settings.maximum_clock_skew)
+                now, skew = clock(), store.settings.maximum_clock_skew
+                last = last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
+                not_before(now, last, skew)
         except ClocksDisagree as error:
             found[queue.name] = error.message
         except TableAltered:

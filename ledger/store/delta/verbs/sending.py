@@ -28,6 +28,7 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
 from ledger.store.delta.model.where import Where
+from ledger.store.delta.state.last_sends import last_counted
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
@@ -149,16 +150,20 @@ class Sender:
         the same; and the time: never before the last send. Raises ClocksDisagree."""
         since = clock() - DEDUPLICATION_INTERVAL * MILLISECONDS
         rows = self._opened.files.messages(Where(queue.id), _REMEMBERED, sent_after=since)
-        last = pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0
+        last = (pc.max(rows["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
         # Read again, behind the rows: of whoever stood still before that, others' sends would be in the future.
-        at = instants.not_before(clock(), last // 1_000, self._settings.maximum_clock_skew)
+        now, skew = clock(), self._settings.maximum_clock_skew
+        if last > now + round(skew * MILLISECONDS):
+            last = last_counted(self._opened.tables, queue.id, rows)
+        at = instants.not_before(now, last, skew)
         asked = pa.array([entry.message_deduplication_id for entry in entries], pa.string())
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
         known: dict[Key, Sent] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
-            if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
+            # What is ahead was sent by a wrong clock, before a repair: nobody knows how long ago.
+            if fifo.is_duplicate(sent_at := round(row["sent_at"].timestamp() * MILLISECONDS), at) and sent_at <= at:
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
                 known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at
