@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `arguments` (default: this process's); returns the exit code."""
@@ -19,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name != "click":
             raise
         return _without_click(given)
+    except KeyboardInterrupt:
+        print("\nledger: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return run(given)
 
 

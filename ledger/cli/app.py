@@ -12,6 +12,7 @@ import click
 
 import ledger
 from ledger.cli import (
+    INTERRUPTED,
     backup,
     consume,
     dead_letters,
@@ -38,7 +39,7 @@ from ledger.errors import (
     MissingParameter,
 )
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE = 1, 2
 #: What the arguments are to blame for.
 WRONG = (InvalidAttributeName, InvalidMessageContents, InvalidParameterValue, MissingParameter)
 EPILOG = """\b

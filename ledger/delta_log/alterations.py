@@ -46,6 +46,8 @@ SWITCHED_OFF = {
     "checkpointProtection": ("", ["checkpointProtection TRUNCATE HISTORY"]),
     "domainMetadata": ("", ["domainMetadata"]),
 }
+#: Features that Delta drops only when those are gone that need them.
+NEEDED_BY_OTHERS = ("domainMetadata",)
 #: The features that Delta 4.4 cannot drop: their classes are no RemovableFeature. That of generated columns goes with
 #: nothing either, and costs nothing once no column is generated.
 PERMANENT = frozenset(
@@ -78,7 +80,7 @@ def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[
 def statements(place: str, found: Iterable[str]) -> list[str]:
     """Return the statements for Spark that take alterations back; none for those that are not known here."""
     table, told = f"ALTER TABLE delta.`{place}`", list[str]()
-    for name in found:
+    for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
             told.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
         if name not in SWITCHED_OFF:

@@ -36,6 +36,22 @@ print(sorted({"pandas", "pyspark", "py4j", "delta", "obstore"} & set(sys.modules
     assert ran.stdout.splitlines()[-2:] == ["[] True", "[]"]
 
 
+def test_ctrl_c_while_it_starts_is_told_in_a_line(root):
+    """Python raises it wherever it is: here at the first import of what has all commands."""
+    code = """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ledger.cli.app":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from ledger.cli import main
+sys.exit(main(["queues", "list"]))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], env=environment(root), capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.strip()) == (130, "ledger: interrupted")
+
+
 def test_it_asks_on_a_terminal_and_a_no_changes_nothing(root, queue):
     queue.send("a")
     mine, its = pty.openpty()

@@ -4,6 +4,7 @@ import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
 
+from ledger.delta_log.alterations import statements
 from ledger.errors import LedgerDamaged, StorageFailed, TableAltered
 from ledger.store.delta.model.tables import TABLES
 
@@ -101,6 +102,12 @@ def test_the_health_of_a_ledger_says_of_each_table_what_verbs_say(open_ledger, r
             refused = health.tables[table].refused
             assert what in refused and f"delta.`{root}/{table}` {fix}" in refused
             assert [other for other, told in health.tables.items() if told.refused] == [table]
+
+
+def test_a_feature_that_others_need_is_dropped_behind_them():
+    """Delta refuses to drop domainMetadata while the table has rowTracking."""
+    told = statements("/x", ["domainMetadata", "rowTracking"])
+    assert [one.partition("DROP FEATURE ")[2] for one in told] == ["", "rowTracking", "domainMetadata"]
 
 
 def test_a_feature_that_delta_cannot_drop_says_that_nothing_takes_it_back(open_ledger, root):

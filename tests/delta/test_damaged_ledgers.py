@@ -1,5 +1,6 @@
 """A ledger after a power cut is cut back to its last whole version, and what was lost is told."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from deltalake.exceptions import DeltaError
 
 from ledger import Ledger
 from ledger.cli import main
-from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
+from ledger.delta_log.storage import LocalFiles
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, StorageFailed
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.verbs import repair as repairing
 
@@ -85,6 +87,23 @@ def test_a_repair_that_is_stopped_is_carried_on(open_ledger, root, queue, monkey
     monkeypatch.setattr(repairing, "_replace", replace)
     assert len(Ledger.repair(root).tables[0].commits) == 3
     assert open_ledger().queue("jobs").counts().visible == 0
+
+
+def test_a_repair_on_a_full_disk_leaves_no_file_of_its_own(root, queue, monkeypatch):
+    empty(root, "messages")
+    before = sorted(Path(root).glob("*/_delta_log/*"))
+    write = LocalFiles.write_synced
+
+    def full(files, opened, content):
+        opened.write(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LocalFiles, "write_synced", full)
+    with pytest.raises(StorageFailed, match="No space left"):
+        Ledger.repair(root)
+    assert sorted(Path(root).glob("*/_delta_log/*")) == before
+    monkeypatch.setattr(LocalFiles, "write_synced", write)
+    assert len(Ledger.repair(root).tables) == 1 and not Ledger.repair(root)
 
 
 @pytest.mark.parametrize("left", [None, 0, 200])

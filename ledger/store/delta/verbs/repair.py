@@ -27,7 +27,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,10 @@ from ledger.delta_log.damage import (
 from ledger.delta_log.failures import naming
 from ledger.delta_log.history import Flawed, actions_in, flaw_of
 from ledger.delta_log.maintenance import CHECKPOINT
-from ledger.delta_log.storage import log_entry, log_file, table_files, version_of
+from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
 from ledger.place import here
+from ledger.rules.location import recorded
 from ledger.store.delta.commit.file_locks import StillLocked, TableLock
 from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.model.tables import TABLES
@@ -284,22 +285,7 @@ def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
     """Put an entry in the place of another one, which is kept; all at once."""
     entry, kept = place / path, lost / place.name / path
     kept.parent.mkdir(parents=True, exist_ok=True)
-    written = entry.with_name(f"_commit_{secrets.token_hex(8)}.json.tmp")
-    with written.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if entry.exists():
-        os.link(entry, kept)
-    written.replace(entry)
-    with _folder(entry.parent) as descriptor:
-        os.fsync(descriptor)
-
-
-@contextlib.contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with LocalFiles(recorded(str(place))).held_log() as log:
+        if entry.exists():
+            os.link(entry, kept)
+        log.replace(path, content)
