@@ -163,6 +163,14 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -
     return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
 
 
+def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
+    """Return the error that names such damage; None: there is none, or it cannot be looked for."""
+    try:
+        return find_past_damage(location, storage_options).error(table)
+    except (OSError, pa.ArrowException):
+        return None
+
+
 def find_first_readable(location: str) -> int:
     """Return the first version of a table that its log can tell: entries may be left of versions before it, after a
     repair of the past. For local paths; elsewhere nothing is repaired, and the answer is 0."""
@@ -191,7 +199,9 @@ def _looks_whole(content: bytes | None) -> bool:
     """Whether an entry needs no closer look: the JSON of a long log takes minutes to read."""
     if content is None:
         return True
-    return content[:1] == b"{" and content.rstrip(b"\n")[-1:] == b"}" and b'"commitInfo"' in content
+    if b'"commitInfo"' not in content or b"\0" in content:
+        return False
+    return all(line.startswith(b"{") and line.endswith(b"}") for line in content.splitlines())
 
 
 def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:

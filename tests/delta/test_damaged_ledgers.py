@@ -283,7 +283,11 @@ def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, roo
     newest = DeltaTable(f"{root}/visibility").version()
     DeltaTable(f"{root}/visibility").create_checkpoint()
     gone(root, "visibility", newest - 1)
-    assert open_ledger().queue("jobs").counts().in_flight == 3
+    ledger = open_ledger()
+    assert ledger.queue("jobs").counts().in_flight == 3
+    assert ledger.sql("SELECT * FROM in_flight", newest - 2).num_rows == 1, "what lies before it can be told"
+    with pytest.raises(LedgerDamaged, match=f"{newest - 1:020d}.json is missing"):
+        ledger.sql("SELECT * FROM in_flight", newest - 1)
     assert main(["doctor", root]) == 1
     assert f"{newest - 1:020d}.json is missing" in capsys.readouterr().out
     (done,) = Ledger.repair(root).tables
@@ -294,6 +298,18 @@ def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, roo
     with pytest.raises(InvalidParameterValue, match=f"visibility begins at version {newest}"):
         ledger.sql("SELECT * FROM in_flight", newest - 2)
     assert main(["doctor", root]) == 0
+
+
+def test_an_entry_of_the_past_that_is_damaged_in_its_midst_is_named(open_ledger, root, queue, capsys):
+    queue.receive(1, visibility_timeout=600)
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    file = sorted(Path(root, "visibility", "_delta_log").glob("*.json"))[-2]
+    content = file.read_bytes()
+    middle = content.index(b'"commitInfo"') + 60
+    file.write_bytes(content[:middle] + bytes(40) + content[middle + 40 :])
+    assert main(["doctor", root]) == 1
+    assert f"{file.name} is torn" in capsys.readouterr().out
+    assert len(Ledger.repair(root).tables[0].past) == 1 and not Ledger.repair(root)
 
 
 def test_old_entries_that_a_stopped_removal_left_are_no_damage(open_ledger, root, queue):

@@ -16,10 +16,11 @@ from deltalake.exceptions import DeltaError
 from ledger import forks
 from ledger.clock import Clock
 from ledger.delta_log import failures
+from ledger.delta_log.damage import past_damage_of
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.history import without_gaps
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue, StorageFailed
+from ledger.errors import InvalidParameterValue, LedgerDamaged, StorageFailed
 from ledger.rules.storage import for_delta_rs
 from ledger.shown import shown
 from ledger.store.delta.dataframes.columns import instant_literal
@@ -27,7 +28,7 @@ from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.receipts import unfilled
 from ledger.store.delta.verbs.store import AllCounts, DeltaStore
 from ledger.store.delta.views.depth import queue_depth
-from ledger.store.delta.views.past import Moment, moment
+from ledger.store.delta.views.past import VERSIONED, Moment, moment
 from ledger.store.delta.views.statements import VIEWS, comments, tables_of, view_statement
 from ledger.store.delta.views.translated import translated
 
@@ -63,10 +64,14 @@ class Queries:
         except StorageFailed as failed:
             table = failed.place.rstrip("/").rpartition("/")[2]
             damage = self._engine.damage(table) if table in TABLES else None
+            damage = damage or self._past_damage(query, version, timestamp)
             if damage is None:
                 raise
             raise damage from failed
         except InvalidParameterValue as refused:
+            past = self._past_damage(query, version, timestamp) if refused.field in ("version", "timestamp") else None
+            if past is not None:
+                raise past from refused
             # Bytes that are damaged inside a file look to DataFusion like values that do not fit.
             if "Arrow" not in str(refused) and "Parquet" not in str(refused):
                 raise
@@ -76,6 +81,16 @@ class Queries:
             if damage is None:
                 raise
             raise damage from refused
+
+    def _past_damage(self, query: str, version: int | None, timestamp: datetime | str | None) -> LedgerDamaged | None:
+        """The damage that may explain why a query of the past fails."""
+        if version is None and timestamp is None:
+            return None
+        tables = {*VERSIONED, *(table for view in _views_in(query) for table in tables_of(view))}
+        found = (
+            past_damage_of(table, self._engine.place(table), self._store.storage_options) for table in sorted(tables)
+        )
+        return next((one for one in found if one is not None), None)
 
     def _answer(self, query: str, version: int | None, timestamp: datetime | str | None) -> pa.Table:
         named = _words(query)
