@@ -138,6 +138,18 @@ def find_bad_checkpoints(location: str, storage_options: Mapping[str, str] | Non
     return _checkpoints(files, files.log_paths(), deep=True)
 
 
+def find_old_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Read the checkpoints of a table before the newest intact one, and return the paths of those that cannot be read.
+    Only versions of the past are read from them. For local paths: elsewhere a file is put whole."""
+    if not recorded(location).is_local:
+        return ()
+    files = table_files(location, storage_options)
+    paths = files.log_paths()
+    intact = _checkpoints(files, paths, deep=True)[1]
+    older = [version for version in checkpointed(paths) if version < intact]
+    return tuple(path for version in older for path in _torn(files, paths, version, deep=True))
+
+
 def _missing(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
     """Return which versions from the first to the newest have no entry, of those that a listing shows. A listing may
     leave out what comes while it is made, so these are asked for."""
@@ -164,9 +176,12 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
-    """Return the error that names such damage; None: there is none, or it cannot be looked for."""
+    """Return the error that names such damage, or a checkpoint of the past that cannot be read; None: there is none, or
+    it cannot be looked for."""
     try:
-        return find_past_damage(location, storage_options).error(table)
+        found = find_past_damage(location, storage_options).error(table)
+        old = () if found is not None else find_old_checkpoints(location, storage_options)
+        return found or TableDamage(0, {}, old, {}).error(table)
     except (OSError, pa.ArrowException):
         return None
 
@@ -290,24 +305,25 @@ def mend(locations: Mapping[str, str], root: Path, *, deep: bool = False) -> lis
 
 
 def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
-    """Move checkpoints that cannot be read to a folder, where the entries or an older checkpoint tell the same, and
+    """Move checkpoints that cannot be read to a folder, where the entries or another checkpoint tell the same, and
     return their paths. Without `deep` look at the file alone that `_last_checkpoint` names. For local paths."""
     place, files = Path(recorded(location).text), table_files(location, None)
     if not deep and not _misses_checkpoint(place):
         return []
     paths = files.log_paths()
     bad, intact = _checkpoints(files, paths, deep=deep)
+    old = find_old_checkpoints(location, None) if deep else ()
     versions = {version for version in map(version_of, paths) if version is not None}
     newest = max(versions, default=-1)
     if not set(range(intact + 1, newest + 1)) <= versions:
         return []
     hint = (LAST_CHECKPOINT,) if (place / LAST_CHECKPOINT).exists() and (bad or _misses_checkpoint(place)) else ()
-    for path in (*bad, *hint):
+    for path in (*bad, *old, *hint):
         into = lost / place.name / path
         into.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             (place / path).rename(into)
-    return [*bad]
+    return [*bad, *old]
 
 
 def _misses_checkpoint(place: Path) -> bool:

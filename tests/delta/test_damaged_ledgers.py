@@ -381,3 +381,22 @@ def test_a_checkpoint_with_a_whole_end_or_none_at_all_is_named_and_taken_out(
         assert Ledger.repair(root).checkpoints == found.checkpoints
     assert open_ledger().queue("jobs").counts().in_flight == 2 and not Ledger.repair(root)
     assert not summed.exists()
+
+
+def test_an_old_checkpoint_that_is_damaged_is_named_by_views_of_the_past_and_taken_out(
+    open_ledger, root, queue, capsys
+):
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+        DeltaTable(f"{root}/visibility").create_checkpoint()
+    newest = DeltaTable(f"{root}/visibility").version()
+    log = Path(root, "visibility", "_delta_log")
+    old = log / f"{newest - 1:020d}.checkpoint.parquet"
+    os.truncate(old, 100)
+    ledger = open_ledger()
+    with pytest.raises(LedgerDamaged, match=f"checkpoint that cannot be read: _delta_log/{old.name}"):
+        ledger.sql("SELECT * FROM in_flight", newest - 1)
+    assert main(["doctor", root, "--deep"]) == 0 and old.name in capsys.readouterr().out
+    assert Ledger.repair(root).checkpoints == (f"visibility/_delta_log/{old.name}",)
+    assert not old.exists() and not Ledger.repair(root)
+    assert open_ledger().sql("SELECT * FROM in_flight", newest - 1).num_rows == 1

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.delta_log.alterations import alteration_in
-from ledger.delta_log.damage import find_damage, find_past_damage
+from ledger.delta_log.damage import find_damage, find_old_checkpoints, find_past_damage
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
 from ledger.delta_log.maintenance import unneeded
@@ -142,7 +142,8 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
             raise (error or unreadable) from unreadable
     wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
     altered = alteration_in(table, place, loaded)
-    return replace(health, damaged=wrong, unreadable_checkpoints=damage.checkpoints, altered=altered)
+    checkpoints = (*damage.checkpoints, *(find_old_checkpoints(place, options) if deep else ()))
+    return replace(health, damaged=wrong, unreadable_checkpoints=checkpoints, altered=altered)
 
 
 def _looked_at(

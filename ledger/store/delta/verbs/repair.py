@@ -41,6 +41,7 @@ from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import (
     MISSING,
     find_bad_checkpoints,
+    find_old_checkpoints,
     find_past_damage,
     lost_folder,
     mend_checkpoints,
@@ -126,8 +127,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
         if not dry_run:
             _lock(folder, held)
-        bad = {name: find_bad_checkpoints(str(folder / name), None)[0] for name in TABLES}
-        checkpoints = tuple(f"{name}/{path}" for name, paths in bad.items() for path in paths)
+        checkpoints = tuple(f"{name}/{path}" for name in TABLES for path in _bad_checkpoints(folder / name))
         if not dry_run:
             # Entries tell the same, and delta-rs reads no table past a broken one.
             for name in TABLES:
@@ -149,6 +149,10 @@ def _lock(folder: Path, held: contextlib.ExitStack) -> None:
             raise LedgerError(
                 f"The ledger at {folder} is in use: another process has the table {name}", advice
             ) from error
+
+
+def _bad_checkpoints(place: Path) -> tuple[str, ...]:
+    return (*find_bad_checkpoints(str(place), None)[0], *find_old_checkpoints(str(place), None))
 
 
 def _planned(table: str, place: Path) -> TableRepair:
