@@ -53,12 +53,14 @@ def parser() -> argparse.ArgumentParser:
         help="the Delta table of the rows: a path with a /, a name of the catalog",
     )
     arguments.add_argument(
-        "--failed", metavar="TABLE", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
+        "--failed",
+        metavar="TABLE",
+        help="the Delta table with a row for each failed receive and its reason (default: OUTPUT_failed)",
     )
     arguments.add_argument(
         "--reason",
         metavar="COLUMN",
-        help="the column of the function's rows that says why a message failed: every value but null does",
+        help="the column of the function's rows that says why a message failed; every value but null is a reason",
     )
     arguments.add_argument(
         "--schema",
