@@ -83,9 +83,13 @@ class _Rewritten:
             made = fitted(self._dataset.schema.empty_table(), self._schema).schema
             with self._refused():
                 written = aside.write(pa.RecordBatchReader.from_batches(made, self._batches()))
-            return [corrected(one, self._bounds, self._schema) for one in written]
-        finally:
-            aside.settle()
+            found = [corrected(one, self._bounds, self._schema) for one in written]
+        except BaseException:
+            # No commit has them, and none will.
+            aside.remove()
+            raise
+        aside.settle()
+        return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F
 
 from ledger.errors import InvalidParameterValue, OutputNotWritten
@@ -184,3 +184,23 @@ def test_a_refused_write_of_a_new_table_leaves_no_folder(spark, tmp_path, why):
     assert [one for one in sorted(tmp_path.rglob("*")) if own not in one.parents] == [
         one for one in before if own not in one.parents
     ]
+
+
+def test_a_table_that_cannot_be_widened_gets_no_files(place, ids):
+    write_deltalake(
+        place.table, TABLE.slice(0, 0).select(["message_id", "n"]), mode="overwrite", schema_mode="overwrite"
+    )
+    write_deltalake(place.table, pa.table({"message_id": ["x"], "n": [2**53 + 1]}), mode="append")
+    before = sorted(Path(place.table).rglob("*.parquet"))
+    rows = pa.table({"message_id": ids, "n": [0.5, 1.5, 2.5]})
+    assert "n cannot be widened: of the stored rows" in refused(place, rows, schema="widen")
+    assert sorted(Path(place.table).rglob("*.parquet")) == before and not (Path(place.table) / "ledger_writes").exists()
+
+
+def test_a_table_goes_by_the_types_of_rows_when_it_is_widened(place, ids, caplog):
+    caplog.set_level("INFO", "ledger.output")
+    place.claim.write(
+        pa.table({"message_id": ids, "n": [7.0, 8.0, 9.0]}), place.table, messages="message_id", schema="widen"
+    )
+    assert DeltaTable(place.table).to_pyarrow_table().schema.field("n").type == pa.float64()
+    assert "was written anew: its columns n are wider now" in caplog.text
