@@ -11,8 +11,10 @@ receipt_handle) and returns either
 - the same with --reason COLUMN: where the column has a value, the message failed, and the row is not written, or
 - two of them, (done, failed): the columns of `failed` (message_id, reason) are looked at only if something is left.
 In the last two, messages with rows to write are acknowledged; every other one stays in the queue, with its reason in
-the table --failed, a row per failed receive. Such a message is released at once, until it was received --max-receives
-times; then it is parked: hidden for --park seconds. The loop is that of Queue.work, for jobs of your own.
+the table --failed, a row per failed receive. Such a message is released at once. The queue's RedrivePolicy says after
+how many receives it is a dead letter. Where the queue has none, it is parked after 3 receives: hidden for --park
+seconds. With --max-receives it is parked after so many receives in any case. The loop is that of Queue.work, for jobs
+of your own.
 
 Where the function raises, here or in Spark while its rows are computed, the claim is tried again in halves. All other
 messages are done; those that raise alone fail as above, each with its own exception as the reason. A function that
@@ -51,12 +53,14 @@ def parser() -> argparse.ArgumentParser:
         help="the Delta table of the rows: a path with a /, a name of the catalog",
     )
     arguments.add_argument(
-        "--failed", metavar="TABLE", help="the Delta table of messages left, with reasons (default: OUTPUT_failed)"
+        "--failed",
+        metavar="TABLE",
+        help="the Delta table with a row for each failed receive and its reason (default: OUTPUT_failed)",
     )
     arguments.add_argument(
         "--reason",
         metavar="COLUMN",
-        help="the column of the function's rows that says why a message failed: every value but null does",
+        help="the column of the function's rows that says why a message failed; every value but null is a reason",
     )
     arguments.add_argument(
         "--schema",
@@ -74,9 +78,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--max-receives",
         type=int,
-        default=3,
         metavar="N",
-        help="a failing message is parked when it was received so often",
+        help="a failing message is parked when it was received so often (default: the queue's RedrivePolicy makes it a "
+        "dead letter; without one 3)",
     )
     arguments.add_argument("--park", type=int, default=3_600, metavar="S", help="seconds a parked message stays hidden")
     arguments.add_argument(

@@ -231,11 +231,13 @@ class Claim(Settling):
         acknowledged; a DataFrame of failed ones is refused then, as it is computed apart.
         Rows that carry ids of messages that are not of this claim are refused.
         A value is stored only as itself (`ledger.rules.column_types` has the table): rows whose column is of another
-        type than the table's are refused where a value would be changed, by column, types, and value. A new table has
+        type than the table's are refused where a value would be changed. The error names the column, the types, the
+        value, its message or row, and the cast to make. A new table has
         types that every reader has: no nanoseconds, no unsigned numbers. A column whose type no row tells (None only,
         [], {}) is left out, and added by the first rows that tell it. `schema`: an Arrow schema with the types of
         columns of a new table, or of columns that the table lacks; "widen" adds the columns that the table lacks, and
-        writes it anew with wider types, in a commit of its own, where the rows need them.
+        writes it anew with wider types, in a commit of its own, where the rows' types need them. It goes by types and
+        not by values: doubles make a bigint column double, 7.0 too. Cast the rows to keep the column.
         Safe to retry: of messages for which an earlier call wrote rows none are written again, and the log
         "ledger.output" says so; `failed` is how many this call gave back. So a claim that is written in parts names the
         messages of each part: `messages="message_id"`.

@@ -49,8 +49,6 @@ from ledger.verdicts import RetryLater
 log = logging.getLogger("ledger.consume")
 #: What no retry helps.
 HOPELESS = (Verdict.REJECTED, Verdict.REFUSED)
-#: How often a message is received before it is parked, where neither the caller nor a RedrivePolicy says so.
-MAXIMUM_RECEIVES = 3
 #: A message is hidden for so many seconds less than its receipt may hold it: the store decides after this process.
 CEILING_MARGIN_SECONDS = 60
 
@@ -331,9 +329,7 @@ class ClaimInHand:
         """For how many seconds a message is hidden, as what, and whether its receive counts."""
         told = self._told
         if one.verdict is Verdict.FAILED:
-            most = told.maximum_receives
-            if most is None and redrive.policy_of(record.attributes) is None:
-                most = MAXIMUM_RECEIVES
+            most = redrive.receives_before_parking(record.attributes, told.maximum_receives)
             if most is None or one.message.receive_count < most:
                 return self._within_ceiling(record, told.retry_after), Postponed.RETRY, True
             return self._within_ceiling(record, told.park), Postponed.PARKED, True

@@ -25,6 +25,7 @@ from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
 from ledger.row_errors import is_of_function, row_error, row_error_of
 from ledger.rules import message_id as ids
+from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
 from ledger.rules.visibility import Outcome
 from ledger.store import RUNS, Action, Grant, Postponed, QueueRecord, count_by_outcome, count_messages
@@ -168,7 +169,8 @@ class ClaimWork:
     ) -> tuple[int, int, list[Action]]:
         """How many of the messages that failed (GRANTED_RUNS) are released, how many are parked, and the actions that
         do it; the table of failures tells why before."""
-        is_released = pc.less(left["receive_count"], self._work.maximum_receives)
+        most = redrive.receives_before_parking(record.attributes, self._work.maximum_receives)
+        is_released = pc.less(left["receive_count"], most) if most else pa.repeat(True, left.num_rows)
         parts = left.filter(is_released), left.filter(pc.invert(is_released))
         if self._work.failures is not None:
             for part, verdict in zip(parts, ("release", "park")):

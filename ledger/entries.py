@@ -49,6 +49,8 @@ class EntryList:
             error = refused[0]
             why = [getattr(error, part) for part in ("field", "bound") if hasattr(error, part)]
             said = ": ".join(why if len(why) > 1 else [error.code, *why])
+            fix = getattr(error, "fix", "")
+            said += f". {fix}" if fix else ""
             log.warning(
                 "%d of %d entries for %s were refused and not sent, the first is entry %d: %s",
                 *(len(refused), len(outcomes), name, first, said),

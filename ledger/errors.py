@@ -205,17 +205,18 @@ class ContentionOutlastedRetries(LedgerError):
 
 class OutputNotWritten(LedgerError):
     """`claim.write` could not write: nothing of it is in the table, and the claim is held as before, unless the error
-    says that it was given back."""
+    says that it was given back. `place` is the row that the `reason` is about, in words, where it is about one."""
 
     code = "OutputNotWritten"
 
-    def __init__(self, table: object, reason: str, claim: str = "The claim is held as before") -> None:
-        self.table, self.reason = table, reason
-        super().__init__(f"Nothing was written to the output table {table}: {reason}. {claim}")
+    def __init__(self, table: object, reason: str, claim: str = "The claim is held as before", place: str = "") -> None:
+        self.table, self.reason, self.place = table, reason, place
+        where = f"{place}: " if place else ""
+        super().__init__(f"Nothing was written to the output table {table}: {where}{reason}. {claim}")
 
     def given_back(self) -> OutputNotWritten:
         """The same, of a claim that was given back since."""
-        return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back")
+        return OutputNotWritten(self.table, self.reason, "What was still held of the claim was given back", self.place)
 
 
 class OutputUnreadable(LedgerError):

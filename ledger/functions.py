@@ -72,6 +72,12 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     if not isinstance(schema, pa.Schema) or not len(schema):
         bound = "With per_row it must be an Arrow schema of the columns that the function returns"
         raise InvalidParameterValue("schema", type(schema).__name__, bound, "Give pyarrow.schema([...]).")
+    if hasattr(function, "evalType"):
+        name, bound = (
+            getattr(function, "__name__", "function"),
+            "It is a UDF, which gets columns; with per_row it gets a Row",
+        )
+        raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
     for name in ("message_id", REASON):
         if name in schema.names:
             raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")

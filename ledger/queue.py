@@ -116,7 +116,7 @@ class Queue(Settling):
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
         message_attributes, message_group_id, message_deduplication_id and aws_trace_header count, but
         that a delay for a FIFO queue and a deduplication id for another one are refused. Other columns beside a body
-        are not sent. Returns a `Sent`: count, and `ids()`.
+        are not sent, and the log names them once. Returns a `Sent`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
         through Spark where the ledger has it; `ids()` is a pyarrow.Table.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
@@ -207,7 +207,7 @@ class Queue(Settling):
         visibility_timeout: int | None = None,
         attempt_id: str | None = None,
         until: str = "empty",
-        maximum_receives: int = 3,
+        maximum_receives: int | None = None,
         park: int = 3_600,
         stamped: bool = False,
         schema: str | pa.Schema | None = None,
@@ -225,10 +225,12 @@ class Queue(Settling):
         - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
           is computed apart, only if something is left, and only tells why: a message without a row failed.
         A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges
-        the others, until it was received `maximum_receives` times; then it is parked: hidden for `park` seconds. It
-        passes through the driver, and so do its reasons: a row for each goes to the table `failures`, if there is one,
-        with message_id, reason, verdict, receive_count, receipt_handle and body. With `stamped`, rows of both tables
-        also have receipt_id, claim_version, worker and written_at.
+        the others. The queue's RedrivePolicy says after how many receives it is a dead letter. Where there is none, it
+        is parked once it was received 3 times: hidden for `park` seconds. With `maximum_receives` it is parked after so
+        many receives, whatever the queue's policy says. What failed passes through the driver, and so do its reasons:
+        a row for each goes to the table `failures`, if there is one, with message_id, reason, verdict, receive_count,
+        receipt_handle and body. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        written_at.
         Where `function` raises, or Spark does while its rows are computed, the claim is tried again in halves, at most
         log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone
         have failed, each with its own exception as the reason. A function that aggregates over the claim then sees
@@ -427,7 +429,8 @@ class Queue(Settling):
         That is what `work` and `consume` parked because it failed too often, and what they, RetryLater or a group's
         limit postponed; the view `in_flight` lists it by receipt, state and reason. Nobody holds these messages. With a
         `receipt_id` only what was given back under it. What somebody receives meanwhile is theirs, and stays. Counts
-        of receives stay: what was parked is parked again at its next failure. `reason` is as in `Claim.release`.
+        of receives stay: what was parked is parked again at its next failure. `reason` is as in `Claim.release`;
+        without one each message keeps the reason for which it was parked or postponed.
         """
         return applying.release_postponed(self.access, receipt_id, reason)
 

@@ -43,8 +43,10 @@ class SendOutcome(str):
         return outcome
 
     def __repr__(self) -> str:
-        what = f"message_id={self.message_id!r}" if self.successful else f"error={self.error!r}"
-        return f"SendOutcome({what})"
+        if self.error is None:
+            return f"SendOutcome(message_id={self.message_id!r})"
+        # The advice, too: what to do is not in the service's sentence.
+        return f"SendOutcome(error_code={self.error_code!r}, error={str(self.error)!r})"
 
     def _repr_html_(self) -> str:
         names = ("message_id", "sequence_number", "error_code", "error_message")

@@ -14,6 +14,7 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 from ledger.errors import LedgerError, OutputNotWritten
+from ledger.rules.output_columns import refused_value
 from ledger.rules.text import escaped
 from ledger.termination import is_termination, jvm_has_ended
 
@@ -32,6 +33,16 @@ _OF_SURROUNDINGS = re.compile(
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
+#: What a storage says that takes no more, in Java's and in Python's words.
+_STORAGE_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
+)
+#: What a Python worker raises where it imports a module that asks for a session: `@udf("double")` at its top level.
+_NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
+_WORKERS_IMPORT = (
+    "Spark's Python workers import this module, and have no session: make its UDFs inside a function, or move them to "
+    "another module"
+)
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
@@ -56,6 +67,8 @@ class RowError(NamedTuple):
     @property
     def is_of_surroundings(self) -> bool:
         """Whether its type says that the rows are not the cause: a missing module or column, no connection."""
+        if _NO_SESSION in self.message:
+            return True
         return _OF_SURROUNDINGS.fullmatch(self.type.rpartition(".")[2]) is not None
 
     def is_like(self, other: RowError) -> bool:
@@ -83,7 +96,18 @@ def is_of_function(error: BaseException) -> bool:
         return False
     if isinstance(error, LedgerError) and not isinstance(error, OutputNotWritten):
         return False
+    if failure_of_storage(error) is not None:
+        return False
     return not any(said in str(_first(error)) for said in _CANCELLED)
+
+
+def failure_of_storage(error: BaseException) -> str | None:
+    """Return what a full or failing disk says in an error, also of Spark's tasks; None for another error."""
+    first = _first(error)
+    if isinstance(first, LedgerError):
+        return None
+    found = _STORAGE_FULL.search(str(first))
+    return None if found is None else found[0]
 
 
 def row_error(error: BaseException) -> RowError:
@@ -93,6 +117,10 @@ def row_error(error: BaseException) -> RowError:
         text = str(error).strip()
     except Exception as wrong:
         text = f"its text cannot be read ({type(wrong).__name__})"
+    refused = refused_value(text)
+    if refused is not None:
+        # Without the message: reasons alike group in SQL.
+        return RowError(OutputNotWritten.__name__, _line(refused[0]))
     if _WORKER_ENDED in text:
         return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
     if TRACEBACK in text:
@@ -121,7 +149,10 @@ def _of_traceback(text: str) -> RowError:
     place = _own(frames)
     if raised is None:
         return RowError("PythonException", "it has no text that could be read", place)
-    return RowError(raised["type"], _line(raised["message"] or ""), place)
+    message = _line(raised["message"] or "")
+    if _NO_SESSION in message:
+        message = f"[{_NO_SESSION}] {_WORKERS_IMPORT}"
+    return RowError(raised["type"], message, place)
 
 
 def _of_java(text: str) -> RowError:

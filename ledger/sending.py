@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ledger.access import Access
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ledger.store.delta.dataframes.bulk_send import Sent
+
+log = logging.getLogger("ledger.send")
 
 
 def send(
@@ -55,14 +59,27 @@ def send(
     return entries.outcomes(access.store.send(record, entries.entries, access.clock, attempt_id), access.name)
 
 
+@lru_cache(maxsize=1_000)
+def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None) -> None:
+    """Warn of the columns that are not sent: once in a process for each queue and its columns."""
+    left = message_rules.left_out(names, body)
+    if left:
+        log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left))
+
+
 def _send_table(
     access: Access, record: QueueRecord, table: DataFrame | pa.Table, body: str | None, attempt_id: str | None
 ) -> Sent | SentTable:
+    sent: Sent | SentTable
     with access.named_jobs("send"):
         if is_spark(table):
-            return access.spark().send(record, table, body, access.clock, attempt_id)
-        if access.frames is not None:
-            sent = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
-            return SentTable(table.num_rows, sent.ids().toArrow())
-    entries = entries_of(table, record.attributes, body)
-    return sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
+            sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
+        elif access.frames is not None:
+            of_frame = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
+            sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
+        else:
+            entries = entries_of(table, record.attributes, body)
+            sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
+            names = table.column_names
+    _tell_left_out(access.name, tuple(names), body)
+    return sent

@@ -91,8 +91,8 @@ class Settling:
         one for each of `extend`. Without it, a column `reason` of an Arrow table of handles says it for each. One call
         names 100 different reasons, those of the most messages. A message that is extended for a reason is a planned
         retry: in `processing_times` it is postponed, and not timed out.
-        M2: a message that is named twice with one wish has that outcome twice. One of which two wishes of the call
-        would make different things (acknowledged and released, two deadlines) is left as it is: both are
-        "contradicted", InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
+        M2: a message that is named twice with one wish has that outcome twice. One that is named twice with
+        different actions (acknowledged and released, two deadlines) is left unchanged: both are "contradicted",
+        InvalidParameterValue, whatever their order, as a delete is for good. All else is done.
         """
         return settle(self.access, delete, release, extend, visibility_timeout, reason)

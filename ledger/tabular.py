@@ -82,20 +82,26 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
             )
         return None
     _require_no_objects(field, value)
+    if type(value).__module__.startswith("pandas") and hasattr(value, "columns"):
+        _require_single_names(list(value.columns))
     try:
         with reading_by_library():
             table = value.to_table() if is_dataset else _read(value)
     except UnreadableByLibrary as error:
-        if "non-struct" in str(error) or (hasattr(value, "__array__") and not hasattr(value, "columns")):
+        if not hasattr(value, "columns") and ("non-struct" in str(error) or hasattr(value, "__array__")):
             raise _column(field, value) from None
         raise _unreadable(field, value, error) from error.__cause__
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
-    double = [name for name, count in Counter(table.column_names).items() if count > 1]
-    if double:
-        raise InvalidParameterValue("column", double[0], "The table has two columns of this name", "Rename one.")
+    _require_single_names(table.column_names)
     columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
+
+
+def _require_single_names(names: Sequence[object]) -> None:
+    double = [name for name, count in Counter(map(str, names)).items() if count > 1]
+    if double:
+        raise InvalidParameterValue("column", double[0], "The table has two columns of this name", "Rename one.")
 
 
 class UnreadableByLibrary(Exception):
@@ -235,6 +241,38 @@ def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> 
     return InvalidParameterValue("column", field.name, f"{where}: it is {field.type}, and {str(error)[:200]}", fix)
 
 
+def _of_objects(values: Any) -> tuple[str, str] | None:
+    """What is wrong with a column of pandas' objects, and what to do: the first value that Arrow has no type for, or
+    that is of another class than those before it. None where neither is found."""
+    first: tuple[int, Any] | None = None
+    for row, value in enumerate(values.tolist()):
+        try:
+            with reading_by_library():
+                is_null = pa.array([value], from_pandas=True).null_count > 0
+        except UnreadableByLibrary as error:
+            fix = "Make a text of it, say: .astype(str)."
+            if isinstance(value, int):
+                fix = "It is beyond 64 bits: make a decimal of it (decimal.Decimal(value)), or a text: .astype(str)."
+            return f"Row {row} is {_shown(value)}, which Arrow cannot read ({str(error)[:100]})", fix
+        if is_null:
+            continue
+        first = first or (row, value)
+        if type(value) is not type(first[1]):
+            said = (
+                f"Row {row} is {_shown(value)}, and row {first[0]} is {_shown(first[1])}: they are of several classes"
+            )
+            return said, "Make all values of one class: .astype(str), or pd.to_numeric(column) for numbers."
+    return None
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = "a value"
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
 def _column(field: str, value: object) -> InvalidParameterValue:
     return InvalidParameterValue(
         field,
@@ -256,6 +294,8 @@ def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterVal
             break
     said = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
+    if name != field and type(value).__module__.startswith("pandas"):
+        said, fix = _of_objects(value[column]) or (said, fix)
     if "_pli128" in why or "_plu128" in why:
         said, fix = (
             "It is Int128 or UInt128 of polars, which Arrow does not have",

@@ -28,7 +28,7 @@ class Work:
     visibility_timeout: int | None = None
     attempt_id: str | None = None
     until: str = "empty"
-    maximum_receives: int = 3
+    maximum_receives: int | None = None
     park: int = 3_600
     stamped: bool = False
     schema: Any = None
@@ -47,5 +47,6 @@ class Work:
             )
         if self.until not in UNTIL:
             raise InvalidParameterValue("until", self.until, f"Must be one of {', '.join(UNTIL)}")
-        if type(self.maximum_receives) is not int or self.maximum_receives < 1:
-            raise InvalidParameterValue("maximum_receives", self.maximum_receives, "Must be a number from 1 on")
+        most = self.maximum_receives
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidParameterValue("maximum_receives", most, "Must be a number from 1 on")

@@ -150,7 +150,7 @@ NOT_UTF8 = pa.Array.from_buffers(
         ),
         (lambda: pa.table([pa.array([1])] * 2, names=["body", "body"]), "two columns of this name"),
         (lambda: pd.DataFrame({"n": [1], "body": [2**70]}), "too large"),
-        (lambda: pd.DataFrame({"n": [1, 2], "body": [1, "a"]}), "tried to convert to int64"),
+        (lambda: pd.DataFrame({"n": [1, 2], "body": [1, "a"]}), r"Row 1 is 'a' \(str\), and row 0 is 1"),
         (lambda: pd.DataFrame({"body": [object()]}), "did not recognize"),
         (lambda: pd.DataFrame({"body": pd.array([1.5], dtype="Sparse[float]")}), "not supported"),
         (lambda: pl.DataFrame({"body": [[1]]}, schema={"body": pl.List(pl.UInt128)}), "UInt128"),

@@ -14,7 +14,9 @@ import json
 import re
 import sys
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -59,8 +61,15 @@ def format_of(source: str, given: str | None) -> str:
     if Path(source, "_delta_log").is_dir() or source.rstrip("/").endswith(".delta"):
         return "delta"
     ending = source.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
+    if ending == "tsv":
+        raise click.UsageError(
+            f"{source} has tabs between its columns by its ending, and send reads commas: write it as CSV. "
+            "--format text sends each line as a body."
+        )
     if ending not in ENDINGS:
-        raise click.UsageError(f"The ending of {source} does not say what it is: add --format.")
+        raise click.UsageError(
+            f"The ending of {source} does not say what it is: add --format text, json, csv, parquet or delta."
+        )
     return ENDINGS[ending]
 
 
@@ -92,7 +101,7 @@ def read(
     # A table's rows have it as `body`, whatever the column was called.
     named, fifo = None if is_table else body, is_fifo(attributes)
     entries = list(_entries(rows, named, fifo=fifo))
-    made = _bodies(list(names), body, fifo=fifo) if rows else None
+    made = _bodies(list(names), body, fifo=fifo) if rows else _nothing(kind, malformed)
     return Read(entries, [row.line for row in rows], malformed, made)
 
 
@@ -106,6 +115,11 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
         )
     left = [name for name in names if name not in SQS and name != (body or "body")]
     return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
+
+
+def _nothing(kind: str, malformed: Sequence[Malformed]) -> str | None:
+    """What is said of an input without rows, which may be another one than is meant; None where its lines are named."""
+    return None if malformed else f"there is no row in it, read as {kind}"
 
 
 def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[dict[str, Any]]:
@@ -151,31 +165,90 @@ def _text(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _json(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
-    for number, line in enumerate(file, 1):
-        text = line.strip()
-        if not text:
-            continue
-        if _NOT_UTF8.search(text):
-            yield Malformed(number, "is not UTF-8")
-            continue
+    """JSON lines; or one array, whose elements are what lines would be."""
+    lines: Iterator[tuple[int, str]] = filter(itemgetter(1), enumerate(map(str.strip, file), 1))
+    for number, text in lines:
+        if text.startswith("["):
+            rest = list(lines)
+            if not rest or isinstance(_loaded(text), ValueError):
+                yield from _json_array([(number, text), *rest], body)
+                return
+            lines = iter(rest)
+        yield _json_row(number, text, _loaded(text), body)
+        break
+    for number, text in lines:
+        yield _json_row(number, text, _loaded(text), body)
+
+
+def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[Row | Malformed]:
+    """The elements of an array that these lines are. What is no JSON there ends it: what follows cannot be told."""
+    text, starts = "\n".join(one for _, one in lines), [0]
+    for _, one in lines:
+        starts.append(starts[-1] + len(one) + 1)
+
+    def line_of(place: int) -> int:
+        return lines[min(bisect_right(starts, place), len(lines)) - 1][0]
+
+    def broken(place: int, why: object) -> Malformed:
+        return Malformed(line_of(place), f"is not JSON: {why}. The rest of the array is not read")
+
+    place = _behind_space(text, 1)
+    while text[place : place + 1] != "]":
         try:
-            found = json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
+            found, end = _DECODER.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            yield broken(error.pos, f"{error.msg}: column {error.colno}")
+            return
         except (ValueError, RecursionError) as error:
-            # Of a line that is alone: its own number is 1.
-            why = f"{error.msg}: column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            yield Malformed(number, f"is not JSON: {why}")
-            continue
-        if isinstance(found, str):
-            found = {body or "body": found}
-        if not isinstance(found, dict):
-            yield Malformed(number, "is neither an object nor a text")
-            continue
-        require_columns(found, body)
-        yield Row(number, found, text)
+            yield broken(place, error)
+            return
+        yield _json_row(line_of(place), text[place:end], found, body)
+        place = _behind_space(text, end)
+        if text[place : place + 1] == ",":
+            place = _behind_space(text, place + 1)
+        elif text[place : place + 1] != "]":
+            yield broken(place, "a comma or the end of the array is missing")
+            return
+    if text[place + 1 :].strip():
+        yield broken(_behind_space(text, place + 1), "something stands behind the array")
+
+
+def _behind_space(text: str, place: int) -> int:
+    while text[place : place + 1].isspace():
+        place += 1
+    return place
+
+
+def _loaded(text: str) -> Any:
+    """What a JSON text says, or a ValueError: why it is none."""
+    try:
+        return json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
+    except ValueError as error:
+        return error
+    except RecursionError as error:
+        return ValueError(str(error))
+
+
+def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Malformed:
+    if _NOT_UTF8.search(text):
+        return Malformed(number, "is not UTF-8")
+    if isinstance(found, ValueError):
+        # Of a line that is alone: its own number is 1.
+        why = f"{found.msg}: column {found.colno}" if isinstance(found, json.JSONDecodeError) else found
+        return Malformed(number, f"is not JSON: {why}")
+    if isinstance(found, str):
+        found = {body or "body": found}
+    if not isinstance(found, dict):
+        return Malformed(number, "is neither an object nor a text")
+    require_columns(found, body)
+    return Row(number, found, text)
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant)
 
 
 def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
@@ -214,11 +287,13 @@ def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
 
 
 def _require_header(header: list[str], body: str | None) -> None:
+    if header[0].lstrip()[:1] in ("[", "{") and header[0] != body:
+        raise WrongInput("The first line is JSON, and no header of CSV: --format json reads it. Nothing was sent.")
+    if any(_NOT_UTF8.search(name) or "\0" in name for name in header):
+        raise WrongInput("The header is not UTF-8 text: is the file no CSV? Nothing was sent.")
     wrong = wrong_header(header, body)
     if wrong is not None:
         raise WrongInput(f"{wrong} Nothing was sent.")
-    if any(_NOT_UTF8.search(name) for name in header):
-        raise WrongInput("The header is not UTF-8. Nothing was sent.")
     require_columns(header, body)
     _require_body(header, body)
 

@@ -57,8 +57,8 @@ def send(
     root: str | None,
     settings: str | None,
 ) -> int:
-    """Send the rows of INPUT to QUEUE as messages, all in one commit: a file of JSON lines, CSV, Parquet or text (text
-    ones also as .gz), a Delta table, or `-` for stdin.
+    """Send the rows of INPUT to QUEUE as messages, all in one commit: a file of JSON lines (or one JSON array), CSV,
+    Parquet or text (text ones also as .gz), a Delta table, or `-` for stdin.
 
     A row's message is its column `body` (or --body), beside which the columns delay_seconds, message_attributes (a JSON
     object), message_group_id, message_deduplication_id and aws_trace_header count. Without a body it is the whole row

@@ -32,7 +32,8 @@ def sql(
 ) -> None:
     """The answer to a SQL QUERY on the views messages, in_flight, queue_depth, receipts, dead_letters and
     processing_times; - reads it from stdin. The SQL is DataFusion's; `SELECT * FROM comments` says what the views and
-    their columns are. Reading disturbs nobody.
+    their columns are. Reading disturbs nobody. Other Delta tables (OUTPUT_failed of a worker) are not read by it: use
+    deltalake's DeltaTable(PATH).to_pandas(), or Spark.
 
     \b
     Example:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue, LedgerError
+from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named, named_by_array
 from ledger.outputs.targets import not_written, place_of
@@ -34,7 +35,11 @@ class ArrowWriter:
     ) -> None:
         known = arrow_table("rows", rows)
         if known is None:
-            raise InvalidParameterValue("rows", type(rows).__name__, "Must be a DataFrame or an Arrow table")
+            bound, fix = (
+                "Must be a DataFrame or an Arrow table",
+                "Of a list of dictionaries: pa.Table.from_pylist(rows).",
+            )
+            raise InvalidParameterValue("rows", type(rows).__name__, bound, fix)
         known = _with_ids_as_texts(known)
         require_failed(failed, known.column_names)
         self._failed, self._exceptions = failed, known
@@ -60,7 +65,9 @@ class ArrowWriter:
         return contextlib.nullcontext()
 
     def named(self, column: str, queue: str) -> Named:
-        return named_by_array(_texts(self._rows[column]), queue)
+        named = named_by_array(_texts(self._rows[column]), queue)
+        # Without those that failed the rows have other numbers.
+        return named if self._failed is None else replace(named, row=None)
 
     def failed(self, column: str) -> pa.Table:
         return self._exceptions.select([column, self._failed])
@@ -100,9 +107,9 @@ class ArrowWriter:
     def ended(self, *, written: bool) -> None:
         pass
 
-    def said(self, location: str, failure: Exception) -> str:
+    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         # The rows were fitted to the table's columns, and what did not fit is said.
-        return reason(failure)
+        return OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:

@@ -1,13 +1,12 @@
 """A DataFrame with the columns of an output table: the rule of `rules.column_types` as expressions of SQL.
 
-A value that would be changed fails its task, in the one evaluation of the rows. The error says which column it is, and
-`refused_value` finds that in what Spark says.
+A value that would be changed fails its task, in the one evaluation of the rows. The error says which column and which
+message it is, and `refused_value` finds that in what Spark says.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,10 @@ from ledger.rules.column_types import (
 )
 from ledger.rules.output_columns import (
     NULL_PARTITION,
+    REFUSES,
     differing,
     key_twice,
+    not_finite,
     not_utf8,
     outside_years,
     stored_as_null,
@@ -45,9 +46,8 @@ YEARS = {
     "timestamp": ("0001-01-01 00:00:00+00:00", "9999-12-31 23:59:59.999999+00:00"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-#: What stands before and behind the sentence in the error of a task.
-MARK, VALUE = "ledger refuses a value: ", "\x01"
-_REFUSED = re.compile(f"{MARK}(.*?)\\|\\|", re.DOTALL)
+#: What stands in a sentence in the place of the value, and in an expression in that of the row's message.
+VALUE, MESSAGE = "\x01", "\x02"
 #: So many characters of a value are shown.
 SHOWN_CHARACTERS = 80
 #: Half of the bits of the longest decimal, more than a whole number of 64 bits has.
@@ -70,6 +70,8 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
     lower = {name.lower() for name in partitions}
     there = {one["name"].lower(): one for one in schema["fields"]}
     columns, unread, changed = [], [], False
+    names_message = dict(frame.dtypes).get("message_id") == "string"
+    message = f"coalesce({quoted('message_id')}, '')" if names_message else "''"
     for one in schema_of(frame)["fields"]:
         to, value = there.get(one["name"].lower()), quoted(one["name"])
         cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
@@ -82,7 +84,7 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
             unread.append(value)
         changed |= cast != value
         if cast is not None and to is not None:
-            columns.append(f"{cast} AS {quoted(one['name'])}")
+            columns.append(f"{cast.replace(MESSAGE, message)} AS {quoted(one['name'])}")
     for value in unread:
         # A column of nulls alone is left out, but what computes it may raise: assert_true, for one.
         frame = frame.where(f"{value} IS NULL")
@@ -95,12 +97,6 @@ def _has_metadata(field: Any) -> bool:
         return False
     inner = [field.get(part) for part in ("type", "elementType", "keyType", "valueType")]
     return bool(field.get("metadata")) or any(map(_has_metadata, [*inner, *field.get("fields", ())]))
-
-
-def refused_value(error: Exception) -> str | None:
-    """Return the sentence about the value that failed a task; None where it failed otherwise."""
-    found = _REFUSED.search(str(error))
-    return None if found is None else found[1]
 
 
 def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
@@ -197,7 +193,8 @@ def _refusal(sentence: str, value: str, to: str) -> str:
     """An expression of a type that fails its task with a sentence, in which the value stands in the place of VALUE."""
     before, mark, behind = sentence.partition(VALUE)
     shown = f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})" if mark else "''"
-    return f"CAST(raise_error(concat({literal(MARK + before)}, {shown}, {literal(behind + '||')})) AS {to})"
+    said = f"{literal(REFUSES + before)}, {shown}, {literal(behind + '||')}, {MESSAGE}, '||'"
+    return f"CAST(raise_error(concat({said})) AS {to})"
 
 
 def _is_text(given: Any, column: Any) -> bool:
@@ -226,6 +223,9 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
     refusal = _refusal(differing(name, given, column, VALUE), value, to)
+    if given in FLOATS and column not in FLOATS:
+        other = _refusal(not_finite(name, given, column, VALUE), value, to)
+        refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {other}, {refusal})"
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE {refusal} END"
 
 

@@ -72,5 +72,5 @@ class Failures:
                 if "committed before" not in str(conflict):
                     raise OutputNotWritten(location, reason(conflict)) from conflict
             except Exception as error:
-                raise OutputNotWritten(location, writer.said(location, error)) from error
+                raise writer.error_of(location, error) from error
             writer.ended(written=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ledger.errors import InvalidParameterValue
 from ledger.outputs.named_messages import (
     Named,
+    first_id,
     named_by_array,
     named_by_column,
     named_by_values,
@@ -160,7 +161,8 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
         raise InvalidParameterValue(
             field,
             named.example,
-            f"In {what}, {named.nulls + named.others:,} are neither a message id nor a receipt handle of the queue",
+            f"In {what}, {named.nulls + named.others:,} are neither a message id nor a receipt handle of the queue"
+            f"{_at(named)}",
             "Leave out what is about no message.",
         )
     runs, strangers, _ = of_claim(claimed, named.messages)
@@ -169,23 +171,36 @@ def _in_claim(grant: Grant, claimed: pa.Table, named: Named, field: str, what: s
             field,
             what,
             f"Must be messages of the claim {grant.receipt_id}; "
-            + (f"{strangers:,} are not" if strangers else "the handles are of another receipt"),
+            + (
+                f"{strangers:,} are not, message {first_id(others_of_claim(named.messages, claimed))} for one"
+                if strangers
+                else "the handles are of another receipt"
+            ),
         )
     return runs
+
+
+def _at(named: Named) -> str:
+    """Where the first of the values is that name no message, as far as that is known."""
+    if named.row is not None:
+        return f" (row {named.row} for one)"
+    return "" if named.example is None else f" ({named.example!r} for one)"
 
 
 def _require_agreement(grant: Grant, chosen: pa.Table, named: Named, column: str, said: str, *, exactly: bool) -> None:
     _, strangers, missing = of_claim(chosen, named.messages)
     wrong = []
     if strangers:
-        wrong.append(f"there are rows about {strangers:,} messages that are not in {said}")
+        one = first_id(others_of_claim(named.messages, chosen))
+        wrong.append(f"there are rows about {strangers:,} messages that are not in {said} (message {one} for one)")
     if named.receipts - {grant.receipt_id}:
         wrong.append("there are handles of another receipt")
     if exactly and missing:
-        wrong.append(f"{missing:,} of the messages have no row")
+        one = first_id(others_of_claim(chosen, named.messages))
+        wrong.append(f"{missing:,} of the messages have no row (message {one} for one)")
     # Some rows may be about no message; that all of them are is a join that found nothing, say.
     if named.others or (named.nulls and (exactly or not named.messages.num_rows)):
-        wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue")
+        wrong.append(f"{named.others + named.nulls:,} rows name no message of the queue{_at(named)}")
     if wrong:
         raise InvalidParameterValue(
             "rows",

@@ -27,13 +27,15 @@ ID, HANDLE, NOTHING, OTHER = "message id", "receipt handle", "null", "other"
 @dataclass(frozen=True)
 class Named:
     """What some values name: messages (segment, first_seq, last_seq; sorted, without doubles), the receipts of handles,
-    and how many values are null, or are neither an id nor a handle of the queue; `example` is one of those."""
+    and how many values are null, or are neither an id nor a handle of the queue; `example` is one of those. `row` is
+    the number of the first value that is one of both, where the values have an order."""
 
     messages: pa.Table
     receipts: frozenset[str]
     nulls: int
     others: int
     example: str | None
+    row: int | None = None
 
 
 #: Of a message id.
@@ -48,10 +50,11 @@ SEGMENT_RUNS = pa.schema([RUNS.field(name) for name in ("segment", "first_seq", 
 def named_by_values(values: Iterable[object], queue: str) -> Named:
     """What a list of values names."""
     places: set[tuple[str, int]] = set()
-    receipts, nulls, strange = set(), 0, []
-    for value in values:
+    receipts, nulls, strange, row = set(), 0, list[str](), None
+    for number, value in enumerate(values):
         if value is None:
             nulls += 1
+            row = number if row is None else row
             continue
         try:
             if isinstance(value, str) and ids.MESSAGE_ID.fullmatch(value):
@@ -62,6 +65,7 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
                 receipts.add(handle.receipt_id)
         except ReceiptHandleIsInvalid:
             strange.append(str(value))
+            row = number if row is None else row
     runs: list[list[Any]] = []
     for segment, seq in sorted(places):
         if runs and runs[-1][0] == segment and runs[-1][2] + 1 == seq:
@@ -69,15 +73,17 @@ def named_by_values(values: Iterable[object], queue: str) -> Named:
         else:
             runs.append([segment, seq, seq])
     messages = pa.Table.from_pylist([dict(zip(SEGMENT_RUNS.names, run)) for run in runs], schema=SEGMENT_RUNS)
-    return Named(messages, frozenset(receipts), nulls, len(strange), min(strange, default=None))
+    return Named(messages, frozenset(receipts), nulls, len(strange), strange[0] if strange else None, row)
 
 
 def named_by_ids(values: pa.ChunkedArray) -> Named | None:
     """What an array of message ids and nulls names; None where another value is among them: it takes longer to say
     what that is."""
-    nulls, values = values.null_count, values.drop_null().cast(pa.large_string()).combine_chunks()
+    nulls = values.null_count
+    row = pa.compute.index(values.is_null(), True).as_py() if nulls else None
+    values = values.drop_null().cast(pa.large_string()).combine_chunks()
     if not len(values):
-        return Named(SEGMENT_RUNS.empty_table(), frozenset(), nulls, 0, None)
+        return Named(SEGMENT_RUNS.empty_table(), frozenset(), nulls, 0, None, row)
     _, offsets, text = values.buffers()
     starts = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
     if (np.diff(starts) != LENGTH).any():
@@ -103,7 +109,7 @@ def named_by_ids(values: pa.ChunkedArray) -> Named | None:
         pa.array(first % ids.SEQ_BOUND),
         pa.array(last % ids.SEQ_BOUND),
     ]
-    return Named(pa.table(columns, schema=SEGMENT_RUNS), frozenset(), nulls, 0, None)
+    return Named(pa.table(columns, schema=SEGMENT_RUNS), frozenset(), nulls, 0, None, row)
 
 
 def named_by_array(values: pa.ChunkedArray, queue: str) -> Named:
@@ -176,6 +182,11 @@ def of_claim(claimed: pa.Table, named: pa.Table) -> tuple[pa.Table, int, int]:
     runs = pa.table(columns, schema=RUNS)
     strangers = pieces.where(strange).count
     return runs, strangers, count_messages(claimed) - count_messages(runs)
+
+
+def first_id(runs: pa.Table) -> str:
+    """The id of the first message of some runs."""
+    return ids.message_id(runs["segment"][0].as_py(), runs["first_seq"][0].as_py())
 
 
 def others_of_claim(claimed: pa.Table, some: pa.Table) -> pa.Table:

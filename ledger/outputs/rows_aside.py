@@ -16,6 +16,7 @@ from ledger.delta_log.delta_rs_commits import begin_log, remove_log
 from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import LocalFiles, log_file, table_files
 from ledger.outputs.file_entries import staged_file
+from ledger.place import absent_folders, remove_empty
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 
@@ -27,6 +28,7 @@ class RowsAside:
         now = system_clock()
         self._name = staging.new_folder(now)
         self._place, self._options = f"{location.rstrip('/')}/{FOLDER}/{self._name}", options
+        self._made = absent_folders(f"{location.rstrip('/')}/{FOLDER}")
         self._stored = table_files(self._place, options, sync=sync)
         begin_log(self._stored, demands, now, below=table_files(location, options))
 
@@ -45,5 +47,6 @@ class RowsAside:
         """Remove all of it, where it is certain that nobody commits the files; of an object store VACUUM does."""
         if isinstance(self._stored, LocalFiles):
             shutil.rmtree(self._place, ignore_errors=True)
+            remove_empty(self._made)
         else:
             self.settle()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ def columns_differ(location: object) -> Iterator[None]:
     try:
         yield
     except ColumnsDiffer as error:
-        raise OutputNotWritten(location, str(error)) from None
+        raise OutputNotWritten(location, str(error), place=error.place) from None
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:
@@ -37,9 +37,12 @@ def schema_of(loaded: DeltaTable) -> dict[str, Any]:
     return found
 
 
-def columns_for(loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked) -> Columns:
-    """Return the columns that a table has once rows with such columns are in. Raises ColumnsDiffer."""
-    return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked)
+def columns_for(
+    loaded: DeltaTable, rows: dict[str, Any], asked: ColumnsAsked, first: Callable[[str], str] | None = None
+) -> Columns:
+    """Return the columns that a table has once rows with such columns are in; `first` as in `columns_of`. Raises
+    ColumnsDiffer."""
+    return columns_of(schema_of(loaded), rows, loaded.metadata().configuration, asked, first)
 
 
 def create(location: str, columns: Columns, options: dict[str, str] | None, files: TableStorage) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ledger.delta_log.protocol import reason
-from ledger.errors import OutputNotWritten
-from ledger.outputs.column_casts import fitted, refused_value
+from ledger.errors import LedgerError, OutputNotWritten
+from ledger.outputs.column_casts import fitted
 from ledger.outputs.evaluated import evaluated_once
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
 from ledger.outputs.protocol import Target, require_same
@@ -29,7 +29,7 @@ from ledger.outputs.targets import (
 from ledger.row_errors import TRACEBACK, row_error
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
-from ledger.rules.output_columns import Columns, properties_of
+from ledger.rules.output_columns import Columns, properties_of, refused_value
 from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
@@ -72,8 +72,12 @@ class _OfSpark:
             yield
 
     def _computed(self, until_written: contextlib.ExitStack) -> DataFrame:
-        with not_written(self._table):
+        try:
             return until_written.enter_context(evaluated_once(self._rows))
+        except LedgerError:
+            raise
+        except Exception as error:
+            raise self.error_of(str(self._table), error) from error
 
     def failed(self, column: str) -> pa.Table:
         # They are few, or are meant to be.
@@ -85,10 +89,13 @@ class _OfSpark:
     def named_failed(self, column: str, queue: str) -> Named:
         return named_by_array(self.failed(column)[column], queue)
 
-    def said(self, location: str, failure: Exception) -> str:
-        refused = refused_value(failure)
+    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
+        refused = refused_value(str(failure))
         if refused is not None:
-            return refused
+            return OutputNotWritten(location, refused[0], place=refused[1])
+        return OutputNotWritten(location, self._said(location, failure))
+
+    def _said(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
             with contextlib.suppress(Exception):
                 there = dict(self._spark.read.format("delta").load(for_spark(location)).dtypes)
@@ -145,7 +152,7 @@ class StagedWriter(_OfSpark):
             rows = fitted(self._rows, self._after.schema, self._demands.partitions)
             self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
-            raise OutputNotWritten(location, self.said(location, error)) from error
+            raise self.error_of(location, error) from error
 
     def named(self, column: str, queue: str) -> Named:
         return self._staged.named(column, queue)
@@ -231,7 +238,8 @@ class SparkWriter(_OfSpark):
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            raise OutputNotWritten(self._table, refused_value(error) or reason(error)) from error
+            said, place = refused_value(str(error)) or (reason(error), "")
+            raise OutputNotWritten(self._table, said, place=place) from error
 
     def table_id(self, location: str) -> str:
         return self._outputs.table_id(location)

@@ -21,6 +21,7 @@ from ledger.errors import StorageFailed
 from ledger.outputs.file_entries import staged_file
 from ledger.outputs.named_messages import Named, named_by_column, named_by_ids
 from ledger.outputs.spark_timestamps import stored_in_microseconds
+from ledger.place import absent_folders, remove_empty
 from ledger.rules import staging
 from ledger.rules.publishable import FOLDER, Demands
 from ledger.rules.storage import for_spark
@@ -44,6 +45,7 @@ class StagedRows:
         self._publishing, self._spark, self._now = publishing, spark, now
         self._name = staging.new_folder(now)
         self._place = f"{location.rstrip('/')}/{FOLDER}/{self._name}"
+        self._made = absent_folders(f"{location.rstrip('/')}/{FOLDER}")
         writes = folders_below(f"{location.rstrip('/')}/{FOLDER}", spark, publishing.storage_options or {})
         assert writes is not None
         self._writes: Folders = writes
@@ -104,9 +106,10 @@ class StagedRows:
             self._writes.remove(f"{self._name}/_delta_log")
 
     def remove(self) -> None:
-        """Removes it all, once it is certain that it never is published."""
+        """Removes it all, once it is certain that it never is published; and the folders that were made for it."""
         with contextlib.suppress(StorageFailed):
             self._writes.remove(self._name)
+            remove_empty(self._made)
 
     def tidy(self) -> None:
         """Removes the logs of writes that died: VACUUM removes their files, and looks into no log."""

@@ -40,7 +40,7 @@ from ledger.rules.publishable import not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
-from ledger.store.delta.model.exact_casts import fitted
+from ledger.store.delta.model.exact_casts import first_value, fitted, row_in_words
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
@@ -48,6 +48,20 @@ LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 TRIES = 10
 #: So many digits of a decimal a float keeps.
 DIGITS = 15
+
+
+def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Columns:
+    return columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked, partial(first_value, rows))
+
+
+def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
+    """The rows with the columns of a table; an error about one of them says which it is."""
+    try:
+        return fitted(rows, columns.schema)
+    except ColumnsDiffer as error:
+        if error.row is not None:
+            error.place = row_in_words(rows, error.row)
+        raise
 
 
 class DeltaRsOutputTables:
@@ -102,12 +116,12 @@ class DeltaRsOutputTables:
             if loaded is None:
                 columns = columns_of_new(schema_of_rows(rows), asked)
                 columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
-                rows = fitted(rows, columns.schema)
+                rows = _fitted(rows, columns)
                 with alone():
                     create(location, without_later(columns), self._options_of(location), stored)
             else:
-                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
-                rows = fitted(rows, columns.schema)
+                columns = _columns_for(loaded, rows, asked)
+                rows = _fitted(rows, columns)
                 if columns.retyped:
                     with alone():
                         widen(loaded, columns, location, stored, self._options_of(location))
@@ -127,8 +141,8 @@ class DeltaRsOutputTables:
             loaded, stored = self._output(location), self._stored(location)
             require_uncommitted(loaded, application)
             with columns_differ(location):
-                columns = columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked)
-                ready = fitted(rows, columns.schema)
+                columns = _columns_for(loaded, rows, asked)
+                ready = _fitted(rows, columns)
                 _require_partitions_kept(loaded, ready)
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")

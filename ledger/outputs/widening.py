@@ -9,6 +9,7 @@ of other writes are, so that the log tells of them what is right (`outputs.file_
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from ledger.outputs.schemas import TRIES, schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 from ledger.store.delta.model.exact_casts import fitted
 
+log = logging.getLogger("ledger.output")
 #: A table of more bytes is not written anew beside a write.
 WIDENED_BYTES = 1 << 30
 #: Properties of tables whose rows are not to be written anew.
@@ -54,6 +56,7 @@ def widen(
                 made = Schema.from_json(json.dumps(schema))
                 loaded.create_write_transaction(add_actions(files), "overwrite", made, [], commit_properties=said)
             loaded.update_incremental()
+            log.info("%s was written anew: its columns %s are wider now", location, ", ".join(columns.retyped))
             return
         except Conflict:
             if tried + 1 == TRIES:
@@ -80,9 +83,13 @@ class _Rewritten:
             made = fitted(self._dataset.schema.empty_table(), self._schema).schema
             with self._refused():
                 written = aside.write(pa.RecordBatchReader.from_batches(made, self._batches()))
-            return [corrected(one, self._bounds, self._schema) for one in written]
-        finally:
-            aside.settle()
+            found = [corrected(one, self._bounds, self._schema) for one in written]
+        except BaseException:
+            # No commit has them, and none will.
+            aside.remove()
+            raise
+        aside.settle()
+        return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.to_batches():

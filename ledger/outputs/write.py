@@ -163,7 +163,7 @@ def _write(
         if not written:
             outputs.undo(record, runs, identifier, clock)
             if not fenced and not isinstance(failure, _Silent):
-                raise OutputNotWritten(location, writer.said(location, failure)) from failure
+                raise writer.error_of(location, failure) from failure
             raise LeaseLost(
                 f"The claim {receipt_id} was lost before its output was written: others receive the messages, or "
                 "another call of write took the place of this one, and nothing of this write is in the table. Receive "

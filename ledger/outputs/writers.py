@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ledger.access import Access
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue
+from ledger.errors import InvalidParameterValue, OutputNotWritten
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.column_casts import schema_of
 from ledger.outputs.messages import CARRIED, require_failed
@@ -39,7 +39,7 @@ from ledger.rules.output_columns import (
     columns_of_new,
     properties_of,
 )
-from ledger.rules.publishable import demands_of_new, not_applied
+from ledger.rules.publishable import NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.model.arrow_types import schema_of_rows
 from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 #: Settings of a session by which a write changes the table's columns, or a new table is another than its rows ask for.
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 OF_NEW = "spark.databricks.delta.properties.defaults."
+#: The property of a table whose columns may have any name.
+MAPPING = "delta.columnMapping.mode"
 
 
 class Writer(Protocol):
@@ -85,9 +87,9 @@ class Writer(Protocol):
     def ended(self, *, written: bool) -> None:
         """Tells it what the table said."""
 
-    def said(self, location: str, failure: Exception) -> str:
-        """In words, why the rows were not written: a value that is refused, columns that the table does not have, or
-        what the failure says."""
+    def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
+        """The error that says why the rows were not written: a value that is refused, columns that the table does not
+        have, or what the failure says."""
 
 
 def columns_asked(schema: Any) -> ColumnsAsked:
@@ -132,7 +134,7 @@ def writer_of(
             outputs.require_allowed(planned.text)
             outputs.require_safe(planned.text, f"The catalog has no table {table} yet, and Spark would make it")
         with columns_differ(table):
-            columns = columns_of_new(written, asked)
+            columns = _columns_of_new(spark, written, asked)
         return SparkWriter(outputs, rows, table, failed, columns, None)
     outputs.require_allowed(place.text)
     publishing = outputs.publishing(place.text)
@@ -160,7 +162,7 @@ def _to_publish(
     except Exception as error:
         return None, none, f"delta-rs cannot read it ({reason(error)})"
     if found is None:
-        columns = columns_of_new(rows, asked)
+        columns = _columns_of_new(spark, rows, asked)
         is_plain = not any(one.get("metadata") for one in rows["fields"]) and not _sets_defaults(spark)
         is_plain &= not any(has_local_time_in_map(one["type"]) for one in columns.schema["fields"])
         demands = demands_of_new(json.dumps(columns.schema), properties_of(columns)) if is_plain else None
@@ -170,6 +172,7 @@ def _to_publish(
     if why:
         return None, none, f"Spark has to commit to it, as it has {why}"
     columns = columns_of(json.loads(found.demands.schema), rows, found.demands.properties, asked)
+    _require_names(columns, found.demands.properties.get(MAPPING))
     inside = [name for name in columns.added if "." in name]
     if inside:
         return None, none, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
@@ -181,8 +184,9 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
     with not_written(location), columns_differ(location):
         known = table_of_spark(spark, location)
         if known is None:
-            return columns_of_new(rows, asked)
+            return _columns_of_new(spark, rows, asked)
         columns = columns_of(known[0], rows, known[1], replace(asked, add=asked.add or _evolves(spark)))
+        _require_names(columns, known[1].get(MAPPING))
         if columns.retyped:
             raise ColumnsDiffer(
                 f"the columns {', '.join(columns.retyped)} are not widened here, as Spark has to commit to the table: "
@@ -190,6 +194,22 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
                 '.mode("overwrite").option("overwriteSchema", True).save(...)'
             )
     return columns
+
+
+def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: ColumnsAsked) -> Columns:
+    columns = columns_of_new(rows, asked)
+    _require_names(columns, spark.conf.get(f"{OF_NEW}{MAPPING.removeprefix('delta.')}", None))
+    return columns
+
+
+def _require_names(columns: Columns, mapping: str | None) -> None:
+    """Raise ColumnsDiffer for a name that Spark writes to no table without column mapping, before anything is made."""
+    odd = odd_name(columns.schema) if mapping in (None, "none") else None
+    if odd is not None:
+        raise ColumnsDiffer(
+            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark writes such to no table "
+            f"without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
+        )
 
 
 def _evolves(spark: SparkSession) -> bool:

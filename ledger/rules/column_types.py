@@ -120,6 +120,24 @@ def wider(given: Any, column: Any) -> str | None:
     return None
 
 
+def widened(given: Any, column: Any) -> Any:
+    """Return the type of a column that holds values of both types, at any depth; the column's own where no wider type
+    holds them, or none is needed."""
+    given, column = plain(given), plain(column)
+    if isinstance(given, str) or isinstance(column, str) or given["type"] != column["type"]:
+        to = wider(given, column) if fit(given, column) is Fit.EXACT else None
+        return column if to is None else to
+    if column["type"] == "struct":
+        there = {one["name"].lower(): one["type"] for one in given["fields"]}
+        fields = [
+            {**one, "type": widened(there.get(one["name"].lower(), one["type"]), one["type"])}
+            for one in column["fields"]
+        ]
+        return {**column, "fields": fields}
+    inner = [part for part in ("elementType", "keyType", "valueType") if part in column]
+    return {**column, **{part: widened(given[part], column[part]) for part in inner}}
+
+
 def told(kind: Any) -> Any:
     """Return the type without the parts that rows of nulls, of empty lists and of empty objects do not tell; None where
     they tell nothing. A table with such a column could not be read by everybody."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,21 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
         if name in _COLUMNS:
             bound = f"A table has it in the column {_COLUMNS[name]}"
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
+
+
+def left_out(names: Iterable[str], body: str | None) -> list[str]:
+    """The columns of a table that are not sent, because its bodies are a column and these mean nothing beside it. One
+    that is nearly the name of a column which means something is shown with it."""
+    known = list(names)
+    if (body or "body") not in known:
+        return []
+    meaningful = [name for name in _GIVEN if name not in known and name != "body"]
+    found = []
+    for name in known:
+        if name not in _GIVEN and name != body:
+            near = difflib.get_close_matches(name.lower(), meaningful, 1, 0.8)
+            found.append(f"{name} (is {near[0]} meant?)" if near else name)
+    return found
 
 
 def entry(

@@ -8,7 +8,8 @@ widened, only when the writer asks for it (WIDEN); else the rows are refused, so
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from ledger.rules.column_types import (
     plain,
     told,
     unread_by_some,
+    widened,
     wider,
 )
 
@@ -39,8 +41,18 @@ BY_CHANCE = "ledger.columnsTypedByChance"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
+#: What stands before the sentence in the error of a task that refuses a value; behind it stands the row's message.
+REFUSES = "ledger refuses a value: "
+_REFUSED = re.compile(f"{REFUSES}(.*?)\\|\\|(.*?)\\|\\|", re.DOTALL)
+
+
 class ColumnsDiffer(Exception):
-    """The rows do not fit the table; says which columns and what to do."""
+    """The rows do not fit the table; says which columns and what to do. `row`: the number of the row that it is about,
+    if it is about one; `place`: that row in words, once they are known."""
+
+    def __init__(self, said: str, row: int | None = None, place: str = "") -> None:
+        self.row, self.place = row, place
+        super().__init__(said)
 
 
 @dataclass(frozen=True)
@@ -117,12 +129,15 @@ def columns_of(
     rows: Mapping[str, Any],
     properties: Mapping[str, str],
     asked: ColumnsAsked = NOTHING_ASKED,
+    first: Callable[[str], str] | None = None,
 ) -> Columns:
-    """Return the columns that a table with this schema and these properties has once the rows are in.
+    """Return the columns that a table with this schema and these properties has once the rows are in. `first` returns
+    the first value of a column of the rows, by its path.
 
     Raises ColumnsDiffer, which names each column that does not fit.
     """
-    merge, declared = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked), asked.declared
+    merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
+    declared = asked.declared
     before = table if declared is None else merge.struct(table, declared, "")
     for one in () if declared is None else declared["fields"]:
         known = _type_of(before, one["name"])
@@ -135,28 +150,54 @@ def columns_of(
     return Columns(after, tuple(merge.added), tuple(merge.retyped))
 
 
+def refused_value(text: str) -> tuple[str, str] | None:
+    """Return the sentence about the value that failed a task, and its row in words where that is known, from what Spark
+    says; None where the task failed otherwise."""
+    found = _REFUSED.search(text)
+    return found and (found[1], f"the row of message {found[2]}" if found[2] else "")
+
+
 def advice(name: str, given: Any, column: Any) -> str:
     """Return what to do about a column whose values are not those of the table's type."""
     said = f"to change the values on purpose, cast {name} to {name_of(column)} in the rows"
     if str(given).startswith("timestamp[ns"):
-        said = f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
-    to = wider(given, column)
-    if to is not None and to != plain(column):
-        said += f', or give schema="{WIDEN}", which makes the column {name_of(to)}'
-    return said
+        return f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
+    return f"{said}{_offer(given, column)}"
 
 
-def differing(name: str, given: Any, column: Any, example: str = "") -> str:
-    """Return the sentence for a column whose values are not those of the table's type; `example`: such a value."""
-    value = f": the value {example} would be changed" if example else ""
+def differing(name: str, given: Any, column: Any, example: str = "", first: str = "") -> str:
+    """Return the sentence for a column whose values are not those of the table's type. `example`: a value that is none
+    of them. `first`: the first value of rows of which none is."""
+    value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
     said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
     return f"{said}; {advice(name, given, column)}"
+
+
+def not_finite(name: str, given: Any, column: Any, example: str) -> str:
+    """Return the sentence for a float that is NaN or infinite, where the column has other numbers."""
+    said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
+    return f"{said}; give NULL for it in the rows{_offer(given, column)}"
+
+
+def _offer(given: Any, column: Any) -> str:
+    """What is said of the wider type that the column may have."""
+    to = widened(given, column)
+    if to == plain(column):
+        return f' (schema="{WIDEN}" does not help: no wider type holds both)'
+    return f', or give schema="{WIDEN}", which makes the column {name_of(to)}'
 
 
 class _Merge:
     """A table's columns with those of rows; collects what is added, retyped and wrong."""
 
-    def __init__(self, left_out: frozenset[str], by_chance: frozenset[str], asked: ColumnsAsked) -> None:
+    def __init__(
+        self,
+        left_out: frozenset[str],
+        by_chance: frozenset[str],
+        asked: ColumnsAsked,
+        first: Callable[[str], str] | None,
+    ) -> None:
+        self._first = first or (lambda name: "")
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
@@ -205,7 +246,7 @@ class _Merge:
             return self._nested(column, given, name)
         found = fit(given, column)
         if found is Fit.NEVER:
-            self.wrong.append(differing(name, given, column))
+            self.wrong.append(differing(name, given, column, first=self._first(name)))
             return column
         may_widen = (
             self._widen or name.lower() in self._free or any(name.lower().startswith(f"{one}.") for one in self._free)

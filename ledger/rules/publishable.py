@@ -105,6 +105,19 @@ def demands_of_new(schema: str, properties: Mapping[str, str] | None = None) -> 
     return Demands(PROTOCOL_OF_NEW, plain, (), dict(properties or {}))
 
 
+def odd_name(kind: Any) -> str | None:
+    """Return the first name of a column or of a field inside one, of a type as Delta's log writes it, that Delta takes
+    only where names are mapped to others."""
+    if isinstance(kind, str):
+        return None
+    for one in kind.get("fields", ()):
+        if any(character in one["name"] for character in NOT_IN_NAMES):
+            return str(one["name"])
+    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    inner += [one["type"] for one in kind.get("fields", ())]
+    return next((found for one in inner if (found := odd_name(one)) is not None), None)
+
+
 class _NotPlain(Exception):
     pass
 

@@ -21,6 +21,8 @@ from ledger.rules.text import NamedTwice, names_once
 _FIELDS = ("deadLetterTargetArn", "maxReceiveCount")
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
 MAXIMUM_SOURCES = 10
+#: A worker parks a message that failed so often, where no RedrivePolicy says what becomes of it.
+RECEIVES_BEFORE_PARKING = 3
 _ALLOW_POLICY = "It holds redrivePermission (allowAll, denyAll or byQueue), and with byQueue 1 to 10 sourceQueueArns."
 
 
@@ -181,6 +183,14 @@ def require_destination(source: Any, destination: Any) -> None:
     bound = another or broken_bound(source, destination)
     if bound is not None:
         raise InvalidParameterValue("destination", destination.name, bound)
+
+
+def receives_before_parking(attributes: Mapping[str, str], asked: int | None) -> int | None:
+    """Return after how many receives a worker parks a message that fails: as often as it was `asked` to. None: never,
+    the RedrivePolicy of the queue says what becomes of it."""
+    if asked is not None:
+        return asked
+    return RECEIVES_BEFORE_PARKING if policy_of(attributes) is None else None
 
 
 def is_dead(record: Record, policy: RedrivePolicy | None) -> bool:

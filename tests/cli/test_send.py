@@ -60,6 +60,62 @@ def test_a_line_with_what_its_queue_does_not_take_is_refused(cli, queue, ledger)
     assert ran.code and "not valid for this queue type" in ran.err and fifo.counts().stored == 0
 
 
+@pytest.mark.parametrize(
+    "given",
+    ['[{"n": 1.10}, {"n": 2}, 3]', '[\n  {"n": 1.10},\n\n  {"n":\n2}, 3\n]\n', '[{"n": 1.10},{"n": 2}\n,3]'],
+)
+def test_a_file_of_json_may_be_one_array(cli, queue, tmp_path, given):
+    (tmp_path / "in.json").write_text(given.replace("3", '{"n": 3}'))
+    assert cli("send", "work", tmp_path / "in.json").out == "sent 3 messages to work\n"
+    first, *others = bodies(queue)
+    assert first == '{"n": 1.10}' and [json.loads(one) for one in others] == [{"n": 2}, {"n": 3}]
+    assert cli("send", "work", "-", "--format", "json", given='["a", {"body": "b"}]').code == 0
+    assert bodies(queue) == ["a", "b"]
+    assert cli("send", "work", "-", "--format", "json", given="[]").out == "sent 0 messages to work\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "line", "why", "before"),
+    [
+        ('[{"a": 1},\n 5, {"a": 2}]', 2, "neither an object", 2), ('[{"a": 1},\n {"b": }]', 2, "Expecting value", 1),
+        ('[{"a": 1}\n\n {"b": 1}]', 3, "comma", 1), ('[\n{"a": 1}]\n{"b": 1}', 3, "behind the array", 1),
+        ('[{"a": 1},\n{"a": NaN}]', 2, "NaN", 1), ('["a"\n', 1, "comma", 1), ("[", 1, "Expecting value", 0),
+        ('[{"a": 1}]\n{"b": 1}', 1, "neither an object nor a text", 1),
+        ('[1]\n"a"\n"b"\n', 1, "neither an object nor a text", 2), ("[" * 100_000, 1, "recursion", 0),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_an_array_is_named_with_its_line(cli, queue, given, line, why, before):
+    ran = cli("send", "work", "-", "--format", "json", given=given)
+    assert (ran.code, queue.counts().stored) == (2, 0)
+    assert f"line {line} " in ran.err and why in ran.err
+    ran = cli("send", "work", "-", "--format", "json", "--skip-malformed", given=given)
+    assert (ran.code, queue.counts().stored) == (3, before)
+
+
+@pytest.mark.parametrize("given", ['{"a": 1}', '[{"a": 1}, {"a": 2}]', "PAR1\0\0", '{"a": 1}\n{"a": 2}\n'])
+def test_what_is_no_csv_is_refused_and_a_header_alone_is_said(cli, queue, given):
+    ran = cli("send", "work", "-", "--format", "csv", given=given)
+    assert ran.code == 2 and ("no CSV" in ran.err or "--format json" in ran.err)
+    ran = cli("send", "work", "-", "--format", "csv", given="id,name\n")
+    assert ran.code == 0 and "there is no row in it, read as csv" in ran.err
+    assert queue.counts().stored == 0
+
+
+def test_an_ending_that_says_nothing_has_an_advice(cli, queue, tmp_path):
+    for name, why in (("x.tsv", "write it as CSV"), ("x.dat", "--format text, json, csv, parquet or delta")):
+        (tmp_path / name).write_text("a\tb\n")
+        ran = cli("send", "work", tmp_path / name)
+        assert ran.code == 2 and why in ran.err
+
+
+def test_a_parquet_file_that_is_no_json_is_advised_in_words_of_the_command_line(cli, queue, tmp_path):
+    pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("us")), "note": ["a"]}), tmp_path / "d.parquet")
+    ran = cli("send", "work", tmp_path / "d.parquet")
+    assert ran.code == 2 and "spark=spark" not in ran.err
+    assert "--body COLUMN" in ran.err and "ledger submit send ROOT QUEUE INPUT" in ran.err
+    assert cli("send", "work", tmp_path / "d.parquet", "--body", "note").code == 0 and bodies(queue) == ["a"]
+
+
 def test_without_a_body_a_line_of_json_is_sent_as_it_stands(cli, queue):
     line = '{"amount": 1.10, "id": 12345678901234567890, "none": null}'
     assert cli("send", "work", "-", "--format", "json", given=f" {line} \n").code == 0

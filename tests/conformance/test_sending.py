@@ -2,6 +2,7 @@
 
 import uuid
 
+import pyarrow as pa
 import pytest
 
 from ledger.errors import SparkIsNeeded
@@ -74,3 +75,23 @@ def test_a_dictionary_that_is_no_entry_says_how_to_send_it_as_json(queue):
     (outcome,) = queue.send([{"body": "a"}])
     assert "write MessageBody for body" in str(outcome.error) and "json.dumps" not in str(outcome.error)
     assert queue.counts().stored == 0
+
+
+def test_an_outcome_shows_what_to_do_and_so_does_the_log(queue, caplog):
+    (refused,) = queue.send([{"order": 1}])
+    assert "json.dumps" in repr(refused) and "json.dumps" in caplog.text
+    (refused,) = queue.send([{"MessageBody": "a", "DelaySeconds": "5"}])
+    assert "A whole number is asked for, and this is a str." in repr(refused)
+    assert "InvalidParameterValue(" not in repr(refused)
+
+
+def test_the_log_names_the_columns_of_a_table_that_are_not_sent_once(queue, caplog):
+    rows = pa.table({"body": ["a"], "delay_second": [9], "note": ["n"]})
+    for _ in range(2):
+        assert queue.send(rows).count == 1
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "ledger.send"]
+    assert told.endswith("the column body is sent; left out: delay_second (is delay_seconds meant?), note")
+    caplog.clear()
+    queue.send(pa.table({"note": ["n"], "delay_seconds": [0]}), body="note")
+    queue.send(pa.table({"note": ["n"], "more": ["m"]}))
+    assert not [record for record in caplog.records if record.name == "ledger.send"]

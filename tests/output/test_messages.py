@@ -54,7 +54,7 @@ def test_rows_of_messages_that_are_not_of_the_claim_are_refused(place):
         (mixed, None, "rows about 1 messages that are not in the claim"),
         (mixed, "message_id", "1 are not"),
         (mixed, "receipt_handle", "1 are not"),
-        (columns_of(other, "receipt_handle"), None, "not in the claim and there are handles of another receipt"),
+        (columns_of(other, "receipt_handle"), None, "not in the claim .* and there are handles of another receipt"),
         (foreign, "message_id", "1 are not"),
         (foreign, "receipt_handle", "1 are neither"),
         (rows_of(claim), [m.receipt_handle for m in other], "1 are not"),

@@ -154,3 +154,29 @@ def test_work_per_row_without_a_schema_is_refused(spark, tmp_path):
     with pytest.raises(InvalidParameterValue, match="reason"):
         place.queue.work(halved, place.table, per_row=True, schema=pa.schema([("n", pa.int64())]), reason="failed")
     assert place.queue.counts().visible == 1
+
+
+def test_a_udf_in_place_of_a_function_of_rows_is_refused(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    with pytest.raises(InvalidParameterValue, match=r"It is a UDF.*halved\.func, without @udf"):
+        place.queue.work(
+            F.udf(halved, "double"), place.table, per_row=True, schema=pa.schema([("n", pa.float64())])
+        )  # fmt: skip
+
+
+def test_a_module_that_makes_a_udf_when_spark_workers_import_it_is_named_as_the_cause(spark, tmp_path, monkeypatch):
+    module = tmp_path / "module_with_a_udf.py"
+    module.write_text(
+        'from pyspark.sql.functions import udf\n\n\n@udf("double")\ndef number(text):\n    return float(text)\n\n\n'
+        'def answer(row):\n    return {"n": 1.0}\n'
+    )
+    spark.sparkContext.addPyFile(str(module))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from module_with_a_udf import answer
+
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["0", "1", "2", "3"])
+    said = r"SESSION_OR_CONTEXT_NOT_EXISTS\] Spark's Python workers import this module, and have no session: .*py:4\)"
+    with pytest.raises(LedgerError, match=said):
+        place.queue.work(answer, place.table, per_row=True, schema=pa.schema([("n", pa.float64())]))
+    assert {message.receive_count for message in place.queue.receive(None).messages()} == {1}

@@ -184,3 +184,39 @@ def test_what_cannot_be_worked_by_is_refused_before_anything_is_received(place, 
     with pytest.raises(InvalidParameterValue, match=field):
         queue.work(reasoned, "a/b", **given)
     assert queue.counts().visible == 10
+
+
+@pytest.mark.parametrize(("asked", "dead"), [({}, 4), ({"maximum_receives": 2}, 0)])
+def test_a_redrive_policy_says_what_becomes_of_what_fails_unless_the_call_does(place, queue, asked, dead):
+    target = place.ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": target.arn, "maxReceiveCount": 5}})
+    queue.work(reasoned, place.table, reason="reason", **asked)
+    counts = queue.counts()
+    assert (counts.deleted, counts.in_flight, target.counts().visible) == (6, 4 - dead, dead)
+    told = place.ledger.sql("SELECT reason, greatest_receive_count FROM dead_letters ORDER BY reason").to_pylist()
+    assert [(row["reason"], row["greatest_receive_count"]) for row in told] == [(f"no {n}", 5) for n in (0, 3, 6, 9)][
+        :dead
+    ]
+
+
+def test_without_a_redrive_policy_what_fails_is_parked_after_three_receives(place, queue):
+    queue.work(reasoned, place.table, reason="reason")
+    (count,) = {row["greatest_receive_count"] for row in place.ledger.sql(
+        "SELECT greatest_receive_count FROM in_flight WHERE state = 'parked'").to_pylist()}  # fmt: skip
+    assert (count, queue.counts().in_flight) == (3, 4)
+
+
+@pytest.mark.parametrize("by_handle", [False, True])
+def test_what_was_parked_and_is_released_dies_with_the_reason_for_which_it_was_parked(place, queue, by_handle):
+    target = place.ledger.create_queue("dead")
+    queue.set_attributes({"RedrivePolicy": {"deadLetterTargetArn": target.arn, "maxReceiveCount": 1}})
+    failures = f"{place.table}_failed"
+    queue.work(reasoned, place.table, reason="reason", failures=failures, maximum_receives=1, until="once")
+    if by_handle:
+        handles = DeltaTable(failures).to_pyarrow_table()["receipt_handle"].to_pylist()
+        assert all(queue.change_visibility(handles, 0))
+    else:
+        assert queue.release_postponed() == 4
+    assert queue.counts().visible == 4 and not queue.receive(None)
+    told = place.ledger.sql("SELECT cause, reason, messages FROM dead_letters ORDER BY reason").to_pylist()
+    assert [tuple(row.values()) for row in told] == [("released", f"no {n}", 1) for n in (0, 3, 6, 9)]

@@ -9,9 +9,9 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter
+from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, StorageFailed
 from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_utf8_conditions, schema_of
-from ledger.row_errors import is_of_function, row_error
+from ledger.row_errors import failure_of_storage, is_of_function, row_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
@@ -261,7 +261,7 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     where the rows had no part in it: the process is told to end, say."""
     found = _REFUSAL.search(str(error))
     if found is None:
-        return _not_computed(error)
+        return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
     field, bound, column, shown = found.groups()
     value = _decoded(shown)
     if field == MISSING:
@@ -276,6 +276,12 @@ def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
         name = _decoded(column)
         refused.advised(f"A row has it in {name}." if shown == UNSHOWN else f"In a row {name} is {_quoted(value)}.")
     return refused.advised("Nothing was sent. Filter such rows.")
+
+
+def full_disk(error: Exception, place: str) -> StorageFailed | None:
+    """The error of a send that a full or failing disk ended; None where it ended otherwise. `place`: where it wrote."""
+    full = failure_of_storage(error)
+    return None if full is None else StorageFailed(place, full, "send")
 
 
 def _not_computed(error: Exception) -> LedgerError | None:

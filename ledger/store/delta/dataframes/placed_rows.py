@@ -14,7 +14,7 @@ from ledger.rules.message_fields import STORED
 from ledger.settings import Settings
 from ledger.store import QueueRecord
 from ledger.store.delta.dataframes import columns
-from ledger.store.delta.dataframes.bulk_rows import refusal
+from ledger.store.delta.dataframes.bulk_rows import full_disk, refusal
 from ledger.store.delta.model.tables import MESSAGES, TABLES
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ def by_task(rows: DataFrame, tasks: int, settings: Settings) -> DataFrame:
     )
 
 
-def refused(error: Exception, queue: QueueRecord, settings: Settings) -> LedgerError | None:
-    """What a failed send was refused for; None when it failed otherwise."""
+def refused(error: Exception, queue: QueueRecord, settings: Settings, place: str) -> LedgerError | None:
+    """What a failed send was refused for, or that the disk of its rows is full; None when it failed otherwise. `place`:
+    where it wrote them."""
     if TOO_MANY_SEGMENTS in str(error):
         return InvalidParameterValue(
             "messages_per_segment",
@@ -111,7 +112,7 @@ def refused(error: Exception, queue: QueueRecord, settings: Settings) -> LedgerE
             f"The send would have more than {ids.ORDINAL_BOUND} segments",
             "Nothing was sent. Raise the setting, or repartition the DataFrame evenly.",
         )
-    return refusal(error, queue.attributes)
+    return full_disk(error, place) or refusal(error, queue.attributes)
 
 
 def with_columns(placed: DataFrame, at: int, sender: str | None, sequence_number: Column | None = None) -> DataFrame:

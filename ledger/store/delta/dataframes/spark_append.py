@@ -60,7 +60,10 @@ class SparkAppend:
         except Exception as error:
             if not is_gap(error) and self._is_same(generation):
                 is_sent = self._transactions.landed("messages", operation, since) is not None
-                raise (None if is_sent else refused(error, placed.queue, self._store.settings)) or error from None
+                place = engine.place("messages")
+                raise (
+                    None if is_sent else refused(error, placed.queue, self._store.settings, place)
+                ) or error from None
         landed = self._transactions.landed("messages", operation, since) is not None
         return landed and (self._is_same(generation) or self._has_rows(placed))
 

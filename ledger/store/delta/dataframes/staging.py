@@ -87,7 +87,7 @@ class Staging:
         try:
             writer.option("maxRecordsPerFile", str(rows_of_a_file(self._store.settings))).save(for_spark(place))
         except Exception as error:
-            raise refused(error, placed.queue, self._store.settings) or error from None
+            raise refused(error, placed.queue, self._store.settings, place) or error from None
         if placed.require_same is not None:
             placed.require_same()
         return staged_files(placed, folder, self._folders)

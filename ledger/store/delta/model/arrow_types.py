@@ -76,7 +76,19 @@ def delta_type(kind: pa.DataType) -> Any:
         return {"type": "map", **inner, "valueContainsNull": True}
     if is_list(kind):
         return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
-    raise NotPlain(f"It is {kind}, for which Delta tables have no type", "Cast it: to string, or to a whole number.")
+    raise NotPlain(f"It is {kind}, for which Delta tables have no type", _cast_of(kind))
+
+
+def _cast_of(kind: pa.DataType) -> str:
+    """What to make of values for which Delta has no type."""
+    if types.is_time(kind):
+        return 'Cast it in the rows to a text, or to a whole number (pyarrow: column.cast("string"))'
+    if types.is_duration(kind):
+        whole = 'pyarrow: column.cast("int64"); pandas: .dt.total_seconds()'
+        return f"Cast it in the rows to a whole number of its unit, or to seconds ({whole})"
+    if types.is_interval(kind):
+        return "Make columns of its parts in the rows: months, days and nanoseconds"
+    return "Cast it in the rows to a text, or to a whole number"
 
 
 def arrow_type(kind: Any) -> pa.DataType | None:
@@ -109,7 +121,9 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
             known = delta_type(field.type)
         except NotPlain as error:
             if not is_void:
-                raise ColumnsDiffer(f"column {field.name}: {error.said}. {error.fix}") from None
+                values = rows[field.name].drop_null()
+                first = f". Its first value is {values[0]}" if len(values) else ""
+                raise ColumnsDiffer(f"column {field.name}: {error.said}{first}. {error.fix}") from None
             known = VOID
         if is_void and fit(known, there.get(field.name.lower(), VOID)) is Fit.NEVER:
             known = VOID

@@ -7,7 +7,8 @@ cast back; the first that differs is named in the error.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from ledger.arrow_values import first_failing, rebuilt
 from ledger.rules.column_types import FIRST_OF_WHOLE, Fit, fit
-from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, outside_years
+from ledger.rules.output_columns import ColumnsDiffer, differing, key_twice, not_finite, outside_years
 from ledger.store.delta.model.arrow_types import arrow_type, delta_type
 
 types = pa.types
@@ -52,15 +53,41 @@ def fitted(rows: pa.Table, schema: Mapping[str, Any]) -> pa.Table:
 
 
 def _column(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> pa.ChunkedArray:
-    fitting = _cast(name, values, column, to)
+    fitting, row = _cast(name, values, column, to), 0
     for chunk in fitting.chunks:
-        outside = _outside_years(chunk)
-        if outside is not None:
-            raise ColumnsDiffer(outside_years(name, outside))
-        key = _key_twice(chunk)
-        if key is not None:
-            raise ColumnsDiffer(key_twice(name, key))
+        for find, sentence in ((_outside_years, outside_years), (_key_twice, key_twice)):
+            value = find(chunk)
+            if value is not None:
+                number = first_failing(chunk, partial(_require_none, find))
+                raise ColumnsDiffer(sentence(name, value), None if number is None else row + number)
+        row += len(chunk)
     return fitting
+
+
+def _require_none(find: Callable[[pa.Array], str | None], array: pa.Array) -> None:
+    if find(array) is not None:
+        raise Changed("it has such a value")
+
+
+def first_value(rows: pa.Table, path: str) -> str:
+    """Return the first value of a column, as it is shown; empty where there is none. `path`: of the column, or of what
+    is inside it."""
+    for name in rows.column_names:
+        if path == name or path.startswith(f"{name}."):
+            values = rows[name].drop_null()
+            if len(values) and (types.is_string(values.type) or types.is_large_string(values.type)):
+                return repr(_shown(values[0]))
+            return _shown(values[0]) if len(values) else ""
+    return ""
+
+
+def row_in_words(rows: pa.Table, number: int) -> str:
+    """Return how a row is named: by its message, where it says that, else by its number."""
+    for name, said in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
+        value = rows[name][number].as_py() if name in rows.column_names else None
+        if value is not None:
+            return f"{said} {value}"
+    return f"row {number}"
 
 
 def _inner(array: pa.Array) -> list[pa.Array]:
@@ -125,13 +152,15 @@ def _cast(name: str, values: pa.ChunkedArray, column: Any, to: pa.DataType) -> p
     try:
         return pa.chunked_array([exact(chunk, to) for chunk in values.chunks], to)
     except (Changed, pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
-        example = str(error)
+        example, row, before = str(error), None, 0
         for chunk in values.chunks:
             number = first_failing(chunk, lambda part: exact(part, to))
             if number is not None:
-                example = _shown(chunk[number])
+                example, row = _shown(chunk[number]), before + number
                 break
-        raise ColumnsDiffer(differing(name, _given_type(values.type, column), column, example)) from None
+            before += len(chunk)
+        sentence = not_finite if example in ("nan", "inf", "-inf") else differing
+        raise ColumnsDiffer(sentence(name, _given_type(values.type, column), column, example), row) from None
 
 
 def exact(array: pa.Array, to: pa.DataType) -> pa.Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from ledger.rules.attributes import limits_of
 from ledger.rules.limits import Limits
 from ledger.rules.visibility import Outcome, Receipts
 from ledger.store import OUTCOME_RUNS, Action, QueueRecord, apply_action
+from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.run_algebra import ABSENT, Pieces, Runs, distinct_codes, laid_together
 from ledger.store.delta.model.where import tuple_of
 from ledger.store.delta.state.journal import Events
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listings
 from ledger.store.delta.state.snapshot import Decision, Loaded
+from ledger.store.delta.verbs.receipts import history
 from ledger.store.delta.verbs.sharing import Joint, SharedVerbs, Verb
 
 OUTCOMES = list(Outcome)
@@ -44,13 +46,15 @@ class _Wish:
     pieces: Pieces
     outcome_of: Mapping[int, Outcome]
     change: Runs
+    #: By the new code, why messages had been parked or postponed that are released now without another reason.
+    reason_of: Mapping[int, str]
 
 
 class Applier:
     """The apply of a store."""
 
-    def __init__(self, listings: Listings, shared: SharedVerbs) -> None:
-        self._listings, self._shared = listings, shared
+    def __init__(self, tables: Tables, listings: Listings, shared: SharedVerbs) -> None:
+        self._tables, self._listings, self._shared = tables, listings, shared
 
     def apply(
         self, queue: QueueRecord, actions: Sequence[Action], limits: Limits, receipts: Receipts, clock: Clock
@@ -87,7 +91,7 @@ class Applier:
 
     def _decide(self, asked: Sequence[_Asked], loaded: Loaded) -> _Decided:
         lanes, events = loaded.lanes, Events()
-        wishes = [[_wish(loaded, one, action) for action in one.actions] for one in asked]
+        wishes = [[_wish(self._tables, loaded, one, action) for action in one.actions] for one in asked]
         every = [wish for some in wishes for wish in some]
         replacement, contradicted = laid_together([wish.change for wish in every])
         answers: list[Callable[[int], list[pa.Table]]] = []
@@ -97,7 +101,8 @@ class Applier:
             for wish in some:
                 refused, done = wish.change.parted(contradicted) if len(contradicted) else (contradicted, wish.change)
                 tables.append(self._outcomes(lanes, wish, refused))
-                events.applied(wish.action, lanes, done)
+                for reason, some_done in _by_reason(wish, done):
+                    events.applied(replace(wish.action, reason=reason), lanes, some_done)
                 changes.append(done)
             answers.append(_always(tables))
             parts.append(Runs.concatenated(changes).in_order())
@@ -135,15 +140,50 @@ class _Decided:
     meets: bool
 
 
-def _wish(loaded: Loaded, asked: _Asked, action: Action) -> _Wish:
+def _wish(tables: Tables, loaded: Loaded, asked: _Asked, action: Action) -> _Wish:
     lanes, outcome_of, new_code = loaded.lanes, dict[int, Outcome](), dict[int, int]()
     pieces = lanes.cut(action.runs)
-    for code in distinct_codes(pieces.code):
-        record = lanes.record(code)
-        outcome_of[code], record = apply_action(loaded.queue, action, record, asked.limits, asked.receipts, loaded.now)
+    codes = distinct_codes(pieces.code)
+    known = _earlier_reasons(tables, loaded, action, codes)
+    # As where one action gives back for several reasons: the views find each by its deadline.
+    marks = {reason: action.mark + number for number, reason in enumerate(dict.fromkeys(known.values()))}
+    reason_of = dict[int, str]()
+    for code in codes:
+        record, reason = lanes.record(code), known.get(code)
+        one = action if reason is None else replace(action, mark=marks[reason])
+        outcome_of[code], record = apply_action(loaded.queue, one, record, asked.limits, asked.receipts, loaded.now)
         new_code[code] = lanes.code(record) if code != ABSENT else ABSENT
+        if reason is not None:
+            reason_of[new_code[code]] = reason
     change = _mapped(pieces, {c: n for c, n in new_code.items() if n != c})
-    return _Wish(action, pieces, outcome_of, change.in_order())
+    return _Wish(action, pieces, outcome_of, change.in_order(), reason_of)
+
+
+def _earlier_reasons(tables: Tables, loaded: Loaded, action: Action, codes: Iterable[int]) -> Mapping[int, str]:
+    """By code, why messages were parked or postponed that the action releases without a reason of its own. Should they
+    die next, this is the only reason that anybody gave. The receipts are read only where there are such messages."""
+    if action.event != "released" or action.reason is not None:
+        return {}
+    records = {code: loaded.lanes.record(code) for code in codes if code != ABSENT}
+    hidden = {
+        code: record
+        for code, record in records.items()
+        if record.receipt_id == action.receipt_id and visibility.is_postponed(record, loaded.now)
+    }
+    if not hidden:
+        return {}
+    events = history(tables, loaded.queue.id, action.receipt_id)
+    said = {event["visible_at"]: event["reason"] for event in events if event["reason"] is not None}
+    return {code: said[record.visible_at] for code, record in hidden.items() if record.visible_at in said}
+
+
+def _by_reason(wish: _Wish, done: Runs) -> Iterator[tuple[str | None, Runs]]:
+    """What an action changed, by the reason that the receipts note of it."""
+    for reason in dict.fromkeys(wish.reason_of.values()):
+        codes = [code for code, one in wish.reason_of.items() if one == reason]
+        yield reason, done.where(np.isin(done.code, codes))
+    others = done.where(~np.isin(done.code, list(wish.reason_of))) if wish.reason_of else done
+    yield wish.action.reason, others
 
 
 def _always(tables: list[pa.Table]) -> Callable[[int], list[pa.Table]]:

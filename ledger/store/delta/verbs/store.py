@@ -109,7 +109,7 @@ class DeltaStore:
         self.tasks, self.put_task = tasks.all, tasks.put
         self.outputs = Outputs(opened, outputs, by_spark)
         self._shared = SharedVerbs(opened, queues)
-        self.apply = Applier(self.listings, self._shared).apply
+        self.apply = Applier(engine, self.listings, self._shared).apply
         self.receive = Receiver(opened, groups, queues, self.outputs, self._shared).receive
         self.reject = Rejecter(opened, queues, self._shared).reject
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive

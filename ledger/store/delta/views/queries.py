@@ -117,7 +117,10 @@ class Queries:
             except (DeltaError, OSError, ValueError) as error:
                 if isinstance(error, OSError) or _OF_STORAGE.match(str(error)):
                     raise StorageFailed(self._place_in(str(error)), failures.shown(error)) from error
-                fix = f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}."
+                fix = (
+                    f"It is SQL as DataFusion has it, on the views {', '.join(VIEWS)}. Other tables, OUTPUT_failed "
+                    "of a worker for one, are read with deltalake's DeltaTable(PATH).to_pandas(), or with Spark."
+                )
                 raise InvalidParameterValue("query", query, " ".join(reason(error).split()), fix) from error
 
     def _present(self, depth: AllCounts | None) -> Moment:

@@ -1,0 +1,206 @@
+"""What `claim.write` says of rows that it refuses: the column, the row, the value, and what to do."""
+
+import datetime
+import re
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import functions as F
+
+from ledger.errors import InvalidParameterValue, OutputNotWritten
+from tests.clock import FrozenClock
+from tests.output.conftest import Place
+
+TABLE = pa.table(
+    {
+        "message_id": ["of before"],
+        "n": pa.array([1], pa.int64()),
+        "s": pa.array([{"a": 1}], pa.struct([("a", pa.int32())])),
+        "l": pa.array([[1]], pa.list_(pa.int32())),
+        "at": pa.array([datetime.date(2024, 1, 1)]),
+    }
+)
+#: By the column: its values for three messages, and what is said of the second one.
+REFUSED = {
+    "a fraction": ("n", [1.0, 9.99, 3.0], r"column n is double, .* the value 9\.99 .* makes the column double"),
+    "NaN": ("n", [1.0, float("nan"), 3.0], "which has no value nan; give NULL for it in the rows"),
+    "infinity": ("n", [1.0, float("inf"), 3.0], "which has no value inf; give NULL for it in the rows"),
+    "inside a struct": (
+        "s", [{"a": 1}, {"a": 2**40}, None], r"the value \{'a': 1099511627776\} .* makes the column struct<a:bigint>",
+    ),
+    "inside a list": ("l", [[1], [2**40], []], "makes the column array<bigint>"),
+    "no midnight": (
+        "at", [datetime.datetime(2024, 1, 1, hour) for hour in (0, 7, 0)], "would be changed.*\"widen\" does not help",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def ids(place):
+    write_deltalake(place.table, TABLE)
+    place.queue.send(["a", "b", "c"])
+    place.claim = place.queue.receive(3)
+    return [message.message_id for message in place.claim]
+
+
+def refused(place, rows, error=OutputNotWritten, **arguments):
+    with pytest.raises(error) as raised:
+        place.claim.write(rows, place.table, messages="message_id", **arguments)
+    assert ".." not in str(raised.value).replace("...", "")
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_value_is_named_with_its_message_or_its_row(place, ids, case):
+    column, values, said = REFUSED[case]
+    rows = pa.table({"message_id": ids, column: values})
+    found = refused(place, rows)
+    assert re.search(said, found), found
+    assert f"{place.table}: the row of message {ids[1]}: column {column} is" in found
+    with pytest.raises(OutputNotWritten, match=r"output: row 1: column"):
+        place.claim.write(rows.drop_columns(["message_id"]), place.table)
+
+
+def test_texts_for_numbers_are_refused_with_the_first_of_them(place, ids):
+    found = refused(place, pa.table({"message_id": ids, "n": [None, "007", "8"]}))
+    assert "column n is string, and bigint in the table: its first value is '007'; " in found
+    assert 'cast n to bigint in the rows (schema="widen" does not help: no wider type holds both)' in found
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "fix"),
+    [
+        (datetime.time(1), "01:00:00", 'column.cast("string")'),
+        (datetime.timedelta(seconds=5), "0:00:05", ".dt.total_seconds()"),
+        (pa.scalar((1, 2, 3), pa.month_day_nano_interval()), "MonthDayNano", "Make columns of its parts"),
+    ],
+)
+def test_types_that_delta_has_not_are_named_with_a_value_and_the_cast(place, ids, value, shown, fix):
+    found = refused(place, pa.table({"message_id": ids, "x": pa.array([value] * 3)}))
+    assert "column x: It is " in found and f"Its first value is {shown}" in found and fix in found
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "fix"),
+    [
+        ([1, "a", 2.5], "Row 1 is 'a' (str), and row 0 is 1 (int)", "pd.to_numeric"),
+        ([None, {"a": 1}, "a"], "Row 2 is 'a' (str), and row 1 is {'a': 1} (dict)", ".astype(str)"),
+        ([1, 2**70, 3], "Row 1 is 1180591620717411303424 (int)", "decimal.Decimal(value)"),
+        ([1j, 2j, 3j], "Row 0 is 1j (complex)", ".astype(str)"),
+        ([1, object(), 3], "Row 1 is <object", ".astype(str)"),
+    ],
+)
+def test_objects_of_pandas_that_no_column_holds_are_named(place, ids, values, said, fix):
+    frame = pd.DataFrame({"message_id": ids, "x": pd.Series(values, dtype=object)})
+    found = refused(place, frame, InvalidParameterValue)
+    assert "Value 'x' for parameter column" in found and said in found and fix in found
+
+
+def test_two_columns_of_one_name_are_said_to_be_so_whatever_made_them(place, ids):
+    frame = pd.DataFrame([[name, 1, 2] for name in ids], columns=["message_id", "n", "n"])
+    assert "two columns of this name. Rename one" in refused(place, frame, InvalidParameterValue)
+
+
+def test_a_list_of_dictionaries_says_how_to_make_a_table_of_it(place, ids):
+    with pytest.raises(InvalidParameterValue, match=r"pa\.Table\.from_pylist\(rows\)"):
+        place.claim.write([{"message_id": ids[0], "n": 1}], place.table)
+
+
+def test_rows_about_no_message_and_messages_without_a_row_are_named(place, ids):
+    found = refused(place, pa.table({"message_id": [ids[0], None, "zz"], "n": [1, 2, 3]}), InvalidParameterValue)
+    assert "2 are neither a message id nor a receipt handle of the queue (row 1 for one)" in found
+    stranger = place.queue.send("d")[0]
+    found = refused(place, pa.table({"message_id": [*ids, str(stranger)]}), InvalidParameterValue)
+    assert f"1 are not, message {stranger} for one" in found
+    with pytest.raises(InvalidParameterValue, match=f"1 of the messages have no row .message {ids[2]} for one"):
+        place.claim.write(pa.table({"message_id": ids[:2]}), place.table, messages=ids)
+    assert place.claim.delete().messages == 3
+
+
+@pytest.mark.parametrize("case", ["a fraction", "NaN", "infinity", "inside a struct", "inside a list"])
+def test_a_refused_value_of_a_dataframe_is_named_with_its_message(spark, tmp_path, case):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    write_deltalake(place.table, TABLE)
+    place.queue.send(["0", "1", "2"])
+    place.claim = place.queue.receive(3)
+    column, values, _ = REFUSED[case]
+    rows = spark.createDataFrame(pa.table({"body": ["0", "1", "2"], column: values}))
+    rows = place.claim.dataframe.select("message_id", "body").join(rows, "body").drop("body")
+    bad = next(message.message_id for message in place.claim if message.body == "1")
+    found = refused(place, rows)
+    assert f"{place.table}: the row of message {bad}: column " in found and 'schema="widen"' in found
+    if case in ("NaN", "infinity"):
+        assert "give NULL for it in the rows" in found
+
+
+def test_a_worker_has_one_reason_for_all_messages_with_a_value_alike(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    write_deltalake(place.table, TABLE.select(["message_id", "n"]))
+    place.queue.send([str(n) for n in range(8)])
+    place.queue.work(
+        lambda m: m.select("message_id", F.when(F.col("body") < "2", 9.99).otherwise(1.0).alias("n")),
+        place.table, maximum_receives=1, until="once",
+    )  # fmt: skip
+    (parked,) = place.ledger.sql("SELECT reason, messages FROM in_flight").to_pylist()
+    assert parked["messages"] == 2
+    assert parked["reason"].startswith("OutputNotWritten: column n is double, and bigint in the table: the value 9.99")
+
+
+@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+def test_names_that_spark_does_not_write_are_refused_before_anything_is_made(spark, tmp_path, engine):
+    place = Place(tmp_path, FrozenClock(), spark=spark, engine=engine)
+    place.queue.send(["0"])
+    place.claim = place.queue.receive()
+    for column, name in (("1 AS `a b`", "a b"), ("array(named_struct('c{d}', 1)) AS x", "c{d}")):
+        found = refused(place, place.claim.dataframe.selectExpr("message_id", column))
+        assert f"the column '{name}' has one of the characters" in found and "withColumnRenamed" in found
+        assert not Path(place.table).exists()
+    spark.conf.set("spark.databricks.delta.properties.defaults.columnMapping.mode", "name")
+    try:
+        rows = place.claim.dataframe.selectExpr("message_id", "1 AS `a b`")
+        assert place.claim.write(rows, place.table, messages="message_id").messages == 1
+    finally:
+        spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
+
+
+@pytest.mark.parametrize("why", ["a value", "what raises", "an id", "an id in a folder that was there"])
+def test_a_refused_write_of_a_new_table_leaves_no_folder(spark, tmp_path, why):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["0"])
+    place.claim, table = place.queue.receive(), tmp_path / "deep" / "output"
+    columns = {
+        "a value": ("message_id", "DATE'0001-01-01' - INTERVAL 500 DAYS AS d"),
+        "what raises": ("message_id", "CAST(raise_error('mine') AS STRING) AS s"),
+    }.get(why, ("'zz' AS message_id", "1 AS n"))
+    if "there" in why:
+        table.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises((OutputNotWritten, InvalidParameterValue)):
+        place.claim.write(place.claim.dataframe.selectExpr(*columns), table, messages="message_id")
+    own = tmp_path / "ledger"
+    assert [one for one in sorted(tmp_path.rglob("*")) if own not in one.parents] == [
+        one for one in before if own not in one.parents
+    ]
+
+
+def test_a_table_that_cannot_be_widened_gets_no_files(place, ids):
+    write_deltalake(
+        place.table, TABLE.slice(0, 0).select(["message_id", "n"]), mode="overwrite", schema_mode="overwrite"
+    )
+    write_deltalake(place.table, pa.table({"message_id": ["x"], "n": [2**53 + 1]}), mode="append")
+    before = sorted(Path(place.table).rglob("*.parquet"))
+    rows = pa.table({"message_id": ids, "n": [0.5, 1.5, 2.5]})
+    assert "n cannot be widened: of the stored rows" in refused(place, rows, schema="widen")
+    assert sorted(Path(place.table).rglob("*.parquet")) == before and not (Path(place.table) / "ledger_writes").exists()
+
+
+def test_a_table_goes_by_the_types_of_rows_when_it_is_widened(place, ids, caplog):
+    caplog.set_level("INFO", "ledger.output")
+    place.claim.write(
+        pa.table({"message_id": ids, "n": [7.0, 8.0, 9.0]}), place.table, messages="message_id", schema="widen"
+    )
+    assert DeltaTable(place.table).to_pyarrow_table().schema.field("n").type == pa.float64()
+    assert "was written anew: its columns n are wider now" in caplog.text
