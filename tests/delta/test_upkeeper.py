@@ -54,8 +54,9 @@ def versions(ledger):
 # The record.
 
 
-def test_a_round_records_how_far_it_went_and_when_it_began(ledger, queue, clock):
+def test_a_round_records_how_far_it_went_and_when_it_began(queue, open_ledger, clock, engine):
     work(queue)
+    ledger = open_ledger(engine)
     assert ledger.rounds().look().last is None
     assert ledger.rounds().look().load(clock()) == (3, None)
     ledger.upkeep()
@@ -159,9 +160,9 @@ def test_of_two_on_one_ledger_only_one_works_at_a_time(queue, open_ledger, upkee
     assert first.run_if_due() is None
 
 
-def test_of_two_that_want_the_lease_at_once_one_gets_it(ledger, queue, open_ledger, clock):
+def test_of_two_that_want_the_lease_at_once_one_gets_it(queue, open_ledger, clock, engine):
     work(queue)
-    first, second = ledger.rounds(), open_ledger().rounds()
+    first, second = open_ledger(engine).rounds(), open_ledger().rounds()
     looks = first.look(), second.look()
     assert [first.take(looks[0], clock()), second.take(looks[1], clock())] == [True, False]
     first.give_back(clock())
