@@ -309,8 +309,9 @@ class Ledger:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
         carries on message move tasks that their process left behind.
 
-        Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
-        complete `receipts`.
+        Safe beside running claims, as often as you like. Once in 30 days is a must for a complete `receipts`. How often
+        is worth its price follows from the load: `ledger upkeep --every 5m`, and `ledger serve`, go by that. A round
+        records in the log of `tasks` how far it went.
 
         What it drops because of its age it has seen to be so old in an earlier round, the setting mark_seconds (5
         minutes) before, or since this process opened the ledger: one wrong look at the clock destroys nothing.
