@@ -32,6 +32,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--threads", type=int, default=32, help="threads that work on the tables")
     arguments.add_argument("--open-metrics", action="store_true", help="let others than this machine read /metrics")
     arguments.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each request; - is stdout")
+    arguments.add_argument(
+        "--upkeep-every",
+        metavar="PERIOD",
+        default="5m",
+        help="look so often whether upkeep is due; 0 leaves it to others",
+    )
     arguments.add_argument("--create", action="store_true", help="make the ledger if there is none")
     return arguments
 

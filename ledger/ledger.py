@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
     from ledger.store.delta.verbs.repair import Repair
+    from ledger.store.delta.verbs.rounds import Rounds
     from ledger.store.delta.verbs.upkeep import UpkeepReport
 
 log = logging.getLogger("ledger.queues")
@@ -308,8 +309,9 @@ class Ledger:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and
         carries on message move tasks that their process left behind.
 
-        Safe beside running claims, as often as you like; once an hour is plenty, once in 30 days is a must for a
-        complete `receipts`.
+        Safe beside running claims, as often as you like. Once in 30 days is a must for a complete `receipts`. How often
+        is worth its price follows from the load: `ledger upkeep --every 5m`, and `ledger serve`, go by that. A round
+        records in the log of `tasks` how far it went.
 
         What it drops because of its age it has seen to be so old in an earlier round, the setting mark_seconds (5
         minutes) before, or since this process opened the ledger: one wrong look at the clock destroys nothing.
@@ -320,10 +322,20 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._on_delta("upkeep")
+        rounds, began_at = opened.store.rounds, self.clock()
+        begun = rounds.look()
         judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         if judged.is_confirmed:
             carry_on(opened.store, self.clock)
-        return Upkeep(opened.store, self.clock, report).run(vacuum, judged)
+        done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
+        if judged.at is not None:
+            # A round that dropped nothing for its age leaves that to the next one, which is as due as this one was.
+            rounds.record(begun, began_at)
+        return done
+
+    def rounds(self) -> Rounds:
+        """Return the record of the rounds of upkeep: how far the last one went, and whether one runs."""
+        return self._on_delta("rounds").store.rounds
 
     def repair_clock(self, *, dry_run: bool = False) -> list[ClockRepair]:
         """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.

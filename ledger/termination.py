@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from traceback import walk_tb
 from typing import Any
 
 from ledger.delta_log.protocol import reason
 
+#: How soon a wait notices a signal.
+LOOK_SECONDS = 0.25
 #: Why a claim is given back when its process is told to end.
 TERMINATED = "the process was told to end (SIGTERM)"
 #: Why it is when Python outlives Spark's driver.
@@ -88,6 +91,14 @@ class Drain:
         """Raise the signal's own exception, if there was one: SystemExit, or KeyboardInterrupt for Ctrl-C."""
         if self.asked is not None:
             raise self._ending(self.asked)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so many seconds, or until the process is told to end; return whether it was."""
+        until = time.monotonic() + seconds
+        # Python goes on with an interrupted sleep where the signal's handler raises nothing.
+        while self.asked is None and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+        return self.asked is not None
 
     def on_signal(self, number: int, frame: object) -> None:
         """Note the first signal; raise the exception of the second one at once."""

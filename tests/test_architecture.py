@@ -118,6 +118,7 @@ LAYERS = {
     "ledger.termination": 2,
     "ledger.queue": 8,
     "ledger.ledger": 9,
+    "ledger.upkeeper": 9.1,
     "ledger": 10,
     "ledger.airflow": 11,
     "ledger.endpoint.wire": 11,

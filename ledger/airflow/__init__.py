@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ledger.airflow.consume_operator import LedgerConsumeOperator
     from ledger.airflow.hook import LedgerHook
-    from ledger.airflow.operators import LedgerCreateQueueOperator, LedgerReceiveOperator, LedgerSendOperator
+    from ledger.airflow.operators import (
+        LedgerCreateQueueOperator,
+        LedgerReceiveOperator,
+        LedgerSendOperator,
+        LedgerUpkeepOperator,
+    )
     from ledger.airflow.sensor import LedgerSensor
     from ledger.airflow.spark_operator import LedgerSparkWorkOperator
     from ledger.airflow.triggers import LedgerQueueTrigger, LedgerTrigger
@@ -28,6 +33,7 @@ _HOMES = {
     "LedgerSensor": "ledger.airflow.sensor",
     "LedgerSparkWorkOperator": "ledger.airflow.spark_operator",
     "LedgerTrigger": "ledger.airflow.triggers",
+    "LedgerUpkeepOperator": "ledger.airflow.operators",
     "LedgerWorkOperator": "ledger.airflow.work_operator",
 }
 __all__ = [
@@ -40,6 +46,7 @@ __all__ = [
     "LedgerSensor",
     "LedgerSparkWorkOperator",
     "LedgerTrigger",
+    "LedgerUpkeepOperator",
     "LedgerWorkOperator",
 ]
 

@@ -14,6 +14,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.queue import Queue
 from ledger.rules.attempts import RECIPE, shortened
 from ledger.tabular import arrow_table
+from ledger.upkeeper import LONGEST_PERIOD, Upkeeper, in_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -164,3 +165,38 @@ class LedgerReceiveOperator(LedgerOperator):
         held = [told(claim) for claim in received if claim]
         self.log.info("claimed %d messages of %s in %d claims", sum(map(len, received)), self.ledger_queue, len(held))
         return held
+
+
+class LedgerUpkeepOperator(BaseOperator):
+    """Runs a round of upkeep of the ledger that the connection names.
+
+    `only_if_due`: only where what was committed since the last round makes one due, and no other process is at one; so
+    a DAG may run every few minutes, and costs three version numbers where there is nothing to do. Returns what the
+    round did, and None where none was run. A retry is another round, which is safe. Raises what `Ledger.upkeep` does.
+    """
+
+    template_fields: Sequence[str] = ("ledger_conn_id",)
+    ui_color = LedgerOperator.ui_color
+
+    def __init__(
+        self,
+        *,
+        ledger_conn_id: str = DEFAULT_CONNECTION,
+        only_if_due: bool = True,
+        vacuum: bool = True,
+        **more: Any,
+    ) -> None:
+        super().__init__(**more)
+        self.ledger_conn_id = ledger_conn_id
+        self.only_if_due = only_if_due
+        self.vacuum = vacuum
+
+    def execute(self, context: Context) -> dict[str, int] | None:
+        """Runs the round, or none."""
+        ledger = LedgerHook(self.ledger_conn_id).ledger
+        if self.only_if_due:
+            done = Upkeeper(ledger, LONGEST_PERIOD, vacuum=self.vacuum).run_if_due()
+        else:
+            done = ledger.upkeep(self.vacuum)
+        self.log.info("upkeep: %s", "no round is due" if done is None else in_words(done))
+        return None if done is None else dict(vars(done))

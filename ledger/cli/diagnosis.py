@@ -132,11 +132,13 @@ def _judged(health: Health) -> Iterator[Finding]:
         yield Finding("FAIL", "clocks", found, "see `ledger repair --help`; set this machine's clock right before")
     yield _paths(health)
     age, kept = health.oldest_without_upkeep or 0, health.log_retention
-    found = (
-        f"the oldest commit that none has gone over is {age / 3_600:,.1f} h old" if age else "nothing is left for it"
-    )
-    advice = f"`ledger upkeep`, once an hour: what is older than log_retention ({kept / DAY:g} days) leaves a gap"
-    outcome = "FAIL" if age > kept else "WARN" if age > min(7 * DAY, kept / 2) else "OK"
+    found = f"{health.commits_without_upkeep:,} commits since the last round"
+    found += f"; the oldest that none has gone over is {age / 3_600:,.1f} h old" if age else ""
+    advice = "run `ledger upkeep` now, and `ledger upkeep --every 5m` as a service, so that it runs when it is due. "
+    advice += f"What is older than log_retention ({kept / DAY:g} days) leaves a gap in the receipts"
+    overdue = health.upkeep_overdue or age > min(7 * DAY, kept / 2)
+    outcome = "FAIL" if age > kept else "WARN" if overdue else "OK"
+    found = f"overdue: {health.upkeep_overdue}" if health.upkeep_overdue else found
     yield Finding(outcome, "upkeep", found, "" if outcome == "OK" else advice)
     longest = max(tables, key=lambda name: tables[name].since_checkpoint)
     found = f"{tables[longest].since_checkpoint:,} commits of {longest} since its checkpoint"

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 @click.option(
     "--access-log", metavar="FILE", help="Append a line of JSON for each request, without its body; - is stdout."
 )
+@click.option(
+    "--upkeep-every",
+    default="5m",
+    show_default=True,
+    metavar="PERIOD",
+    help="Look so often whether upkeep is due, and run it in a thread; 0 leaves it to others.",
+)
 @click.option("--create", is_flag=True, help="Make the ledger if there is none.")
 @with_root
 def serve(place: str | None, root: str | None, settings: str | None, create: bool, **options: object) -> None:

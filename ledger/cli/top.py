@@ -128,7 +128,7 @@ class Rates:
 
 
 def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
-    from ledger.endpoint.metrics import family
+    from ledger.endpoint.metrics import family, upkeep
 
     counts = {queue.name: queue.counts() for queue in ledger.list_queues(prefix)}
     yield from family(
@@ -148,6 +148,7 @@ def _metrics(ledger: Ledger, prefix: str) -> Iterator[str]:
         "Age of the oldest message still there.",
         ((labels, age) for labels, age in ages if age is not None),
     )
-    left = ledger.health().oldest_without_upkeep
+    health = ledger.health()
     text = "Age of the oldest commit that no upkeep has gone over."
-    yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, left or 0.0)])
+    yield from family("ledger_without_upkeep_seconds", "gauge", text, [({}, health.oldest_without_upkeep or 0.0)])
+    yield from upkeep(health.commits_without_upkeep, bool(health.upkeep_overdue))

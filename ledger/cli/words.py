@@ -41,6 +41,8 @@ OPTIONS = {
     "threads": "--threads",
     "receipts": "--receipts",
     "url": "--url",
+    "every": "--every",
+    "upkeep-every": "--upkeep-every",
 }
 #: What is said of Python, and what of the command line in its place.
 _PHRASES = (

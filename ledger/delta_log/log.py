@@ -257,6 +257,8 @@ class LogWriter:
         self._verify_reachable(latest, entry, written)
         self._require_there(written)
         self.followed.committed(latest, actions, entry)
+        # Each verb replaces the file of a lane: kept rows of replaced files would fill the memory that is for others.
+        self.rows.forget(action["remove"]["path"] for action in actions if "remove" in action)
         if version % latest.checkpoints == 0 and is_due(self._stored, version):
             self._checkpoint(version)
         return version

@@ -424,6 +424,12 @@ class FileRows:
                 self._size = 0
                 raise
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """Keep no rows of files that a commit has removed: whoever still has an older version reads them again."""
+        with self._lock:
+            for path in paths:
+                self._size -= _taken(self._kept.pop(path, None))
+
     def _read(self, partition: Mapping[str, str | None], path: str) -> pa.Table:
         found = rows_of_file(self._stored.open(path), self._schema, partition)
         self.keep(path, found)

@@ -24,6 +24,7 @@ from ledger.endpoint.refusals import Refusal
 from ledger.endpoint.statuses import NOT_FOUND, NOT_READY, OK, told
 from ledger.endpoint.wire import Request, Response
 from ledger.errors import ClocksDisagree, LedgerError, StorageFailed, TableAltered
+from ledger.rules.upkeep import why_overdue
 
 log = logging.getLogger("ledger.endpoint")
 Event: TypeAlias = "MutableMapping[str, Any]"
@@ -168,11 +169,8 @@ class Application:
             return await self._ready()
         if not self._open_metrics and not here:
             return _text(NOT_FOUND, "not found")
-        return Response(
-            OK,
-            "\n".join([*self._lines(), *await self._tables(), *await self._queues(), ""]).encode(),
-            {"content-type": metrics.CONTENT_TYPE},
-        )
+        lines = [*self._lines(), *await self._tables(), *await self._upkeep(), *await self._queues()]
+        return Response(OK, "\n".join([*lines, ""]).encode(), {"content-type": metrics.CONTENT_TYPE})
 
     async def _ready(self) -> Response:
         if self.stopping:
@@ -232,6 +230,22 @@ class Application:
         samples = [({"table": table, "reason": what}, 1.0) for table, (what, _) in known.items()]
         text = "Tables that no verb can use, as somebody altered them; `ledger doctor` says what takes it back."
         return [*metrics.family("ledger_table_refused", "gauge", text, samples)]
+
+    async def _upkeep(self) -> list[str]:
+        """What upkeep has not gone over, and whether it is overdue."""
+        # A ledger in memory has none.
+        rounds = getattr(self._store, "rounds", None)
+        if rounds is None:
+            return []
+
+        def known() -> list[str]:
+            load = rounds.look().load(self._endpoint.ledger.clock())
+            return [*metrics.upkeep(load.commits, why_overdue(load, rounds.log_retention()) is not None)]
+
+        try:
+            return await self.pool.run(known)
+        except LedgerError:
+            return []
 
     async def _queues(self) -> list[str]:
         def counted() -> list[tuple[str, Any]]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import ssl
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,16 +27,21 @@ from ledger.endpoint.signatures import Signatures
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.ledger import Ledger
 from ledger.settings import Settings
+from ledger.upkeeper import Upkeeper, period_of
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_THREADS = "127.0.0.1", 9324, Bounds().threads
 RECEIPTS = ("fenced", "recorded")
 OBJECTS_BEFORE_COLLECTION = 20_000
+DEFAULT_UPKEEP, NO_UPKEEP = "5m", "0"
+#: So long a stop waits for a round of upkeep to end between two of its steps, in seconds.
+UPKEEP_GRACE = 10.0
 
 
 @dataclass(frozen=True)
 class Options:
     """How to serve. `keys` is a file, `certificate` and `certificate_key` are files in PEM, `url` is what queue URLs
     begin with when clients reach the endpoint by another name, `access_log` is a file, or `-` for the standard output.
+    `upkeep_every` is how often a thread looks whether upkeep is due (90s, 5m, 1h); `0` leaves upkeep to others.
     """
 
     host: str = DEFAULT_HOST
@@ -47,6 +55,7 @@ class Options:
     threads: int = DEFAULT_THREADS
     open_metrics: bool = False
     access_log: str | None = None
+    upkeep_every: str = DEFAULT_UPKEEP
 
 
 def run(opened: Callable[[], Ledger], options: Options, say: Callable[[str], None]) -> None:
@@ -104,16 +113,38 @@ def _serve(
 
     if not options.certificate and not _is_loopback(options.host):
         say("without TLS what is sent can be read on its way: give --certificate, or put a proxy with TLS before it")
-    serve(
-        endpoint,
-        sock,
-        Bounds(threads=options.threads),
-        certificate=options.certificate,
-        key=options.certificate_key,
-        open_metrics=options.open_metrics,
-        access_log=access_log,
-        started=started,
-    )
+    with _upkeep(ledger, options.upkeep_every):
+        serve(
+            endpoint,
+            sock,
+            Bounds(threads=options.threads),
+            certificate=options.certificate,
+            key=options.certificate_key,
+            open_metrics=options.open_metrics,
+            access_log=access_log,
+            started=started,
+        )
+
+
+@contextlib.contextmanager
+def _upkeep(ledger: Ledger, every: str) -> Iterator[None]:
+    """Run upkeep in a thread whenever it is due, one process at a time for each ledger; end with the block.
+
+    The first look comes within the first period, at a random time: processes that were started together part.
+    """
+    if every == NO_UPKEEP:
+        yield
+        return
+    period, over = period_of("upkeep-every", every), threading.Event()
+    upkeeper = Upkeeper(ledger, period)
+    work = partial(upkeeper.run, over.wait, over.is_set, first=period * random.random())
+    thread = threading.Thread(target=work, name="ledger-upkeep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(UPKEEP_GRACE)
 
 
 def _keep_garbage_collection_short() -> None:
@@ -167,6 +198,8 @@ def _require(options: Options, environment: Mapping[str, str]) -> None:
         raise InvalidParameterValue("port", options.port, "Must be 0 to 65535", "0 takes a free one, and says which.")
     if not 1 <= options.threads <= 256:
         raise InvalidParameterValue("threads", options.threads, "Must be 1 to 256")
+    if options.upkeep_every != NO_UPKEEP:
+        period_of("upkeep-every", options.upkeep_every)
     if options.receipts not in RECEIPTS:
         raise InvalidParameterValue("receipts", options.receipts, f"Must be one of {', '.join(RECEIPTS)}")
     if bool(options.certificate) != bool(options.certificate_key):

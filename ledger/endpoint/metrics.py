@@ -63,6 +63,14 @@ def transactions(tally: Any) -> Iterator[str]:
     yield from _histograms("ledger_group_size", "How many requests went together.", "of", sizes)
 
 
+def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
+    """Of what upkeep has not gone over, and whether a round should have run long ago."""
+    text = "Commits of messages and visibility since the last round of upkeep."
+    yield from family("ledger_commits_without_upkeep", "gauge", text, [({}, commits)])
+    text = "1 where upkeep should have run long ago: run `ledger upkeep`, and `ledger upkeep --every 5m` as a service."
+    yield from family("ledger_upkeep_overdue", "gauge", text, [({}, int(is_overdue))])
+
+
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
     """Of commits that put rows into tables, by how they were made: counts by `delta_log.paths.Taken`."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."

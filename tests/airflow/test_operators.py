@@ -10,7 +10,13 @@ import pytest
 from airflow.sdk import DAG
 from deltalake import DeltaTable
 
-from ledger.airflow import LedgerCreateQueueOperator, LedgerReceiveOperator, LedgerSendOperator, LedgerWorkOperator
+from ledger.airflow import (
+    LedgerCreateQueueOperator,
+    LedgerReceiveOperator,
+    LedgerSendOperator,
+    LedgerUpkeepOperator,
+    LedgerWorkOperator,
+)
 
 AT = datetime(2025, 1, 1, tzinfo=timezone.utc)
 ONCE_MORE = {"retries": 1, "retry_delay": timedelta(0)}
@@ -146,6 +152,20 @@ def test_a_claim_that_others_have_or_that_was_given_back_fails_for_good(run, que
         ran = run(working_on(received[0], tries.append, **ONCE_MORE))
         assert (ran.state, tries) == ("failed", [])
         queue.receive()
+
+
+def test_upkeep_runs_a_round_if_one_is_due_and_one_in_any_case_where_it_is_told_to(run, root, queue):
+    queue.send(["a"])
+    queue.receive().delete()
+    with DAG("kept_up") as dag:
+        first = LedgerUpkeepOperator(task_id="first")
+        second = LedgerUpkeepOperator(task_id="second")
+        always = LedgerUpkeepOperator(task_id="always", only_if_due=False, vacuum=False)
+        first >> second >> always
+    ran = run(dag)
+    assert ran.state == "success"
+    assert ran.returned["first"]["receipts_filled"] == 2
+    assert ran.returned["always"]["receipts_filled"] == 0
 
 
 def received_by(run, **more):

@@ -17,3 +17,13 @@ def test_the_readmes_dags_send_and_work_as_they_stand(run, root, tmp_path, monke
     ran = run(made["work_flights"])
     assert (ran.state, len(ran.returned["receive"])) == ("success", 2)
     assert sorted(DeltaTable("results/lengths").to_pyarrow_table()["length"].to_pylist()) == [7, 7, 7]
+
+
+def test_the_dag_of_the_page_on_upkeep_runs_as_it_stands(run, root, queue, tmp_path):
+    page = (CHECKOUT / "docs" / "upkeep.md").read_text()
+    (code,) = [block.removeprefix("python\n") for block in page.split("```") if block.startswith("python\n")]
+    (tmp_path / "dags.py").write_text(code)
+    queue.send(["a"])
+    queue.receive().delete()
+    ran = run(runpy.run_path(str(tmp_path / "dags.py"))["dag"])
+    assert (ran.state, ran.returned["upkeep"]["receipts_filled"]) == ("success", 2)

@@ -123,9 +123,12 @@ def test_top_is_read_by_prometheus_by_the_names_of_the_endpoint(cli, queue):
     lines = cli("top", "--prometheus").out.splitlines()
     assert 'ledger_queue_messages{queue="work",state="visible"} 2' in lines
     assert any(line.startswith('ledger_queue_age_of_oldest_seconds{queue="work"} ') for line in lines)
-    assert [line.split()[0] for line in lines if "without_upkeep" in line and line[0] != "#"] == [
-        "ledger_without_upkeep_seconds"
+    assert [line.split()[0] for line in lines if "upkeep" in line and line[0] != "#"] == [
+        "ledger_without_upkeep_seconds",
+        "ledger_commits_without_upkeep",
+        "ledger_upkeep_overdue",
     ]
+    assert "ledger_commits_without_upkeep 1" in lines and "ledger_upkeep_overdue 0" in lines
     assert all(line.startswith(("# HELP ", "# TYPE ", "ledger_")) for line in lines)
     assert cli("top", "--prometheus", "--json").code == 2
 
@@ -136,6 +139,20 @@ def test_upkeep_says_what_it_did(cli, queue):
     (did,) = cli("upkeep", "--no-vacuum", "--json").documents
     assert did["receipts_filled"] == 1
     assert "receipts filled" in cli("upkeep").out
+
+
+def test_upkeep_if_due_runs_a_round_or_says_that_none_is_due(cli, queue):
+    queue.send("a")
+    queue.receive()
+    assert cli("upkeep", "--if-due", "--json").documents[0]["receipts_filled"] == 1
+    ran = cli("upkeep", "--if-due", "--every", "5m")
+    assert ran.code == 2 and "leave --if-due out" in ran.err
+    ran = cli("upkeep", "--every", "5 minutes")
+    assert ran.code == 2 and "Must be a time from 1s to 24h" in ran.err
+
+
+def test_upkeep_if_due_says_that_no_round_is_due(cli, ledger):
+    assert "No round is due" in cli("upkeep", "--if-due").out and not cli("upkeep", "--if-due", "--json").out
 
 
 def test_the_doctor_is_a_health_answer_for_programs(root, queue):
@@ -179,6 +196,22 @@ def test_the_doctor_finds_a_ledger_that_upkeep_forgot(tmp_path, root, queue):
     ran = run("doctor", root, "--json")
     (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "upkeep")
     assert ran.code == 1 and finding["outcome"] == "FAIL" and "ledger upkeep" in finding["advice"]
+
+
+def test_the_doctor_warns_by_load_and_names_the_command(root, queue, monkeypatch):
+    monkeypatch.setattr("ledger.rules.upkeep.COMMITS_OVERDUE", 3)
+    queue.send("a")
+    queue.receive()
+    (finding,) = (one for one in run("doctor", root, "--json").documents[0]["findings"] if one["subject"] == "upkeep")
+    assert finding["outcome"] == "OK" and finding["found"].startswith("2 commits since the last round")
+    queue.send("b")
+    ran = run("doctor", root, "--json")
+    (finding,) = (one for one in ran.documents[0]["findings"] if one["subject"] == "upkeep")
+    assert ran.code == 0 and finding["outcome"] == "WARN" and "overdue: 3 commits" in finding["found"]
+    assert "`ledger upkeep --every 5m`" in finding["advice"]
+    said = ran.documents[0]["ledger"]
+    assert said["commits_without_upkeep"] == 3 and said["upkeep_overdue"].startswith("3 commits")
+    assert "ledger_upkeep_overdue 1" in run("top", "--prometheus", root=root).out
 
 
 def test_the_doctor_fails_for_tables_that_cannot_be_read(tmp_path, root, queue):

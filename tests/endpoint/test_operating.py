@@ -17,6 +17,7 @@ import urllib.request
 import pytest
 from botocore.exceptions import ClientError
 
+from ledger import Ledger
 from ledger.cli.serve import serve
 from ledger.endpoint.command import Options
 from tests.cli.running import run
@@ -132,6 +133,28 @@ def test_the_access_log_says_who_did_what_and_nothing_of_a_message(tmp_path):
     assert not [word for word in (BODY, SECRET, "a-secret-body", "of-a-url", "AKID") if word in everything]
 
 
+def test_upkeep_runs_in_a_thread_of_the_service_unless_it_is_told_not_to(tmp_path):
+    """A round is due at once: there are commits, and no round on record."""
+    for every, runs in (("1s", True), ("0", False)):
+        root = str(tmp_path / every)
+        served = Process(*SERVE, root, "--create", "--without-signatures", "--upkeep-every", every)
+        client = client_of(served.url)
+        client.send_message(QueueUrl=client.create_queue(QueueName="q")["QueueUrl"], MessageBody="a")
+        rounds = Ledger.open(root, create=False).rounds()
+        while runs and not rounds.look().lease:
+            time.sleep(0.05)
+        found = urllib.request.urlopen(f"{served.url}/metrics").read().decode()
+        assert "ledger_commits_without_upkeep 1" in found and "ledger_upkeep_overdue 0" in found
+        assert served.end() == 0
+        look = rounds.look()
+        assert (look.lease > 0, look.is_held) == (runs, False)
+
+
+def test_a_period_of_upkeep_that_is_none_is_refused_before_anything_is_made(tmp_path):
+    ran = run("serve", str(tmp_path / "ledger"), "--create", "--without-signatures", "--upkeep-every", "5 minutes")
+    assert ran.code == 2 and "--upkeep-every" in ran.err and not (tmp_path / "ledger").exists()
+
+
 def test_the_access_log_may_be_the_standard_output(tmp_path):
     served = Process(*SERVE, str(tmp_path / "ledger"), "--create", "--without-signatures", "--access-log", "-")
     client_of(served.url).list_queues()
@@ -169,9 +192,10 @@ def test_the_example_of_a_service_is_a_command_line_that_serves_and_reloads():
     options = options_of(command[2:])
     assert options["keys"] and options["access_log"].startswith("/var/log/ledger/")
     assert unit["Service"]["ExecReload"].split()[1] == "-HUP", "which the server reads its keys anew by"
+    from ledger.endpoint.command import UPKEEP_GRACE
     from ledger.endpoint.serving import GRACE
 
-    assert int(unit["Service"]["TimeoutStopSec"]) > GRACE
+    assert int(unit["Service"]["TimeoutStopSec"]) > GRACE + UPKEEP_GRACE
 
 
 def test_the_example_of_a_container_installs_this_package_and_serves(tmp_path):

@@ -41,3 +41,19 @@ def test_a_receive_of_nothing_makes_four(queue, asked):
     queue.receive(None).delete()
     assert not queue.receive(10)
     assert len(asked(lambda: queue.receive(10))) <= 4
+
+
+def test_a_look_whether_upkeep_is_due_makes_three_and_no_listing_of_a_whole_log(queue, s3, place, asked):
+    ledger = Ledger.open(place, storage_options=s3.options)
+    ledger.rounds().look()
+    requests = asked(ledger.rounds().look)
+    assert len(requests) <= 3 and all("start-after" in one.query for one in requests if one.query)
+
+
+def test_of_two_processes_on_an_object_store_one_gets_the_lease_of_upkeep(queue, s3, place):
+    first, second = (Ledger.open(place, storage_options=s3.options).rounds() for _ in range(2))
+    looks = first.look(), second.look()
+    assert [first.take(looks[0], 0), second.take(looks[1], 0)] == [True, False]
+    assert second.look().is_held
+    first.give_back(0)
+    assert second.take(second.look(), 0)

@@ -176,10 +176,11 @@ class SimulatedEngine:
         version = self._commit(table, known, base, [], added, metadata, None, transaction, ends=ends, is_synced=False)
         return version if self._spark else self.version(table)
 
-    def mark(self, table: str, metadata: Mapping[str, Any], transaction: tuple[str, int], also: tuple[str, int]) -> int:
+    def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
         self._at(f"mark {table}")
         known, _ = self._look(table)
         base = known.version
+        transaction, *also = transactions
         require_next(transaction, known.transaction_version(transaction[0], base))
         return self._commit(table, known, base, [], [], metadata, None, transaction, also=also)
 
@@ -369,7 +370,7 @@ class SimulatedEngine:
         reads: Callable[[Partition], bool] | None,
         transaction: tuple[str, int] | None = None,
         data: bool = True,
-        also: tuple[str, int] | None = None,
+        also: Sequence[tuple[str, int]] = (),
         ends: Sequence[SegmentEnd] = (),
         properties: Mapping[str, str] | None = None,
         is_synced: bool = True,

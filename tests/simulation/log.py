@@ -177,7 +177,7 @@ class Table:
         transaction: tuple[str, int] | None = None,
         data: bool = True,
         actor: Any = None,
-        also: tuple[str, int] | None = None,
+        also: Sequence[tuple[str, int]] = (),
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Commits what was decided on version `base`, on top of the newest. Raises Conflict, as Delta does:
@@ -215,7 +215,7 @@ class Table:
             version, timestamp, metadata, removed, added, transaction, state, blind, data, actor, properties or {}
         )
         self.changes.append(change)
-        for one in (transaction, also):
+        for one in (transaction, *also):
             if one is not None:
                 self.transactions.setdefault(one[0], []).append((version, one[1]))
         return version

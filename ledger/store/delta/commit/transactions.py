@@ -73,6 +73,8 @@ class Transactions:
         self._tables, self.locks, self._alone, self._settings, self.owner = tables, locks, alone, settings, owner
         self.on_step = on_step or (lambda step: None)
         self.before_turn = before_turn or (lambda: None)
+        #: Is told of each commit of a verb: its table, its version and its instant.
+        self.on_commit: Callable[[str, int, int], None] = lambda table, version, at: None
         self._turns, self.read_only = turns or Turns(), read_only
         self.tally = Tally()
 
@@ -168,6 +170,7 @@ class Transactions:
             "lost to another writer" if version is None else f"version {version} of {table}",
         )
         if version is not None:
+            self.on_commit(table, version, metadata["at"])
             for event in metadata["events"]:
                 _tell(metadata, event)
         return version

@@ -24,6 +24,7 @@ from ledger.errors import ClocksDisagree, TableAltered
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import not_before
 from ledger.rules.limits import MILLISECONDS
+from ledger.rules.upkeep import why_overdue
 from ledger.store import QueueRecord
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.state.last_sends import last_send
@@ -68,7 +69,9 @@ class Health:
     or the receipts get a gap. `merges`: how many of the commits of `visibility` that no upkeep has gone over were
     written out ("direct"), and how many a statement made ("statement"), by whatever process. `commits`: those of this
     process that put rows into tables, by verb, table, path and reason (see `delta_log.paths`). `clocks`: by queue, why
-    its verbs raise ClocksDisagree for this machine's clock, in the error's words."""
+    its verbs raise ClocksDisagree for this machine's clock, in the error's words. `commits_without_upkeep`: of
+    `messages` and `visibility`, since the last round of upkeep. `upkeep_overdue`: why a round should have run long ago,
+    in words; empty: there is nothing to say (see `rules.upkeep`)."""
 
     queues: int
     tables: Mapping[str, TableHealth]
@@ -77,6 +80,8 @@ class Health:
     merges: Mapping[str, int]
     commits: tuple[Mapping[str, str | int], ...]
     clocks: Mapping[str, str] = field(default_factory=dict)
+    commits_without_upkeep: int = 0
+    upkeep_overdue: str = ""
 
 
 def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
@@ -103,7 +108,18 @@ def health_of(store: DeltaStore, clock: Clock, *, deep: bool = False) -> Health:
     )
     log_retention = kept(engine, "visibility").log_retention
     queues, merged = store.queues(), {**NO_MERGES, **merges}
-    return Health(len(queues), tables, oldest, log_retention, merged, commits, _clocks(store, queues, clock))
+    load = store.rounds.look().load(clock())
+    return Health(
+        len(queues),
+        tables,
+        oldest,
+        log_retention,
+        merged,
+        commits,
+        _clocks(store, queues, clock),
+        load.commits,
+        why_overdue(load, log_retention) or "",
+    )
 
 
 def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> dict[str, str]:

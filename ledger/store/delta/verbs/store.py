@@ -51,6 +51,7 @@ from ledger.store.delta.verbs.queues import Queues
 from ledger.store.delta.verbs.reading import Reader
 from ledger.store.delta.verbs.receiving import Receiver
 from ledger.store.delta.verbs.rejections import Rejecter
+from ledger.store.delta.verbs.rounds import OverdueNotice, Rounds
 from ledger.store.delta.verbs.sending import Sender
 from ledger.store.delta.verbs.sharing import SharedReads, SharedSends, SharedVerbs
 
@@ -94,6 +95,8 @@ class DeltaStore:
         self.storage_options = storage_options
         self.engine, self.transactions, self.settings = engine, transactions, settings
         self._readiness = readiness
+        self.rounds = Rounds(engine, transactions)
+        transactions.on_commit = OverdueNotice(self.rounds.look, self.rounds.log_retention).committed
         self.listings = Listings(engine)
         self.times = LaneTimes(engine, settings)
         opened = self._opened = OpenTables(engine, engine, transactions, settings, self.listings, self.times)

@@ -1,0 +1,97 @@
+"""When upkeep is due, and when it is overdue: by what was committed since the last round, not by a time table.
+
+What upkeep takes away grows with the commits of `messages` and `visibility`, so their number decides. Both tables
+number their commits, and a round leaves on record up to which versions it went: two differences of numbers tell the
+load, and no file is counted.
+
+**Due.** COMMITS_DUE is where a round is worth its price. Measured on 2 cores (see docs/upkeep.md): 2,000 commits take
+40 MB and 4,000 files, and a receive is some 0.3 ms slower for them (6.3 ms before, 9.2 ms after 20,000). A round over
+them takes 0.4 to 0.6 s of a processor, of which 0.13 s are a round that finds nothing to do. The commits themselves
+took 12 to 20 s. So a round costs 2 to 5 % of the work that it follows. With fewer commits its share grows; with more of
+them verbs are slower for longer than they need be.
+
+Time decides where little is committed, as what was committed grows old without another commit:
+
+- After AGE_DUE (an hour) what is deleted may lose its receipt, and open segments are closed: the defaults of the
+  settings keep_deleted_receipts and open_segment_seconds.
+- A round has to copy commits into `receipts` before log_retention takes them. A quarter of it leaves three more tries.
+- After IDLE_DUE (a day) without any commit, files and messages may still have reached the end of their retention.
+
+**Overdue.** COMMITS_OVERDUE is ten times what is due: some 400 MB, and a receive takes half as long again. A ledger
+with few commits is overdue after a week, or after half of log_retention: what a round misses then leaves a gap in
+`receipts`. Nothing is wrong before that, so nobody is told.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ledger.rules.limits import MILLISECONDS
+
+COMMITS_DUE = 2_000
+COMMITS_OVERDUE = 10 * COMMITS_DUE
+#: In seconds.
+AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
+#: A round on record that is further in the future than this, in seconds, began by a clock that was wrong.
+FUTURE = 60
+#: What an operator runs.
+COMMAND = "`ledger upkeep`, or `ledger upkeep --every 5m` as a service"
+
+
+class Round(NamedTuple):
+    """The last round of upkeep: the versions of the two tables that it went up to, and when it began (milliseconds)."""
+
+    messages: int
+    visibility: int
+    at: int
+
+
+class Load(NamedTuple):
+    """What upkeep has not gone over: how many commits, and how many seconds ago the last round began. Of a ledger
+    without a round on record the age is None. Where the record is in the future, the age is infinite: nobody knows how
+    long ago the round was, so that a wrong clock never keeps the next one away."""
+
+    commits: int
+    age: float | None
+
+
+def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
+    """Return what was committed since a round, by the newest versions of the two tables.
+
+    A table whose newest version is before the round's was cut back by a repair: all of its commits count.
+    """
+    if last is None:
+        return Load(messages + visibility, None)
+    commits = sum(
+        newest - then if newest >= then else newest
+        for newest, then in ((messages, last.messages), (visibility, last.visibility))
+    )
+    age = (now - last.at) / MILLISECONDS
+    return Load(commits, math.inf if age < -FUTURE else max(0.0, age))
+
+
+def why_due(load: Load, log_retention: float) -> str | None:
+    """Return why a round is due now, in words; None: it is not. `log_retention`: so many seconds commits are kept."""
+    if load.commits >= COMMITS_DUE:
+        return f"{load.commits:,} commits since the last round"
+    longest = min(AGE_DUE, log_retention / 4)
+    if load.commits and load.age is None:
+        return f"{load.commits:,} commits, and no round on record"
+    if load.age == math.inf:
+        return "the last round is recorded for a time that has not come: a clock was wrong"
+    if load.commits and load.age is not None and load.age >= longest:
+        return f"{load.commits:,} commits, and {load.age:,.0f} s since the last round"
+    if load.age is not None and load.age >= IDLE_DUE:
+        return f"{load.age:,.0f} s since the last round"
+    return None
+
+
+def why_overdue(load: Load, log_retention: float) -> str | None:
+    """Return why upkeep should have run long ago, in words for an operator; None: there is nothing to say."""
+    if load.commits >= COMMITS_OVERDUE:
+        return f"{load.commits:,} commits since the last round of upkeep; from {COMMITS_OVERDUE:,} on verbs get slow"
+    longest = min(AGE_OVERDUE, log_retention / 2)
+    if load.commits and load.age is not None and longest < load.age < math.inf:
+        return f"{load.commits:,} commits, and the last round of upkeep was {load.age / 86_400:,.1f} days ago"
+    return None

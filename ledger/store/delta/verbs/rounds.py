@@ -1,0 +1,198 @@
+"""Rounds of upkeep on record: how far the last one went, and who is at one. It costs a look three version numbers.
+
+The record is in the log of `tasks`, the quietest table, as transactions (Delta's application ids with a number each).
+The log keeps the newest number of each for good, also in its checkpoints, so nothing is stored that has to be tidied:
+
+| application | its number |
+|---|---|
+| `upkeep/messages`, `upkeep/visibility` | the version of that table that the last round went up to |
+| `upkeep/at` | when that round began, in milliseconds |
+| `upkeep/lease` | a number for each lease that was taken |
+| `upkeep/free` | the number of the lease that was given back last |
+| `upkeep/records` | a number for each commit of this record, so that two never pass each other |
+
+**The lease.** A process takes the lease by the commit of the next number: Delta lets one process have it. The lease is
+held while the two numbers differ. Upkeep is safe when two run it at once (see `upkeep`), so the lease saves work and
+guards nothing. That allows the simplest rule for a holder that died: a process that has *seen* the same number held
+for long enough, in its own passing time, takes the next one (see `ledger.upkeeper`). No clock of one machine is
+compared with another's. So no wrong clock keeps a lease for ever, and none takes it too early. A holder that was only
+slow goes on beside the next one.
+
+**How far a round went.** Versions are noted when it begins: what lands meanwhile is for the next round. Commits that
+upkeep itself made behind these are counted as gone over, as long as no other commit lies between.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ledger.delta_log.protocol import Conflict, LogReplaced
+from ledger.errors import LedgerError
+from ledger.rules.limits import MILLISECONDS
+from ledger.rules.upkeep import AGE_DUE, COMMAND, COMMITS_DUE, COMMITS_OVERDUE, Load, Round, load_since, why_overdue
+from ledger.store.delta.commit.retrying import Attempts
+from ledger.store.delta.commit.transactions import Transactions
+from ledger.store.delta.engine import Engine
+from ledger.store.delta.model.tables import kept_by
+
+log = logging.getLogger("ledger.upkeep")
+#: The table of the record, and those whose commits are the load.
+RECORD, LOADED = "tasks", ("messages", "visibility")
+OF_TABLE = {table: f"upkeep/{table}" for table in LOADED}
+AT, LEASE, FREE, RECORDS = "upkeep/at", "upkeep/lease", "upkeep/free", "upkeep/records"
+#: How often a commit of the record is tried, and how long it waits at first, in seconds.
+ATTEMPTS, FIRST_PAUSE = 10, 0.08
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is on record, and the newest versions: of one moment. `lease`: the number of the last lease (0: none was
+    taken), and whether it is held."""
+
+    last: Round | None
+    versions: dict[str, int]
+    lease: int
+    is_held: bool
+
+    def load(self, now: int) -> Load:
+        """Return what upkeep has not gone over by an instant (milliseconds)."""
+        return load_since(self.last, self.versions["messages"], self.versions["visibility"], now)
+
+
+class Rounds:
+    """The record of one ledger. Threads may share it."""
+
+    def __init__(self, engine: Engine, transactions: Transactions) -> None:
+        self._engine, self._transactions = engine, transactions
+        #: What was read of the record, and of which version and generation that was.
+        self._read: tuple[tuple[int, int], tuple[Round | None, int, bool]] | None = None
+        #: The lease that this process holds.
+        self._held: int | None = None
+
+    def look(self) -> Look:
+        """Read three version numbers; read the record where it is not known yet. Raises StorageFailed."""
+        while True:
+            versions = self._engine.newest_versions((*LOADED, RECORD))
+            of_record = versions.pop(RECORD), self._engine.generation()
+            known = self._read
+            if known is not None and known[0] == of_record:
+                return Look(known[1][0], versions, *known[1][1:])
+            found = self._record()
+            # A commit between these reads may have divided them.
+            if (self._engine.newest_versions((RECORD,))[RECORD], self._engine.generation()) == of_record:
+                self._read = of_record, found
+
+    def log_retention(self) -> int:
+        """Return how many seconds the commits of `visibility` are kept."""
+        return kept_by(self._engine.layout("visibility").properties).log_retention
+
+    def take(self, look: Look, at: int) -> bool:
+        """Take the lease after the one of a look, whether that is held or not. Return False where another was first.
+
+        Raises StorageFailed.
+        """
+        number = look.lease + 1
+        try:
+            with self._transactions.turn(RECORD):
+                self._engine.mark(RECORD, self._metadata(at), (LEASE, number))
+        except (Conflict, LogReplaced):
+            return False
+        self._held = number
+        return True
+
+    def give_back(self, at: int) -> None:
+        """Give the lease back, if this process holds one: a round that ended well has done so. Raises StorageFailed."""
+        if self._held is not None:
+            self._note(at)
+
+    def record(self, begun: Look, at: int) -> None:
+        """Record that a round went over what was there when it began, at the instant `at`, and give the lease back.
+
+        Where nothing new is to be told, and no lease to be given back, nothing is committed. A failure is logged: the
+        round is done, and at worst the next one comes sooner.
+        """
+        try:
+            reached = {table: self._reached(table, version) for table, version in begun.versions.items()}
+            last = begun.last
+            same = last is not None and reached == {table: getattr(last, table) for table in LOADED}
+            if same and last is not None and 0 <= at - last.at < AGE_DUE * MILLISECONDS and self._held is None:
+                return
+            self._note(at, (AT, at), *((OF_TABLE[table], version) for table, version in reached.items()))
+        except LedgerError as error:
+            log.warning("the round of upkeep is done, and could not be recorded: %s", error)
+
+    def _reached(self, table: str, version: int) -> int:
+        """Return the last version behind which a commit of others comes, from the one at which a round began."""
+        for commit in self._engine.history(table, version):
+            if commit.metadata.get("verb", "upkeep") != "upkeep":
+                break
+            version = commit.version
+        return version
+
+    def _note(self, at: int, *facts: tuple[str, int]) -> None:
+        """Commit facts, and that the lease of this process is given back."""
+        free = () if self._held is None else ((FREE, self._held),)
+        attempts = Attempts("the record of upkeep", ATTEMPTS, FIRST_PAUSE)
+        for _ in attempts:
+            number = (self._engine.transaction_version(RECORD, RECORDS) or 0) + 1
+            try:
+                with self._transactions.turn(RECORD):
+                    self._engine.mark(RECORD, self._metadata(at), (RECORDS, number), *facts, *free)
+            except LogReplaced:
+                # Another ledger is there now: of that one nothing was done.
+                break
+            except Conflict:
+                continue
+            else:
+                break
+        else:
+            log.warning("%s", attempts.outlasted())
+        self._held = None
+
+    def _record(self) -> tuple[Round | None, int, bool]:
+        ask = partial(self._engine.transaction_version, RECORD)
+        reached = {table: ask(application) for table, application in OF_TABLE.items()}
+        at, lease = ask(AT), ask(LEASE) or 0
+        known = None if at is None else Round(reached["messages"] or 0, reached["visibility"] or 0, at)
+        return known, lease, lease != (ask(FREE) or 0)
+
+    def _metadata(self, at: int) -> dict[str, object]:
+        return self._transactions.metadata(secrets.token_hex(8), "upkeep", "", at, [])
+
+
+class OverdueNotice:
+    """Says in the log that upkeep is overdue: once in a process, by what the process commits anyway.
+
+    A verb costs this a subtraction. The record is read when the commits that this process has seen may be too many, and
+    then not before COMMITS_DUE more: of a ledger with less than COMMITS_OVERDUE commits it is never read. Only the
+    tables that this process commits to count, so it tells later than `health`, and never without reason.
+    """
+
+    def __init__(self, look: Callable[[], Look], log_retention: Callable[[], int]) -> None:
+        self._look, self._log_retention = look, log_retention
+        self._newest: dict[str, int] = {}
+        self._asked_again_at = COMMITS_OVERDUE
+        self._is_over = False
+
+    def committed(self, table: str, version: int, at: int) -> None:
+        """Take note of a commit of this process."""
+        if self._is_over or table not in LOADED:
+            return
+        self._newest[table] = version
+        commits = sum(self._newest.values())
+        if commits < self._asked_again_at:
+            return
+        try:
+            why = why_overdue(self._look().load(at), self._log_retention())
+        except LedgerError as error:
+            # The verb has landed, whatever is known of upkeep.
+            log.debug("whether upkeep is overdue is not known: %s", error)
+            why = None
+        self._asked_again_at = commits + COMMITS_DUE
+        if why is not None:
+            self._is_over = True
+            log.warning("upkeep is overdue: %s. Run %s", why, COMMAND)

@@ -1,0 +1,219 @@
+"""Upkeep that runs itself: looks now and then whether a round is due by load, and runs it, one process at a time.
+
+**A look** costs three version numbers: on a local path three looks for a file that is not there, on an object store
+three requests. The record of the last round is read again only when it changed. `rules.upkeep` says when a round is
+due, and `store.delta.verbs.rounds` how the record and the lease work.
+
+**One at a time.** A process that wants to run a round takes the ledger's lease. Where another process holds it, this
+one leaves the round to it. A holder that was killed never gives the lease back: a process that has seen the same lease
+for LEASE_SECONDS takes the next one. It measures that by the time that passes here, never by a clock.
+
+**Failures.** A round that failed is logged with its cause and tried again, each time after twice as long a pause, up to
+LONGEST_PAUSE. What no retry mends (an altered table, damage) is logged as an error each time: somebody may mend it
+while this process goes on. No error of a round ends the loop.
+
+**The end.** The loop asks between two steps of a round whether it is told to end, gives the lease back, and returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ledger.clock import UPTIME, Passing
+from ledger.errors import (
+    ForkedProcess,
+    InvalidParameterValue,
+    LedgerDamaged,
+    LedgerError,
+    LedgerIsReadOnly,
+    LedgerTooNew,
+    SparkIsNeeded,
+    TableAltered,
+    UnsafeStorage,
+)
+from ledger.rules.upkeep import Round, why_due
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.store.delta.verbs.rounds import Look
+    from ledger.store.delta.verbs.upkeep import UpkeepReport
+
+log = logging.getLogger("ledger.upkeep")
+#: Waits so many seconds, or shorter when it is told to end; returns whether it was.
+Wait = Callable[[float], bool]
+#: A lease that was seen for so long is over. The longest round that was measured, of 100,000 verbs, took 10 seconds.
+LEASE_SECONDS = 900.0
+#: After failures, in seconds; a longer period stays as it is.
+LONGEST_PAUSE = 3_600.0
+#: A pause is so much shorter or longer than the period, at most, so that processes that were started together part.
+JITTER = 0.1
+#: What no retry mends.
+UNMENDED = (
+    ForkedProcess,
+    InvalidParameterValue,
+    LedgerDamaged,
+    LedgerIsReadOnly,
+    LedgerTooNew,
+    SparkIsNeeded,
+    TableAltered,
+    UnsafeStorage,
+)
+PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600}
+SHORTEST_PERIOD, LONGEST_PERIOD = 1.0, 86_400.0
+
+
+def period_of(name: str, text: str) -> float:
+    """Return a period in seconds, of a text such as 90, 90s, 5m or 1h.
+
+    Raises:
+        InvalidParameterValue: It is no such text, or not from 1 s to 24 h. The error is about the option `name`.
+    """
+    read = PERIOD.fullmatch(text)
+    seconds = float(read[1]) * UNITS[read[2]] if read else 0.0
+    if not SHORTEST_PERIOD <= seconds <= LONGEST_PERIOD:
+        raise InvalidParameterValue(name, text, "Must be a time from 1s to 24h", "Such as 90s, 5m or 1h.")
+    return seconds
+
+
+class _Ended(Exception):
+    """The loop was told to end in the midst of a round."""
+
+
+class Upkeeper:
+    """Runs upkeep of one ledger when it is due. Of one thread."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        period: float,
+        *,
+        vacuum: bool = True,
+        report: Callable[[UpkeepReport], None] | None = None,
+        passing: Passing = UPTIME,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """
+        Args:
+            ledger: A ledger on Delta tables.
+            period: So many seconds lie between two looks.
+            vacuum: As in `Ledger.upkeep`.
+            report: Is given what each round did that did something; by default the log is, at level info.
+            passing: The seconds that passed, whatever a clock is set to.
+            jitter: Returns a number from 0 to 1, another one each time.
+        """
+        self._ledger, self._period, self._vacuum = ledger, period, vacuum
+        self._report, self._passing, self._jitter = report or _log, passing, jitter
+        self._rounds = ledger.rounds()
+        self._failures = 0
+        #: The commits of `visibility` are kept for so many seconds, as of the round that was on record then.
+        self._retention: tuple[Round | None, int] | None = None
+        #: A lease that was seen held, and since when, in passing seconds.
+        self._seen: tuple[int, float] | None = None
+
+    def run(self, wait: Wait, is_ended: Callable[[], bool], *, first: float = 0.0) -> None:
+        """Look each period until `wait` says that this is to end.
+
+        Args:
+            wait: Waits.
+            is_ended: Whether this is to end; asked between the steps of a round.
+            first: The first look comes after so many seconds.
+        """
+        pause = first
+        while not wait(pause):
+            pause = self.look(is_ended)
+
+    def look(self, is_ended: Callable[[], bool] = lambda: False) -> float:
+        """Look once, run a round if one is due, log what failed, and return the seconds until the next look."""
+        try:
+            self.run_if_due(is_ended)
+        except _Ended:
+            log.info("the round of upkeep ends before it is done: the process was told to end")
+        except Exception as error:
+            self._failures += 1
+            self._log_failure(error, pause := self._pause())
+            return pause
+        else:
+            self._failures = 0
+        return self._pause()
+
+    def run_if_due(self, is_ended: Callable[[], bool] = lambda: False) -> UpkeepReport | None:
+        """Run a round if one is due and no other process is at one; return what it did, and None where none was run.
+
+        Raises what `Ledger.upkeep` does.
+        """
+        looked, now = self._rounds.look(), self._ledger.clock()
+        over = self._is_over(looked)
+        why = why_due(looked.load(now), self._log_retention(looked))
+        if why is None:
+            log.debug("no round of upkeep is due")
+            return None
+        if not over:
+            log.debug("a round of upkeep is due (%s), and another process is at one", why)
+            return None
+        if not self._rounds.take(looked, now):
+            log.debug("a round of upkeep is due (%s), and another process was first", why)
+            return None
+        if looked.is_held:
+            log.warning("the holder of upkeep's lease %d has not ended its round: this process does it", looked.lease)
+        log.info("a round of upkeep begins: %s", why)
+        try:
+            done = self._ledger.upkeep(self._vacuum, lambda step: _step(step, is_ended))
+        finally:
+            self._give_back()
+        if any(vars(done).values()):
+            self._report(done)
+        return done
+
+    def _is_over(self, looked: Look) -> bool:
+        """Return whether the lease of a look may be followed by the next one: given back, or seen for long enough."""
+        if not looked.is_held:
+            self._seen = None
+            return True
+        passed = self._passing()
+        if self._seen is None or self._seen[0] != looked.lease:
+            self._seen = looked.lease, passed
+        return passed - self._seen[1] >= LEASE_SECONDS
+
+    def _log_retention(self, looked: Look) -> int:
+        if self._retention is None or self._retention[0] != looked.last:
+            self._retention = looked.last, self._rounds.log_retention()
+        return self._retention[1]
+
+    def _give_back(self) -> None:
+        try:
+            self._rounds.give_back(self._ledger.clock())
+        except LedgerError as error:
+            log.warning("upkeep's lease could not be given back, and is over in %d s: %s", LEASE_SECONDS, error)
+
+    def _pause(self) -> float:
+        pause: float = min(self._period * 2.0**self._failures, max(self._period, LONGEST_PAUSE))
+        return pause * (1 + JITTER * (2 * self._jitter() - 1))
+
+    def _log_failure(self, error: Exception, pause: float) -> None:
+        if isinstance(error, UNMENDED):
+            log.error("upkeep failed, which no retry mends; the next look is in %.0f s: %s", pause, error)
+        elif isinstance(error, LedgerError):
+            log.warning("upkeep failed, and is tried again in %.0f s: %s", pause, error)
+        else:
+            log.error("upkeep failed, and is tried again in %.0f s", pause, exc_info=error)
+
+
+def _step(step: str, is_ended: Callable[[], bool]) -> None:
+    if is_ended():
+        raise _Ended
+    log.debug("%s", step)
+
+
+def _log(done: UpkeepReport) -> None:
+    log.info("a round of upkeep did: %s", in_words(done))
+
+
+def in_words(done: UpkeepReport) -> str:
+    """Return what a round did, without what it did nothing of."""
+    found = {name.replace("_", " "): count for name, count in vars(done).items() if count}
+    return ", ".join(f"{count:,} {name}" for name, count in found.items()) or "nothing"
