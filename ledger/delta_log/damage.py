@@ -158,14 +158,15 @@ def _missing(files: TableStorage, versions: Sequence[int], first: int, newest: i
     return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
 
 
-def find_past_damage(location: str, storage_options: Mapping[str, str] | None) -> PastDamage:
+def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
-    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole."""
+    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole. `intact`: the
+    version of that checkpoint, where all of it was read; else it is the newest whose end can be read."""
     if not recorded(location).is_local:
         return PastDamage({}, 0)
     files = table_files(location, storage_options)
     paths = files.log_paths()
-    intact = _checkpoints(files, paths)[1]
+    intact = _checkpoints(files, paths)[1] if intact is None else intact
     versions = sorted(version for version in map(version_of, paths) if version is not None)
     begins = beginning(versions)
     past = [version for version in versions if begins <= version <= intact]

@@ -400,3 +400,23 @@ def test_an_old_checkpoint_that_is_damaged_is_named_by_views_of_the_past_and_tak
     assert Ledger.repair(root).checkpoints == (f"visibility/_delta_log/{old.name}",)
     assert not old.exists() and not Ledger.repair(root)
     assert open_ledger().sql("SELECT * FROM in_flight", newest - 1).num_rows == 1
+
+
+def test_a_damaged_checkpoint_behind_a_missing_entry_is_taken_out_with_what_is_cut(open_ledger, root, queue):
+    """It has nothing of what is lost, and keeps no older checkpoint from telling what is left."""
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+        DeltaTable(f"{root}/visibility").create_checkpoint()
+    newest = DeltaTable(f"{root}/visibility").version()
+    log = Path(root, "visibility", "_delta_log")
+    gone(root, "visibility", newest)
+    queue.send("four")
+    checkpoint = log / f"{newest:020d}.checkpoint.parquet"
+    content = checkpoint.read_bytes()
+    end = int.from_bytes(content[-8:-4], "little") + 8
+    checkpoint.write_bytes(content[:4] + bytes(len(content) - end - 4) + content[-end:])
+    (log / f"{newest + 1:020d}.json").write_bytes((log / f"{newest - 1:020d}.json").read_bytes())
+    (seen,) = Ledger.repair(root, dry_run=True).tables
+    assert seen.version == newest - 1 and not seen.past and len(seen.commits) == 2
+    assert Ledger.repair(root).tables == (seen,) and not checkpoint.exists()
+    assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().in_flight == 1

@@ -176,7 +176,7 @@ def _planned(table: str, place: Path) -> TableRepair:
         raise LedgerDamaged(f"The table {table} cannot be repaired: no version of it is whole", BACKUP)
     commits = tuple(_lost(files, version) for version in range(whole + 1, newest + 1))
     rows = _rows_of(place, whole, set(wrong)) if wrong else 0
-    return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None))
+    return TableRepair(table, whole, commits, wrong, rows, *find_past_damage(str(place), None, intact))
 
 
 def _flaw(files: Any, version: int) -> str | None:
@@ -235,6 +235,8 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
         _cut_past(one, place, lost)
     for commit in reversed(one.commits):
         _replace(place, lost, log_file(commit.version), _nothing(one.table, commit))
+    # One that sums up what was cut off could not be taken out while entries before it were missing.
+    mend_checkpoints(str(place), lost, deep=True)
     newest = one.version + len(one.commits)
     if not one.files:
         return
