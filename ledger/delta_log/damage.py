@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -23,7 +22,19 @@ from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.alterations import OUTSIDE
 from ledger.delta_log.delta_rs_commits import opened
-from ledger.delta_log.history import PAUSES, REPAIR, Flawed, beginning, checkpointed, damaged, flaws_in, require_whole
+from ledger.delta_log.history import (
+    MISSING,
+    PAUSES,
+    REPAIR,
+    Flawed,
+    beginning,
+    checkpointed,
+    damaged,
+    flaws_in,
+    holes,
+    missing_entries,
+    require_whole,
+)
 from ledger.delta_log.storage import LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
@@ -35,11 +46,6 @@ MOST_NAMED = 3
 DECODED_BYTES = 64 << 20
 #: So many entries are looked at without a question whether a checkpoint sums them up.
 FEW = 20
-#: At most so many entries that are missing are told one by one.
-MOST_MISSING = 1_000
-#: How long entries are kept, as Delta does by default, in seconds: what a removal of old ones left in a gap is older.
-KEPT_SECONDS = 30 * 86_400
-MISSING = "is missing"
 #: What to do about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
@@ -112,7 +118,7 @@ def find_damage(
     bad, intact = _checkpoints(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
     flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
-    missing = _missing(files, versions, intact + 1, newest)
+    missing = missing_entries(files, versions, intact + 1, newest)
     if not bad:
         flaws.update(dict.fromkeys(missing, MISSING))
     if flaws:
@@ -150,14 +156,6 @@ def find_old_checkpoints(location: str, storage_options: Mapping[str, str] | Non
     return tuple(path for version in older for path in _torn(files, paths, version, deep=True))
 
 
-def _missing(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
-    """Return which versions from the first to the newest have no entry, of those that a listing shows. A listing may
-    leave out what comes while it is made, so these are asked for."""
-    there = set(versions)
-    gaps = (one for one in range(first, newest + 1) if one not in there)
-    return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
-
-
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
     past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole. `intact`: the
@@ -171,7 +169,7 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     begins = beginning(versions)
     past = [version for version in versions if begins <= version <= intact]
     doubtful = [version for version in past if not _looks_whole(files.read(log_file(version)))]
-    flaws = {**flaws_in(files, doubtful), **dict.fromkeys(_holes(files, versions, begins, intact), MISSING)}
+    flaws = {**flaws_in(files, doubtful), **dict.fromkeys(holes(files, versions, begins, intact), MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
     return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
 
@@ -198,17 +196,6 @@ def find_first_readable(location: str) -> int:
         return 0
     begins = beginning(sorted(version for version in map(version_of, paths) if version is not None))
     return min((version for version in checkpointed(paths) if version >= begins), default=0)
-
-
-def _holes(files: TableStorage, versions: Sequence[int], begins: int, intact: int) -> list[int]:
-    """Return which entries are missing among those that a checkpoint sums up. A removal of old ones that was stopped
-    leaves gaps, too: entries before these are old."""
-    missing = _missing(files, versions, begins, intact)
-    if not missing:
-        return []
-    written = {version_of(file.path): file.at for file in files.log()}
-    kept = [version for version in versions if written.get(version, 0) > time.time() - KEPT_SECONDS]
-    return [version for version in missing if version > min(kept, default=intact)]
 
 
 def _looks_whole(content: bytes | None) -> bool:

@@ -36,12 +36,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 from ledger.delta_log.paths import path_of
 from ledger.delta_log.protocol import Commit
-from ledger.delta_log.storage import AT_ONCE, LOG, Stamp, Storage, TableStorage, log_file, version_of
+from ledger.delta_log.storage import AT_ONCE, LOG, LocalFiles, Stamp, Storage, TableStorage, log_file, version_of
 from ledger.errors import LedgerDamaged
 from ledger.threads import map_at_once
 
@@ -75,6 +75,11 @@ REPAIR = (
     "backup (`ledger restore-backup BACKUP ROOT --replace`); or stop all that uses the ledger, and `ledger repair "
     "ROOT` cuts it back to its last whole version, or cuts off the past before a checkpoint that has all of it"
 )
+#: At most so many entries that are missing are told one by one.
+MOST_MISSING = 1_000
+#: How long entries are kept, as Delta does by default, in seconds: what a removal of old ones left in a gap is older.
+KEPT_SECONDS = 30 * 86_400
+MISSING = "is missing"
 #: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
 _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
@@ -161,6 +166,25 @@ def beginning(versions: Sequence[int]) -> int:
     return begins
 
 
+def missing_entries(files: TableStorage, versions: Sequence[int], first: int, newest: int) -> list[int]:
+    """Return which versions from the first to the newest have no entry, of those that a listing shows. A listing may
+    leave out what comes while it is made, so these are asked for."""
+    there = set(versions)
+    gaps = (one for one in range(first, newest + 1) if one not in there)
+    return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
+
+
+def holes(files: TableStorage, versions: Sequence[int], begins: int, last: int) -> list[int]:
+    """Return which entries are missing between the first and the last of a log's. A removal of old ones that was
+    stopped leaves gaps, too: entries before these are old."""
+    missing = missing_entries(files, versions, begins, last)
+    if not missing:
+        return []
+    written = {version_of(file.path): file.at for file in files.log()}
+    kept = [version for version in versions if written.get(version, 0) > time.time() - KEPT_SECONDS]
+    return [version for version in missing if version > min(kept, default=last)]
+
+
 class Generations:
     """Counts how often a log of one ledger was found to be another one. Threads share it."""
 
@@ -216,7 +240,7 @@ def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMet
     Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
     found = _following(stored, table, read_metadata, since + 1, FEW)
-    if 0 < len(found) < FEW:
+    if 0 < len(found) < FEW and not _goes_on(stored, found[-1].version + 2):
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
@@ -227,10 +251,21 @@ def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMet
         # All between, and before: a listing may leave out what comes while it is made.
         first = last + 1 if stored.has(log_file(last + 1)) else min(later)
         versions = range(first, max(later) + 1)
-        read = map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE)
-        found += [commit for commit in read if commit is not None]
+        read = list(map_at_once(lambda version: _commit(stored, version, table, read_metadata), versions, AT_ONCE))
+        known = [commit for commit in read if commit is not None]
+        if first > last + 1 or len(known) < len(read):
+            # Old entries were removed, perhaps meanwhile. What is missing between others is another thing.
+            for version in holes(stored, there, begins, max(later)):
+                if version > last:
+                    raise damaged(table, version, MISSING)
+        found += known
         found += _following(stored, table, read_metadata, max(later) + 1)
     return found
+
+
+def _goes_on(stored: TableStorage, version: int) -> bool:
+    """Whether a log on a local path has an entry behind one that it lacks."""
+    return isinstance(stored, LocalFiles) and stored.has(log_file(version))
 
 
 def _following(

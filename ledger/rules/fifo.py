@@ -105,6 +105,11 @@ def clock_repairs(queue: str) -> str:
     return f"clock/{queue}"
 
 
+def repaired_at(queue: str) -> str:
+    """The application id under which that repair notes the instant at which those sends arrived, as it sees it."""
+    return f"clock-at/{queue}"
+
+
 def first_remembered(purged: int) -> int:
     """M3: the lowest sequence number of a send behind the first `purged` ones, which a purge has forgotten."""
     return sequence_number(purged + 1, 0)

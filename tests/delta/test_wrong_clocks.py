@@ -455,8 +455,39 @@ def test_sends_to_a_fifo_queue_go_on_after_a_repair(ledger, sent_ahead, process,
     assert "b" in [message.body for message in sent_ahead.receive(None).messages()]
 
 
-def test_duplicates_are_known_behind_a_repair_but_for_what_the_wrong_clock_sent(ledger, sent_ahead):
+@pytest.mark.parametrize("receives", [False, True])
+def test_the_order_of_a_group_goes_on_through_a_repair(ledger, sent_ahead, process, machine, receives):
+    """What was sent ahead is before what follows it, whoever looks, and hides it until its time has come."""
+    if receives:
+        assert [message.body for message in sent_ahead.receive(1)] == ["a"], "this process knows all messages"
     ledger.repair_clock()
+    machine.advance(1)
+    sent_ahead.send(["after b"], message_group_id="h")
+    sent_ahead.send(["other"], message_group_id="z")
+    for queue in (sent_ahead, process("three").queue("jobs.fifo")):
+        assert (queue.counts().delayed, queue.counts().visible) == (1, 2 if receives else 3)
+    claim = sent_ahead.receive(None, visibility_timeout=0)
+    assert [message.body for message in claim] == (["other"] if receives else ["a", "other"])
+    machine.advance(2 * DAY + 60)
+    for queue in (sent_ahead, process("four").queue("jobs.fifo")):
+        bodies = [message.body for message in queue.receive(None, visibility_timeout=0)]
+        assert bodies.index("b") < bodies.index("after b") and set(bodies) >= {"other", "a"}
+
+
+def test_messages_that_come_after_a_repair_are_seen_by_who_knew_the_queue(ledger, sent_ahead, process, machine):
+    """A process reads only what came since it looked last: by numbers, as instants went back."""
+    known = process("three").queue("jobs.fifo")
+    assert known.receive(None).count == 1
+    ledger.repair_clock()
+    machine.advance(1)
+    for body in ("x", "y"):
+        sent_ahead.send([body], message_group_id=body)
+        assert [message.body for message in known.receive(None)] == [body]
+
+
+def test_duplicates_are_known_behind_a_repair_but_for_what_the_wrong_clock_sent(ledger, sent_ahead, machine):
+    ledger.repair_clock()
+    machine.advance(1)
     assert all(sent_ahead.send(["a", "b", "c"], message_group_id="g"))
     assert all(sent_ahead.send(["c"], message_group_id="g"))
     counts = sent_ahead.counts()

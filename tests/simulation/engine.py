@@ -191,6 +191,7 @@ class SimulatedEngine:
         rows = [
             [*partition, file.rows.num_rows, *file.bounds("seq")]
             + [instant // 1_000 for name in ("sent_at", "available_at") for instant in file.bounds(name)]
+            + [None]
             for partition, files in known.changes[-1].state.items()
             for file in files
         ]
@@ -206,6 +207,7 @@ class SimulatedEngine:
         first_seq: int | None = None,
         last_seq: int | None = None,
         sent_after: int | None = None,
+        numbered_after: int | None = None,
     ) -> pa.Table:
         self._at("messages")
         known, _ = self._look("messages")
@@ -222,6 +224,8 @@ class SimulatedEngine:
             rows = rows.filter((pc.field("seq") >= first_seq) & (pc.field("seq") <= last_seq))
         if sent_after is not None and rows.num_rows:
             rows = rows.filter(pc.field("sent_at") > pa.scalar(sent_after * 1_000, pa.int64()).cast(INSTANT))
+        if numbered_after is not None and rows.num_rows:
+            rows = rows.filter(pc.field("sequence_number") > numbered_after)
         return rows.select(list(columns))
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:

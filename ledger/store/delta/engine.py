@@ -155,9 +155,10 @@ class MessageFiles(Protocol):
         first_seq: int | None = None,
         last_seq: int | None = None,
         sent_after: int | None = None,
+        numbered_after: int | None = None,
     ) -> pa.Table:
-        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, and of
-        those sent after an instant."""
+        """Columns of the messages of some partitions, optionally of the ordinals from first_seq to last_seq, of those
+        sent after an instant, or of those of a FIFO queue behind a sequence number."""
 
 
 class Engine(Tables, MessageFiles, Protocol):
@@ -232,10 +233,13 @@ class LedgerTables(DeltaTables):
         first_seq: int | None = None,
         last_seq: int | None = None,
         sent_after: int | None = None,
+        numbered_after: int | None = None,
     ) -> pa.Table:
         """See MessageFiles."""
         between = {} if first_seq is None or last_seq is None else {"seq": (first_seq, last_seq)}
-        return self.rows("messages", where, columns, between, {} if sent_after is None else {"sent_at": sent_after})
+        bounds = {"sent_at": sent_after, "sequence_number": numbered_after}
+        above = {name: bound for name, bound in bounds.items() if bound is not None}
+        return self.rows("messages", where, columns, between, above)
 
     def append(
         self,

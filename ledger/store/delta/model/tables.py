@@ -212,6 +212,7 @@ FACTS = (
     Fact("last_sent_at", pa.int64(), "max", "sent_at", is_instant=True),
     Fact("first_available_at", pa.int64(), "min", "available_at", is_instant=True),
     Fact("last_available_at", pa.int64(), "max", "available_at", is_instant=True),
+    Fact("last_number", pa.int64(), "max", "sequence_number"),
 )
 SEGMENT_FILES = pa.schema([(fact.name, fact.type) for fact in FACTS])
 TWO_MESSAGES = (

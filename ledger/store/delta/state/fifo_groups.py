@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledger.delta_log.values import milliseconds
 from ledger.rules import fifo
@@ -35,7 +34,7 @@ _NAMES = dict.fromkeys(("segment", "message_group_id"), pa.dictionary(pa.int32()
 class Groups:
     """Reads the groups of the messages that a FIFO queue has, and says which may be received in which order, as arrays.
 
-    What was read is kept: sends to a FIFO queue are ordered, in time and by their numbers, so only later ones are read.
+    What was read is kept: sends to a FIFO queue are ordered by their numbers, so only later ones are read.
     Threads share it, and each may be at another version of the table. So what is kept never loses a message: a decision
     may look at any that has all messages of its own listing, and passes over those that its listing does not have.
     """
@@ -120,9 +119,8 @@ class Groups:
 
     def _later(self, queue: str, known: pa.Table) -> pa.Table:
         """What is known and what was sent since."""
-        until = pc.max(known["sent_at"].cast(pa.int64())).as_py() // 1_000
-        later = self._engine.messages(Where(queue), _COLUMNS, sent_after=until - 1)
-        later = later.filter(pc.greater(later["sequence_number"], known["sequence_number"][-1]))
+        last = known["sequence_number"][-1].as_py()
+        later = self._engine.messages(Where(queue), _COLUMNS, numbered_after=last)
         return _in_few_pieces(pa.concat_tables([known, _in_order([_encoded(later)])])) if later.num_rows else known
 
 

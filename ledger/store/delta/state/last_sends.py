@@ -1,8 +1,8 @@
 """When the last message was sent to a FIFO queue, whose sends follow each other, as the messages themselves tell it.
 
 A clock that was ahead may have sent some. After a repair (`verbs.clock_repair`) the instants of all sends before it do
-not count any more: it notes in the log how many these were. So what is asked is asked again only where an instant is
-ahead of the caller's clock.
+not count any more: the log has how many these were, and when they arrived as the repair sees it, which is before any
+send that follows. So what is asked is asked again only where an instant is ahead of the caller's clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _COLUMNS = ["sequence_number", "sent_at"]
 
 
 def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: float) -> int:
-    """Return when the last message was sent, in milliseconds, of sends that no repair of the clock has set aside.
+    """Return the instant that no send may be before, in milliseconds, by the sends that no repair of the clock has set
+    aside.
 
     Args:
         engine: Of the ledger.
@@ -37,11 +38,9 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Of some messages, with their sequence numbers, the newest instant of those that were sent behind the last repair
-    of the queue's clock; 0: there are none. Raises what the storage does."""
-    counted = rows.filter(pc.greater_equal(rows["sequence_number"], first_counted(tables, queue)))
-    return (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-
-
-def first_counted(tables: Tables, queue: str) -> int:
-    """Return the lowest sequence number of a send behind the last repair of a queue's clock."""
-    return fifo.first_remembered(tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0)
+    of the queue's clock, or the one behind that repair; 0: there is neither. Raises what the storage does."""
+    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
+    counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
+    newest = (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
+    at = tables.transaction_version("messages", fifo.repaired_at(queue))
+    return newest if at is None else max(newest, at + 1)

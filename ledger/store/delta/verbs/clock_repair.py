@@ -4,10 +4,12 @@ In a queue time never goes back, so one commit of such a clock makes every right
 A repair is one commit for each queue. It sets the time of each lane that is ahead to now. What lanes record as done in
 the future is recorded as done now. A deadline that only the wrong time explains is moved back by as much as the lane
 was ahead, so that a lease lasts as long as its timeout says (see `instants.put_back`). What was sent by the wrong clock
-stays as it is, as messages never change: it becomes visible when its time has come. But sends to a FIFO queue follow
-each other, and none is before the last: there a second commit, to `messages`, notes that the instants of the sends
-until now do not count (`state.last_sends`). It counts as a send does, so that one which was decided before decides
-again.
+stays as it is, as messages never change: it becomes visible when its time has come.
+
+Sends to a FIFO queue follow each other, and none is before the last. So there the repair also records of the messages
+that were sent ahead when they arrived, which is now, and a second commit, to `messages`, notes that the instants of the
+sends until now do not count (`state.last_sends`). It counts as a send does: of a send that came in between, or was
+decided before, one of the two decides again. Then each message is before what follows it, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
-from ledger.store import QueueRecord
+from ledger.store import RUNS, QueueRecord
 from ledger.store.delta.commit.transactions import Plan
 from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import Where, tuple_of
@@ -69,8 +71,45 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
+    if not is_fifo(queue.attributes):
+        return _set_times(store, queue, clock, dry_run=dry_run)
+    engine, transactions = store.engine, store.transactions
+    attempts = transactions.attempts("repair_clock")
+    for losses in attempts:
+        with transactions.turn("messages", queue.id, losses):
+            sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
+            last = _last_send(store, queue, now)
+            skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
+            ahead = last if last > now + skew else 0
+            found = _set_times(store, queue, clock, ahead, dry_run=dry_run)
+            if dry_run or not ahead:
+                return found
+            since = engine.version("messages")
+            metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
+            transactions.step("chosen")
+            marks = (
+                (fifo.sends(queue.id), sent + 1),
+                (fifo.clock_repairs(queue.id), sent),
+                (fifo.repaired_at(queue.id), _arrival(store, queue, clock())),
+            )
+            mark = partial(engine.mark, "messages", metadata, *marks)
+            if transactions.commit("messages", metadata, since, mark, attempts) is not None:
+                return found
+    raise attempts.outlasted()
+
+
+def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
+    """The instant that no send to a FIFO queue may be before."""
+    skew = store.settings.maximum_clock_skew
+    return last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
+
+
+def _set_times(
+    store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
+) -> ClockRepair | None:
+    """Put a queue's time right, in one commit to `visibility`. `last`: when the last message was sent to a FIFO queue
+    where sends to it are refused for that; else 0."""
     skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
-    last = _last_send_ahead(store, queue, clock())
 
     def decide(losses: int) -> Plan[ClockRepair | None]:
         snapshot = store.engine.load("visibility", Where(queue.id))
@@ -78,57 +117,52 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
         times = {lane: at for lane, at in lanes.heads.times.items() if at > now + skew}
         latest, sent_ahead = max([*times.values(), last or now]), _sent_ahead(store, queue, now + skew)
         changed = _changed(lanes, times, partial(_right_code, lanes, queue, now, skew))
-        repair = ClockRepair(
-            queue.name, (latest - now) / MILLISECONDS, len(times), changed.count, sent_ahead, bool(last)
-        )
+        ahead = (latest - now) / MILLISECONDS
+        repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
         found = repair if times or sent_ahead else None
-        edits = NO_EDITS
-        if times and not dry_run:
-            if lanes.heads.purged_at is not None:
+        edits, arrived = NO_EDITS, Runs.empty()
+        if not dry_run:
+            lanes.supersede(changed)
+            if last:
+                arrived = _arrived(store, queue, lanes, now, skew)
+                lanes.supersede(arrived)
+            if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
-            edits = lanes.edits(changed, now)
+            edits = lanes.edits(Runs.empty(), now)
             # Lanes in which nothing else changes are counted up, too: whoever decided by their time decides again.
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), now), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
-        events = [{"event": "clock repaired", "messages": changed.count, "reason": reason}]
-        return Plan(snapshot, Where(queue.id, tuple_of(times)), edits, events, lambda version: found, now)
+        events = [{"event": "clock repaired", "messages": changed.count + arrived.count, "reason": reason}]
+        where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
+        return Plan(snapshot, where, edits, events, lambda version: found, now)
 
     if dry_run:
         return decide(0).answer(0)
     found = store.transactions.run("repair_clock", "visibility", queue.id, decide)
     store.times.forget(queue.id)
-    if last:
-        _set_sends_aside(store, queue, clock)
     return found
 
 
-def _last_send_ahead(store: DeltaStore, queue: QueueRecord, now: int) -> int:
-    """When the last message was sent to a FIFO queue, where sends to it are refused for that; else 0."""
-    if not is_fifo(queue.attributes):
-        return 0
-    skew = store.settings.maximum_clock_skew
-    last = last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)
-    return last if last > now + round(skew * MILLISECONDS) else 0
+def _arrival(store: DeltaStore, queue: QueueRecord, now: int) -> int:
+    """When what was sent ahead arrived, as a repair records it: now, and not before what was sent before it."""
+    skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
+    rows = store.engine.messages(Where(queue.id), ["sent_at"], sent_after=now)
+    instants = pc.divide(rows["sent_at"].cast(pa.int64()), 1_000)
+    right = instants.filter(pc.less_equal(instants, now + skew))
+    return max(now, pc.max(right).as_py() or 0)
 
 
-def _set_sends_aside(store: DeltaStore, queue: QueueRecord, clock: Clock) -> None:
-    """Note that the instants of all sends to a FIFO queue until now do not count; nothing where that is done."""
-    engine, transactions = store.engine, store.transactions
-    attempts = transactions.attempts("repair_clock")
-    for losses in attempts:
-        with transactions.turn("messages", queue.id, losses):
-            sent = engine.transaction_version("messages", fifo.sends(queue.id)) or 0
-            if not _last_send_ahead(store, queue, clock()):
-                return
-            since = engine.version("messages")
-            metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
-            transactions.step("chosen")
-            marks = (fifo.sends(queue.id), sent + 1), (fifo.clock_repairs(queue.id), sent)
-            mark = partial(engine.mark, "messages", metadata, *marks)
-            if transactions.commit("messages", metadata, since, mark, attempts) is not None:
-                return
-    raise attempts.outlasted()
+def _arrived(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int, skew: int) -> Runs:
+    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and that they arrive now."""
+    rows = store.engine.messages(Where(queue.id), ["lane", "segment", "seq"], sent_after=now + skew)
+    runs = pa.table([rows["lane"], rows["segment"], rows["seq"], rows["seq"]], schema=RUNS)
+    at, pieces = _arrival(store, queue, now), lanes.cut(runs)
+
+    def right_code(record: Record) -> int:
+        return lanes.code(record._replace(enqueued_at=min(at, record.enqueued_at or at)))
+
+    return pieces.coded(lanes.per_code(pieces.code, right_code, np.int64)).in_order()
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:

@@ -39,7 +39,6 @@ from deltalake.exceptions import DeltaError
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import (
-    MISSING,
     find_bad_checkpoints,
     find_old_checkpoints,
     find_past_damage,
@@ -48,7 +47,7 @@ from ledger.delta_log.damage import (
     wrong_files,
 )
 from ledger.delta_log.failures import naming
-from ledger.delta_log.history import Flawed, actions_in, flaw_of
+from ledger.delta_log.history import MISSING, Flawed, actions_in, flaw_of
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
