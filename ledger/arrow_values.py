@@ -142,6 +142,20 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
     return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
 
 
+def in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """Return a plain type with microseconds in place of nanoseconds, at any depth."""
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if types.is_map(kind):
+        return pa.map_(in_microseconds(kind.key_type), in_microseconds(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(in_microseconds(field.type)) for field in kind])
+    if is_list(kind):
+        listed = pa.large_list if types.is_large_list(kind) else pa.list_
+        return listed(kind.value_field.with_type(in_microseconds(kind.value_type)))
+    return kind
+
+
 def first_failing(array: pa.Array, act: Callable[[pa.Array], Any]) -> int | None:
     """Return the number of the first value that makes `act` raise an error; None where none does by itself."""
     low, high = 0, len(array)
@@ -204,7 +218,8 @@ def first_changed(values: Iterable[Any], kind: pa.DataType) -> int | None:
 
     Return None where all stay as they are.
 
-    Arrow makes dates of instants that stand behind a date, without their time, and bytes of texts beside bytes.
+    Arrow makes dates of instants that stand behind a date, without their time, and bytes of texts beside bytes. Of
+    pandas' instants and durations it drops the nanoseconds.
     """
     if not _may_change(kind):
         return None
@@ -218,7 +233,11 @@ def _may_change(kind: pa.DataType) -> bool:
         return any(_may_change(field.type) for field in kind)
     if is_list(kind):
         return _may_change(kind.value_type)
-    return bool(types.is_date(kind)) or _is_binary(kind)
+    return bool(types.is_date(kind)) or _is_binary(kind) or _drops_nanoseconds(kind)
+
+
+def _drops_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit != "ns"
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -233,6 +252,8 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, datetime) and value == value and value.timetz() != time(0)
     if _is_binary(kind):
         return isinstance(value, str)
+    if _drops_nanoseconds(kind):
+        return bool(value == value and (getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)))
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)
     if is_list(kind) and _may_change(kind.value_type):

@@ -82,7 +82,8 @@ def _type_that_keeps(values: Sequence[Any]) -> pa.DataType:
     kind: pa.DataType = pa.array(values).type
     changed = first_changed(values, kind)
     if changed is not None:
-        raise TypeError(f"it has values of different classes, and {kind} would change one of them")
+        value = values[changed]
+        raise TypeError(f"{kind} would change its value, of the class {type(value).__name__}")
     return kind
 
 

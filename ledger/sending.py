@@ -15,7 +15,7 @@ from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
 from ledger.store import QueueRecord
-from ledger.tabular import arrow_table, is_spark, listed, require_batch
+from ledger.tabular import arrow_table, is_spark, listed, require_batch, without_nanoseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +75,9 @@ def _send_table(
         if is_spark(table):
             sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
         elif access.frames is not None:
-            of_frame = access.frames.send(record, access.frames.of(table), body, access.clock, attempt_id)
+            of_frame = access.frames.send(
+                record, access.frames.of(without_nanoseconds(table)), body, access.clock, attempt_id
+            )
             sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
         else:
             entries = entries_of(table, record.attributes, body)

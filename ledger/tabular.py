@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.arrow_values import NotPlain, first_changed, first_failing, plain_column
+from ledger.arrow_values import NotPlain, first_changed, first_failing, in_microseconds, plain_column
 from ledger.errors import InvalidParameterValue, LedgerError
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
             )
         return None
     _require_no_objects(field, value)
+    _require_no_nul(value)
     if type(value).__module__.startswith("pandas") and hasattr(value, "columns"):
-        _require_single_names(list(value.columns))
+        _require_names(list(value.columns))
     try:
         with reading_by_library():
             table = value.to_table() if is_dataset else _read(value)
@@ -93,12 +94,29 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
         raise _unreadable(field, value, error) from error.__cause__
     _require_as_given(value, table)
     table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
-    _require_single_names(table.column_names)
+    _require_names(table.column_names)
     columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
 
 
-def _require_single_names(names: Sequence[object]) -> None:
+def _require_no_nul(value: Any) -> None:
+    """Raise InvalidParameterValue for a name with a NUL character: it ends there for whoever reads through Arrow's C
+    interface, and may be another column's."""
+    schema = getattr(value, "schema", None)
+    if isinstance(schema, pa.Schema):
+        kinds = {field.name: str(field) for field in schema}
+    elif isinstance(schema, Mapping):
+        kinds = {str(name): repr(kind) for name, kind in schema.items()}
+    else:
+        # Of pandas: the type of a column of objects says nothing of what is inside.
+        kinds = dict(zip(map(str, getattr(value, "columns", ())), map(str, getattr(value, "dtypes", ()))))
+    for name, kind in kinds.items():
+        if "\0" in f"{name}{kind}" or "\\x00" in kind:
+            said = "A NUL character is in its name, or in that of a field inside it"
+            raise InvalidParameterValue("column", name, said, "Rename it.")
+
+
+def _require_names(names: Sequence[object]) -> None:
     double = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if double:
         raise InvalidParameterValue("column", double[0], "The table has two columns of this name", "Rename one.")
@@ -209,7 +227,8 @@ def _require_as_given(value: Any, table: pa.Table) -> None:
                 said = (
                     f"Row {row} is of the class {type(given.iloc[row]).__name__}, and Arrow makes {field.type} of all"
                 )
-                raise InvalidParameterValue("column", field.name, said, "Make all values of one class.")
+                fix = "Make all values of one class, and instants ones without nanoseconds: .floor('us')."
+                raise InvalidParameterValue("column", field.name, said, fix)
 
 
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -225,6 +244,21 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
             said, fix = error.__cause__.said, error.__cause__.fix
             raise InvalidParameterValue("column", field.name, said, fix) from None
         raise _wrong_value(field, column, error) from error.__cause__
+
+
+def without_nanoseconds(table: pa.Table) -> pa.Table:
+    """Return a table of plain types with microseconds in place of nanoseconds, for Spark, which has none. Raises
+    InvalidParameterValue for a column that would lose some."""
+    columns = dict[str, pa.ChunkedArray]()
+    for field in table.schema:
+        kind = in_microseconds(field.type)
+        try:
+            columns[field.name] = table[field.name] if kind == field.type else table[field.name].cast(kind)
+        except pa.ArrowInvalid:
+            said = f"It is {field.type}, and has nanoseconds, which Spark does not keep"
+            fix = "Cast it to microseconds (pandas .dt.floor('us'), polars .dt.truncate('1us')), or make a text of it."
+            raise InvalidParameterValue("column", field.name, said, fix) from None
+    return pa.table(columns) if columns else table
 
 
 def _wrong_value(field: pa.Field, column: pa.ChunkedArray, error: Exception) -> InvalidParameterValue:

@@ -20,6 +20,7 @@ from ledger.tabular import (
     is_text,
     reading_by_library,
     require_column,
+    without_nanoseconds,
 )
 
 TEXTS = ["a", "b", "a"]
@@ -269,3 +270,33 @@ def test_a_value_of_pandas_objects_that_arrow_would_change_is_refused_with_its_r
 def test_values_of_pandas_objects_that_stay_as_they_are_are_taken(values):
     table = arrow_table("rows", pd.DataFrame({"v": pd.Series(values, dtype=object)}))
     assert table.num_rows == len(values)
+
+
+NANOSECOND = pd.Timestamp("2020-01-01 00:00:00.000000999")
+
+
+@pytest.mark.parametrize("value", [NANOSECOND, {"t": NANOSECOND}, [NANOSECOND], {"t": [{"u": NANOSECOND}]}])
+def test_nanoseconds_inside_objects_of_pandas_are_refused_and_not_dropped(value):
+    whole = NANOSECOND.floor("us")
+    frame = pd.DataFrame({"x": pd.Series([None, value], dtype="object")})
+    with pytest.raises(InvalidParameterValue, match="Row 1 is of the class") as raised:
+        arrow_table("rows", frame)
+    assert raised.value.value == "x" and ".floor('us')" in raised.value.advice
+    assert arrow_table("rows", pd.DataFrame({"x": pd.Series([{"t": whole}], dtype="object")})).num_rows == 1
+
+
+@pytest.mark.parametrize("rows", [{"a\0b": [1]}, {"a": [{"k\0m": 1}]}], ids=["column", "field"])
+@pytest.mark.parametrize(
+    "library", [pa.table, pl.DataFrame, lambda rows: pa.table(rows).to_pandas(types_mapper=pd.ArrowDtype)]
+)
+def test_a_name_with_a_nul_is_refused(rows, library):
+    """Arrow's C interface ends it there: it would be the name of another column, perhaps. Polars aborts the process."""
+    with pytest.raises(InvalidParameterValue, match="NUL"):
+        arrow_table("rows", library(rows))
+
+
+def test_for_spark_nanoseconds_are_microseconds_or_an_error():
+    fine = pa.table({"x": pa.array([[{"t": 1_000}]], pa.list_(pa.struct([("t", pa.timestamp("ns", "UTC"))])))})
+    assert str(without_nanoseconds(fine).schema.field("x").type).count("timestamp[us") == 1
+    with pytest.raises(InvalidParameterValue, match="nanoseconds, which Spark does not keep"):
+        without_nanoseconds(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))

@@ -220,3 +220,11 @@ def test_columns_of_the_wrong_type_are_refused_and_those_of_json_rows_mean_nothi
     for given in ({"delay_seconds": 5}, {"message_group_id": "g"}, {"message_attributes": {"a": "b"}}):
         with pytest.raises(InvalidParameterValue, match=r"column.*Add the column"):
             queue.send(spark.sql("SELECT 'x' AS body"), **given)
+
+
+def test_json_of_a_row_has_all_digits_of_its_instants(make_queue, spark):
+    """Spark's own way cuts them to milliseconds."""
+    queue = make_queue()
+    queue.send(spark.sql("SELECT timestamp_micros(1234567) AS t, timestamp_ntz'2020-01-01 00:00:00.123456' AS n"))
+    (message,) = queue.receive(None)
+    assert message.body == '{"t":"1970-01-01T00:00:01.234567Z","n":"2020-01-01T00:00:00.123456"}'

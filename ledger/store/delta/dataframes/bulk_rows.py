@@ -34,6 +34,11 @@ NULL, UNSHOWN = "null", "unshown"
 _REFUSAL = re.compile(rf"{REFUSED}([^|]*)\|([^|]*)\|([0-9a-f]*)\|([0-9A-F]*|{NULL}|{UNSHOWN})\|")
 #: Instead of a character's name.
 NO_UTF_8 = "no UTF-8"
+#: How instants are written in JSON: with all that Spark keeps of them. It cuts microseconds off by itself.
+ALL_DIGITS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 #: Which types the columns of each kind may have.
 TYPES = {
     Kind.TEXT: ("string",),
@@ -373,7 +378,7 @@ def _as_json(frame: DataFrame) -> Column:
     """A row as JSON. Where a text at any depth is no UTF-8, Spark would write U+FFFD for its bytes: the task fails."""
     from pyspark.sql import functions as F
 
-    whole = F.to_json(F.struct("*"))
+    whole = F.to_json(F.struct("*"), ALL_DIGITS)
     names = Counter(name.lower() for name in frame.columns)
     for one in schema_of(frame)["fields"]:
         # Of two columns whose names differ in their capitals alone, Spark can name neither.
