@@ -324,7 +324,6 @@ def _table(
     """Rows that have their columns' meanings already: the body is in `body`, whatever it was called. Adds the `names`
     of the table's columns."""
     import pyarrow as pa
-    import pyarrow.dataset as ds
 
     from ledger import arrow_rows
     from ledger.tabular import arrow_table
@@ -332,18 +331,53 @@ def _table(
     if source == "-":
         raise WrongInput(f"{kind} is not read from stdin: name the file.")
     try:
-        if kind == "delta":
-            from deltalake import DeltaTable
-            from deltalake.exceptions import DeltaError
-
-            try:
-                table = DeltaTable(source).to_pyarrow_table()
-            except DeltaError as error:
-                raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
-        else:
-            table = ds.dataset(source, format="parquet").to_table()
+        table = _delta(source) if kind == "delta" else _parquet(source)
     except (OSError, pa.ArrowException) as error:
         raise WrongInput(f"{source} cannot be read as {kind}: {str(error)[:200]}") from None
     names.update(dict.fromkeys(table.column_names))
     for number, columns in enumerate(arrow_rows.rows_of(arrow_table("input", table), attributes, body), 1):
         yield Row(number, columns, "")
+
+
+def _delta(source: str) -> Any:
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    try:
+        loaded = DeltaTable(source)
+        if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+            return loaded.to_pyarrow_table()
+        # Its files have other names of the columns, of which that knows nothing: it would read nulls.
+        return pa.table(QueryBuilder().register("source", loaded).execute("SELECT * FROM source"))
+    except DeltaError as error:
+        raise WrongInput(f"{source} cannot be read as a Delta table: {error}") from None
+
+
+def _parquet(source: str) -> Any:
+    """A file, or a folder of files: with the columns of all of them, and those of folders named COLUMN=VALUE."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    found = ds.dataset(source, format="parquet", partitioning="hive")
+    files = found.files
+    if found.partitioning is not None:
+        # Arrow makes 7 of a folder's 007.
+        folders = {part for file in files for part in Path(file).parent.parts if "=" in part}
+        kinds = {
+            field.name: field.type
+            if all(f"{name}={value}" in folders for name, value in _numbers(folders) if name == field.name)
+            else pa.string()
+            for field in found.partitioning.schema
+        }
+        by_folder = ds.partitioning(pa.schema(kinds), flavor="hive")
+        found = ds.dataset(source, format="parquet", partitioning=by_folder)
+    schemas = [found.schema, *(file.physical_schema for file in found.get_fragments())]
+    return found.replace_schema(pa.unify_schemas(schemas, promote_options="permissive")).to_table()
+
+
+def _numbers(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Of folders that are named NAME=NUMBER the name, and the number as it is written without more than it needs."""
+    for name, _, value in (folder.partition("=") for folder in folders):
+        if re.fullmatch(r"-?[0-9]+", value):
+            yield name, str(int(value))

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -308,3 +309,43 @@ def test_of_bodies_alone_nothing_is_said(cli, queue, tmp_path):
     (tmp_path / "rows.csv").write_text("body,delay_seconds\na,5\n")
     for given in (("-m", "a"), (str(tmp_path / "rows.csv"),)):
         assert cli("send", "work", *given).err == ""
+
+
+def test_a_folder_of_parquet_has_the_columns_of_all_its_files_and_folders(cli, queue, tmp_path):
+    folder = tmp_path / "rows"
+    pq.write_to_dataset(pa.table({"x": [1, 2], "day": ["a", "b"]}), folder, partition_cols=["day"])
+    pq.write_table(pa.table({"x": [3], "y": [4.5]}), folder / "day=b" / "later.parquet")
+    assert cli("send", "work", str(folder), "--format", "parquet").code == 0
+    bodies = sorted(message.body for message in queue.receive(None))
+    assert bodies == ['{"x":1,"day":"a"}', '{"x":2,"day":"b"}', '{"x":3,"day":"b","y":4.5}']
+
+
+@pytest.mark.parametrize(("days", "expected"), [(["7", "12"], ["12", "7"]), (["007", "12"], ['"007"', '"12"'])])
+def test_the_value_of_a_folder_is_the_one_in_its_name(cli, queue, tmp_path, days, expected):
+    for day in days:
+        Path(tmp_path, "rows", f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"x": [1]}), tmp_path / "rows" / f"day={day}" / "rows.parquet")
+    assert cli("send", "work", str(tmp_path / "rows"), "--format", "parquet").code == 0
+    assert sorted(message.body for message in queue.receive(None)) == [f'{{"x":1,"day":{day}}}' for day in expected]
+
+
+def test_a_table_with_mapped_columns_is_sent_with_its_values(cli, queue, tmp_path):
+    """Its files have other names: pyarrow's reader finds nothing under the table's."""
+    table = str(tmp_path / "mapped.delta")
+    write_deltalake(table, pa.table({"col-1": [1, 2]}))
+    entry = Path(table, "_delta_log", f"{0:020d}.json")
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+        if "metaData" in line:
+            schema = json.loads(line["metaData"]["schemaString"])
+            name = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+            schema["fields"][0] |= {"name": "order id", "metadata": name}
+            line["metaData"]["schemaString"] = json.dumps(schema)
+            line["metaData"]["configuration"] = {
+                "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"
+            }  # fmt: skip
+    entry.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert cli("send", "work", table).code == 0
+    assert sorted(message.body for message in queue.receive(None)) == ['{"order id":1}', '{"order id":2}']
