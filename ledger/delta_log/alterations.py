@@ -31,6 +31,8 @@ PLAIN = frozenset({"appendOnly", "invariants"})
 DELTA_RS_WRITES = PLAIN | {
     *("changeDataFeed", "checkConstraints", "generatedColumns", "timestampNtz", "variantType", "variantType-preview"),
 }
+#: Those with which it appends rows, too.
+DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
 #: Without TRUNCATE HISTORY a dropped feature leaves `checkpointProtection` behind, which delta-rs refuses, too. With it
 #: Delta asks that no version of the last day has the feature, unless this property says otherwise.
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
@@ -126,6 +128,11 @@ def told(table: str, place: str, found: Sequence[str]) -> Refusal:
     """Return in words what a table has, and what takes it back."""
     what = f"somebody gave the table {table} {', '.join(found)}, which the ledger's tables do not have"
     return Refusal(what, way_back(place, found))
+
+
+def unappendable(loaded: DeltaTable) -> list[str]:
+    """Return the features of a loaded table with which delta-rs commits nothing."""
+    return sorted({*(loaded.protocol().writer_features or ())} - DELTA_RS_APPENDS)
 
 
 def alterations_of(loaded: DeltaTable) -> list[str]:

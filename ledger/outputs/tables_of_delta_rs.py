@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
+from ledger.delta_log.alterations import unappendable
 from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
-from ledger.errors import OutputUnreadable
+from ledger.errors import OutputNotWritten, OutputUnreadable
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
@@ -52,6 +53,15 @@ DIGITS = 15
 
 def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Columns:
     return columns_for(loaded, schema_of_rows(rows, schema_of(loaded)), asked, partial(first_value, rows))
+
+
+def _require_appendable(location: str, loaded: DeltaTable) -> None:
+    """Raise OutputNotWritten for a table that no commit by this process gets into. Once a write was begun there, nobody
+    could tell how it ended: that takes a commit, too."""
+    beyond = unappendable(loaded) if not_applied(read_demands(loaded)) else []
+    if beyond:
+        said = f"the table has the feature {', '.join(beyond)}, with which delta-rs writes no rows"
+        raise OutputNotWritten(location, f"{said}. Write a DataFrame of Spark's, by a ledger that has a session")
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
@@ -120,6 +130,7 @@ class DeltaRsOutputTables:
                 with alone():
                     create(location, without_later(columns), self._options_of(location), stored)
             else:
+                _require_appendable(location, loaded)
                 columns = _columns_for(loaded, rows, asked)
                 rows = _fitted(rows, columns)
                 if columns.retyped:

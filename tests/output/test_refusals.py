@@ -1,6 +1,7 @@
 """What `claim.write` says of rows that it refuses: the column, the row, the value, and what to do."""
 
 import datetime
+import json
 import re
 from pathlib import Path
 
@@ -204,3 +205,20 @@ def test_a_table_goes_by_the_types_of_rows_when_it_is_widened(place, ids, caplog
     )
     assert DeltaTable(place.table).to_pyarrow_table().schema.field("n").type == pa.float64()
     assert "was written anew: its columns n are wider now" in caplog.text
+
+
+@pytest.mark.parametrize("feature", ["allowColumnDefaults", "rowTracking", "typeWidening", "domainMetadata"])
+def test_a_table_that_delta_rs_cannot_commit_to_is_refused_before_a_write_begins(place, ids, feature):
+    """Else nobody could tell whether the rows are there, and the messages were held for good."""
+    entry = Path(place.table, "_delta_log", f"{0:020d}.json")
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+            if feature == "typeWidening":
+                line["protocol"] |= {"minReaderVersion": 3, "readerFeatures": [feature]}
+    entry.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = refused(place, pa.table({"message_id": ids, "n": [1, 2, 3]}))
+    assert f"the feature {feature}, with which delta-rs writes no rows" in found and "DataFrame" in found
+    assert place.claim.extend(60).messages == 3 and place.claim.release().messages == 3
+    assert place.queue.receive(3).count == 3
