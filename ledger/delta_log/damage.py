@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from ledger.delta_log.history import (
     missing_entries,
     require_whole,
 )
-from ledger.delta_log.storage import LOG, Storage, TableStorage, log_file, table_files, version_of
+from ledger.delta_log.storage import LINES, LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
 
@@ -56,6 +57,7 @@ WITHOUT_ENTRIES = (
     "Entries before it are gone, so that nothing else tells what is in the table: restore a backup (`ledger "
     "restore-backup BACKUP ROOT --replace`)."
 )
+_LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 #: Where a repair and an opening put what they take out of a ledger, beside its tables.
 LOST = "_ledger_lost"
@@ -204,7 +206,11 @@ def _looks_whole(content: bytes | None) -> bool:
         return True
     if b'"commitInfo"' not in content or b"\0" in content:
         return False
-    return all(line.startswith(b"{") and line.endswith(b"}") for line in content.splitlines())
+    lines = content.splitlines()
+    told = _LINES.search(lines[0])
+    if told is not None and int(told[1]) > len(lines):
+        return False
+    return all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
 
 
 def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:

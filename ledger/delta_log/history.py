@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 
 from ledger.delta_log.paths import path_of
 from ledger.delta_log.protocol import Commit
-from ledger.delta_log.storage import AT_ONCE, LOG, LocalFiles, Stamp, Storage, TableStorage, log_file, version_of
+from ledger.delta_log.storage import AT_ONCE, LINES, LOG, LocalFiles, Stamp, Storage, TableStorage, log_file, version_of
 from ledger.errors import LedgerDamaged
 from ledger.threads import map_at_once
 
@@ -101,6 +101,10 @@ def actions_in(content: bytes, *, needs_info: bool = True) -> list[dict[str, Any
         raise Flawed("is torn: a line is no JSON object")
     if needs_info and not any("commitInfo" in action for action in actions):
         raise Flawed(NO_COMMIT_INFO)
+    said = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
+    lines = said.get(LINES) if isinstance(said, dict) else None
+    if isinstance(lines, int) and lines > len(actions):
+        raise Flawed(f"is torn: it has {len(actions)} of {lines} lines")
     return actions
 
 

@@ -129,9 +129,16 @@ def log_file(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
+#: What the commitInfo of a commit of this client's says: how many lines its entry has.
+LINES = "lines"
+
+
 def log_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """What is in it: a line of JSON for each action, each with its end, as Delta's LogStores write them."""
-    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+    """What is in it: a line of JSON for each action, each with its end, as Delta's LogStores write them. How many there
+    are is said in the first that tells of the commit: an entry that was cut between two lines shows it."""
+    known = list(actions)
+    lines = [{"commitInfo": {**one["commitInfo"], LINES: len(known)}} if "commitInfo" in one else one for one in known]
+    return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
 def version_of(path: str) -> int | None:

@@ -420,3 +420,18 @@ def test_a_damaged_checkpoint_behind_a_missing_entry_is_taken_out_with_what_is_c
     assert seen.version == newest - 1 and not seen.past and len(seen.commits) == 2
     assert Ledger.repair(root).tables == (seen,) and not checkpoint.exists()
     assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().in_flight == 1
+
+
+@pytest.mark.parametrize("is_past", [False, True])
+def test_an_entry_that_is_cut_between_two_lines_is_damage(open_ledger, root, queue, is_past, capsys):
+    """It would be a commit of nothing: a send without its messages."""
+    if is_past:
+        DeltaTable(f"{root}/messages").create_checkpoint()
+    file = sorted(Path(root, "messages", "_delta_log").glob("*.json"))[-1]
+    whole = file.read_bytes().splitlines(keepends=True)
+    assert len(whole) == 2
+    file.write_bytes(whole[0])
+    assert main(["doctor", root]) == 1
+    assert f"{file.name} is torn: it has 1 of 2 lines" in capsys.readouterr().out
+    assert [one.table for one in Ledger.repair(root).tables] == ["messages"]
+    assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().visible == (3 if is_past else 2)
