@@ -35,6 +35,8 @@ COMMITS_OVERDUE = 10 * COMMITS_DUE
 AGE_DUE, IDLE_DUE, AGE_OVERDUE = 3_600, 86_400, 7 * 86_400
 #: A round on record that is further in the future than this, in seconds, began by a clock that was wrong.
 FUTURE = 60
+#: A table of a restored backup has its versions behind such a multiple, beyond all that were there.
+VERSIONS = 1_000_000
 #: What an operator runs.
 COMMAND = "`ledger upkeep`, or `ledger upkeep --every 5m` as a service"
 
@@ -59,12 +61,13 @@ class Load(NamedTuple):
 def load_since(last: Round | None, messages: int, visibility: int, now: int) -> Load:
     """Return what was committed since a round, by the newest versions of the two tables.
 
-    A table whose newest version is before the round's was cut back by a repair: all of its commits count.
+    A table whose newest version is before the round's was cut back by a repair: all of its commits count. A backup that
+    is restored goes on at the next multiple of VERSIONS: the versions between are no commits.
     """
     if last is None:
-        return Load(messages + visibility, None)
+        return Load(messages % VERSIONS + visibility % VERSIONS, None)
     commits = sum(
-        newest - then if newest >= then else newest
+        newest - then if newest >= then and newest // VERSIONS == then // VERSIONS else newest % VERSIONS
         for newest, then in ((messages, last.messages), (visibility, last.visibility))
     )
     age = (now - last.at) / MILLISECONDS

@@ -103,3 +103,9 @@ def test_why_it_is_overdue_says_the_number_that_decided():
 def test_what_is_overdue_was_due_before():
     for load in (Load(COMMITS_OVERDUE, 0.0), Load(COMMITS_OVERDUE, None), Load(1, AGE_OVERDUE + 1.0)):
         assert why_overdue(load, DAYS_30) and why_due(load, DAYS_30)
+
+
+def test_the_versions_that_a_restored_backup_skips_are_no_commits():
+    assert load_since(Round(40, 60, 0), 1_000_003, 1_000_000, 0).commits == 3
+    assert load_since(None, 2_000_001, 2_000_004, 0).commits == 5
+    assert load_since(Round(1_000_001, 1_000_001, 0), 1_000_003, 1_000_001, 0).commits == 2

@@ -47,6 +47,7 @@ from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
+from ledger.rules.upkeep import VERSIONS
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
@@ -56,8 +57,6 @@ from ledger.threads import map_at_once
 AT_WORKING_FOLDER, EXCHANGE = -100, 2
 #: The order in which the versions are taken.
 ORDER = ("visibility", "messages", "queues", "tasks", "receipts")
-#: The versions of a restored table begin at the next multiple of this.
-VERSIONS = 1_000_000
 
 
 @dataclass(frozen=True)
