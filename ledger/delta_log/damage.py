@@ -161,16 +161,18 @@ def find_old_checkpoints(location: str, storage_options: Mapping[str, str] | Non
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
     past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole. `intact`: the
-    version of that checkpoint, where all of it was read; else it is the newest whose end can be read."""
+    version of that checkpoint, where all of it was read: then all of each entry is, too. Else it is the newest whose
+    end can be read, and an entry that looks whole is taken for it."""
     if not recorded(location).is_local:
         return PastDamage({}, 0)
     files = table_files(location, storage_options)
     paths = files.log_paths()
+    is_deep = intact is not None
     intact = _checkpoints(files, paths)[1] if intact is None else intact
     versions = sorted(version for version in map(version_of, paths) if version is not None)
     begins = beginning(versions)
     past = [version for version in versions if begins <= version <= intact]
-    doubtful = [version for version in past if not _looks_whole(files.read(log_file(version)))]
+    doubtful = [version for version in past if is_deep or not _looks_whole(files.read(log_file(version)))]
     flaws = {**flaws_in(files, doubtful), **dict.fromkeys(holes(files, versions, begins, intact), MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
     return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
@@ -180,7 +182,8 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
     """Return the error that names such damage, or a checkpoint of the past that cannot be read; None: there is none, or
     it cannot be looked for."""
     try:
-        found = find_past_damage(location, storage_options).error(table)
+        intact = find_bad_checkpoints(location, storage_options)[1]
+        found = find_past_damage(location, storage_options, intact).error(table)
         old = () if found is not None else find_old_checkpoints(location, storage_options)
         return found or TableDamage(0, {}, old, {}).error(table)
     except (OSError, pa.ArrowException):

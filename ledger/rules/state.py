@@ -128,8 +128,11 @@ class Retention(NamedTuple):
 
 
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:
-    """Q7: when a message expires, counted from the send, or from the move when that is recorded as `enqueued_at`."""
-    return retention.ends(arrived_at(record, sent_at))
+    """Q7: when a message expires, counted from the send, or from the move when that is recorded as `enqueued_at`.
+
+    A message that a clock ahead has sent arrived before that, by a repair. It is kept from when it was sent, or it
+    would be gone before it is visible."""
+    return retention.ends(max(arrived_at(record, sent_at), sent_at))
 
 
 def arrived_at(record: Record, sent_at: int) -> int:

@@ -435,3 +435,19 @@ def test_an_entry_that_is_cut_between_two_lines_is_damage(open_ledger, root, que
     assert f"{file.name} is torn: it has 1 of 2 lines" in capsys.readouterr().out
     assert [one.table for one in Ledger.repair(root).tables] == ["messages"]
     assert not Ledger.repair(root) and open_ledger().queue("jobs").counts().visible == (3 if is_past else 2)
+
+
+def test_an_entry_of_the_past_with_one_wrong_bit_is_found_by_who_reads_all(open_ledger, root, queue, capsys):
+    """A look at its lines shows nothing; doctor --deep, views of the past and a repair agree."""
+    for _ in range(2):
+        queue.receive(1, visibility_timeout=600)
+    DeltaTable(f"{root}/visibility").create_checkpoint()
+    file = sorted(Path(root, "visibility", "_delta_log").glob("*.json"))[-2]
+    file.write_bytes(file.read_bytes().replace(b'"size"', b'"size#', 1))
+    ledger = open_ledger()
+    with pytest.raises(LedgerDamaged, match=f"{file.name} is torn"):
+        ledger.sql("SELECT * FROM in_flight", int(file.stem))
+    assert main(["doctor", root, "--deep"]) == 1 and f"{file.name} is torn" in capsys.readouterr().out
+    assert len(Ledger.repair(root).tables[0].past) == 1 and not Ledger.repair(root)
+    open_ledger().upkeep()
+    assert main(["doctor", root, "--deep"]) == 0

@@ -474,6 +474,22 @@ def test_the_order_of_a_group_goes_on_through_a_repair(ledger, sent_ahead, proce
         assert bodies.index("b") < bodies.index("after b") and set(bodies) >= {"other", "a"}
 
 
+def test_what_was_sent_far_ahead_is_kept_until_it_is_visible(ledger, process, machine):
+    """By a clock that was ahead by more than the queue keeps messages."""
+    attributes = {"FifoQueue": True, "ContentBasedDeduplication": True, "MessageRetentionPeriod": DAY}
+    queue = ledger.create_queue("brief.fifo", attributes)
+    machine.set(3 * DAY)
+    process("two").queue("brief.fifo").send(["b"], message_group_id="h")
+    machine.set(-3 * DAY)
+    ledger.repair_clock()
+    machine.advance(3 * DAY - 60)
+    queue.send(["after b"], message_group_id="h")
+    machine.advance(120)
+    for view in ("SELECT body FROM messages WHERE status = 'visible' ORDER BY body",):
+        assert ledger.sql(view)["body"].to_pylist() == ["after b", "b"]
+    assert [message.body for message in queue.receive(None)] == ["b", "after b"]
+
+
 def test_messages_that_come_after_a_repair_are_seen_by_who_knew_the_queue(ledger, sent_ahead, process, machine):
     """A process reads only what came since it looked last: by numbers, as instants went back."""
     known = process("three").queue("jobs.fifo")
@@ -492,6 +508,15 @@ def test_duplicates_are_known_behind_a_repair_but_for_what_the_wrong_clock_sent(
     assert all(sent_ahead.send(["c"], message_group_id="g"))
     counts = sent_ahead.counts()
     assert (counts.visible, counts.delayed) == (3, 1), "a and c are duplicates; when b was sent before, nobody knows"
+
+
+def test_what_the_wrong_clock_sent_makes_no_duplicates_when_its_instant_has_come(ledger, sent_ahead, machine):
+    ledger.repair_clock()
+    machine.advance(2 * DAY + 30)
+    before = sent_ahead.counts().visible
+    sent_ahead.send(["b"], message_group_id="g")
+    machine.advance(1)
+    assert sent_ahead.counts().visible == before + 1
 
 
 def test_a_send_that_was_decided_by_the_wrong_time_is_decided_again_after_a_repair(

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from ledger.clock import Clock
 from ledger.delta_log.spark_sessions import arrow_frame, parallelism
 from ledger.outputs.evaluated import evaluated_once
@@ -34,7 +31,7 @@ from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.last_sends import last_send
+from ledger.store.delta.state.last_sends import last_send, without_set_aside
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:
@@ -206,14 +203,18 @@ class BulkSender:
         if most is not None and most <= FEW:
             columns = ["message_group_id", "message_deduplication_id", "sequence_number"]
             recent = self._store.engine.messages(Where(queue.id), [*columns, "sent_at"], sent_after=since)
-            recent = recent.filter(pc.less_equal(recent["sent_at"].cast(pa.int64()), now * 1_000))
+            recent = without_set_aside(self._store.engine, queue.id, recent)
             there = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
         else:
+            tables = self._store.engine
+            repaired = tables.transaction_version("messages", fifo.clock_repairs(queue.id)) or 0
+            at = tables.transaction_version("messages", fifo.repaired_at(queue.id))
+            # As `without_set_aside`.
+            counted = f"sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at or 0})"
 
             def stored(session: SparkSession) -> DataFrame:
                 mine = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
-                # What is ahead was sent by a wrong clock, before a repair: nobody knows how long ago.
-                return mine.where(f"sent_at > timestamp_millis({since}) AND sent_at <= timestamp_millis({now})")
+                return mine.where(f"sent_at > timestamp_millis({since}) AND ({counted})")
 
             require_readable(self._spark, stored, self._store.engine, "send")
             there = stored(self._spark)

@@ -53,9 +53,9 @@ SHOWN_COLUMNS = tuple(f"{_SHOWN_AS.get(field.name, field.column)} AS {field.name
 
 #: Twin of rules.state.expires_at: columns of a message with what is recorded about it, and its queue's row `queues`.
 EXPIRES_AT = """timestamp_millis(CASE
-    WHEN unix_millis(coalesce(enqueued_at, sent_at)) <= {expired_before}
-        THEN least(unix_millis(coalesce(enqueued_at, sent_at)) + {period}, {expired_before})
-    ELSE unix_millis(coalesce(enqueued_at, sent_at)) + {period} END)""".format(
+    WHEN unix_millis(greatest(enqueued_at, sent_at)) <= {expired_before}
+        THEN least(unix_millis(greatest(enqueued_at, sent_at)) + {period}, {expired_before})
+    ELSE unix_millis(greatest(enqueued_at, sent_at)) + {period} END)""".format(
     period="1000 * CAST(queues.attributes['MessageRetentionPeriod'] AS BIGINT)",
     expired_before=f"CAST(coalesce(try_element_at(queues.attributes, '{EXPIRED_BEFORE}'), '-1') AS BIGINT)",
 )

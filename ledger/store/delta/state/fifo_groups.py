@@ -62,17 +62,18 @@ class Groups:
         available_at, sent_at = members.available_at[inside], members.sent_at[inside]
         moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
         arrived_at = np.where(moved_in[piece] < 0, sent_at, moved_in[piece])
+        kept_from = np.maximum(arrived_at, sent_at)
         # What one move brought came at one instant, from several queues perhaps, whose numbers do not compare.
         if (
             (arrived_at[1:] < arrived_at[:-1]) | ((arrived_at[1:] == arrived_at[:-1]) & (sent_at[1:] < sent_at[:-1]))
         ).any():
             order = np.lexsort((sent_at, arrived_at))
-            piece, position, group, arrived_at, available_at = (
-                column[order] for column in (piece, position, group, arrived_at, available_at)
+            piece, position, group, arrived_at, available_at, kept_from = (
+                column[order] for column in (piece, position, group, arrived_at, available_at, kept_from)
             )
         free = _free_prefix(group, members.groups, state[piece])
         since = np.maximum(arrived_at[free], available_at[free])
-        last = _last_holds(loaded, classified, piece, arrived_at, group, members.groups)
+        last = _last_holds(loaded, classified, piece, kept_from, group, members.groups)
         turns = _turns(group[free], since, last)
         return Ordered(position[free], position[free], pieces.code[piece[free]], turns)
 
@@ -190,7 +191,7 @@ def _free_prefix(group: np.ndarray, groups: int, status: np.ndarray) -> np.ndarr
 
 
 def _last_holds(
-    loaded: Loaded, classified: Classified, piece: np.ndarray, arrived_at: np.ndarray, group: np.ndarray, groups: int
+    loaded: Loaded, classified: Classified, piece: np.ndarray, kept_from: np.ndarray, group: np.ndarray, groups: int
 ) -> np.ndarray:
     """When the last hold of each group ended, -1: none did. The set-based twin of `rules.fifo.hold_ended`, which is
     asked once per distinct record; when a message expired is its own."""
@@ -199,8 +200,8 @@ def _last_holds(
     if (ended < 0).all():
         return last
     period, before = loaded.queue.retention
-    expires = arrived_at + period
-    expires[arrived_at <= before] = np.minimum(expires[arrived_at <= before], before)
+    expires = kept_from + period
+    expires[kept_from <= before] = np.minimum(expires[kept_from <= before], before)
     # -1, no hold, is before everything.
     ended = np.minimum(ended[piece], expires)
     past = np.flatnonzero((ended >= 0) & (ended <= loaded.now))

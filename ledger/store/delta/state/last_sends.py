@@ -44,3 +44,16 @@ def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     newest = (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
     at = tables.transaction_version("messages", fifo.repaired_at(queue))
     return newest if at is None else max(newest, at + 1)
+
+
+def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
+    """Of some messages, with their sequence numbers and instants, those that a send can be a duplicate of: not those of
+    a clock that was ahead of the last repair. Nobody knows how long ago they were sent.
+
+    Raises what the storage does."""
+    at = tables.transaction_version("messages", fifo.repaired_at(queue))
+    if at is None:
+        return rows
+    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
+    is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
+    return rows.filter(pc.or_(is_counted, pc.less_equal(rows["sent_at"].cast(pa.int64()), at * 1_000)))

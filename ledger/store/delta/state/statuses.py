@@ -59,18 +59,19 @@ def placed_files(lanes: Lanes, listing: Listing, now: int, expired: int) -> Plac
     return Placed(files, len(own.lane), positions(number, files.first_seq), positions(number, files.last_seq))
 
 
-def arrived_at(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
-    """When the messages of each piece came to the queue: the twin of `rules.state.arrived_at`."""
+def kept_from(lanes: Lanes, files: FileRuns, pieces: Pieces) -> np.ndarray:
+    """From when the messages of each piece are kept: the twin of what `rules.state.expires_at` counts from."""
+    # -1 where nothing is recorded.
     moved_in = lanes.records.numbers("enqueued_at")[pieces.code - ABSENT]
-    arrived: np.ndarray = np.where(moved_in < 0, files.sent_at[pieces.query], moved_in)
-    return arrived
+    kept: np.ndarray = np.maximum(moved_in, files.sent_at[pieces.query])
+    return kept
 
 
 def states(lanes: Lanes, files: FileRuns, pieces: Pieces, now: int, expired: int) -> np.ndarray:
     """Each piece's state as an index into STATES: the rules, once per distinct record and not per message."""
     state = recorded_states(lanes.records, now)[pieces.code - ABSENT]
     there = (state != INDEX[Status.DELETED]) & (state != INDEX[Status.MOVED])
-    run_out = there & (arrived_at(lanes, files, pieces) <= expired)
+    run_out = there & (kept_from(lanes, files, pieces) <= expired)
     delayed = (state == INDEX[Status.VISIBLE]) & (files.available_at[pieces.query] > now)
     return np.where(run_out, INDEX[Status.EXPIRED], np.where(delayed, INDEX[Status.DELAYED], state))
 

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.delta_log.alterations import alteration_in
-from ledger.delta_log.damage import find_damage, find_old_checkpoints, find_past_damage
+from ledger.delta_log.damage import find_bad_checkpoints, find_damage, find_old_checkpoints, find_past_damage
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
 from ledger.delta_log.maintenance import unneeded
@@ -147,7 +147,8 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
         error = damage.error(table)
         if error is not None and damage.entries:
             raise error
-        past = find_past_damage(place, options).error(table)
+        intact = find_bad_checkpoints(place, options)[1] if deep else None
+        past = find_past_damage(place, options, intact).error(table)
         if past is not None:
             raise past
         before = time.time()

@@ -28,7 +28,7 @@ from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.engine import SegmentTaken
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.last_sends import last_counted
+from ledger.store.delta.state.last_sends import last_counted, without_set_aside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import Append, RecentMessages
 from ledger.store.delta.state.record_rows import message_rows
@@ -160,10 +160,10 @@ class Sender:
         # Looked up behind the count of sends: a purge since then counts, too.
         purged = self._opened.tables.transaction_version("messages", fifo.purges(queue.id)) or 0
         rows = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(purged)))
+        rows = without_set_aside(self._opened.tables, queue.id, rows)
         known: dict[Key, Sent] = {}
         for row in rows.filter(pc.is_in(rows["message_deduplication_id"], asked)).to_pylist():
-            # What is ahead was sent by a wrong clock, before a repair: nobody knows how long ago.
-            if fifo.is_duplicate(sent_at := round(row["sent_at"].timestamp() * MILLISECONDS), at) and sent_at <= at:
+            if fifo.is_duplicate(round(row["sent_at"].timestamp() * MILLISECONDS), at):
                 key = deduplication_key(queue.attributes, row["message_group_id"], row["message_deduplication_id"])
                 known[key] = Sent(ids.message_id(row["segment"], row["seq"]), row["sequence_number"])
         return known, at

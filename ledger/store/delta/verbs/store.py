@@ -40,7 +40,7 @@ from ledger.store.delta.state.missing_messages import missing_of, outside
 from ledger.store.delta.state.open_tables import OpenTables
 from ledger.store.delta.state.recent_messages import RecentMessages
 from ledger.store.delta.state.snapshot import Classified, Loaded, load_all
-from ledger.store.delta.state.statuses import GONE_STATES, STATES, arrived_at
+from ledger.store.delta.state.statuses import GONE_STATES, STATES, kept_from
 from ledger.store.delta.verbs.actions import Applier
 from ledger.store.delta.verbs.granting import grant_of
 from ledger.store.delta.verbs.move_tasks import Tasks
@@ -135,7 +135,7 @@ class DeltaStore:
 
             new = lanes.per_code(pieces.code, back, np.int64)
             changed = new != pieces.code
-            changed &= arrived_at(lanes, files, pieces) > queue.retention.expired(loaded.now)
+            changed &= kept_from(lanes, files, pieces) > queue.retention.expired(loaded.now)
             replacement = pieces.coded(new).where(changed).in_order()
             events = Events()
             events.add("restored", Record(receipt_id=receipt_id, visible_at=loaded.now), replacement)

@@ -28,7 +28,7 @@ from ledger.store.delta.state.edit_rows import NO_EDITS
 from ledger.store.delta.state.lane_records import Lanes
 from ledger.store.delta.state.listing import Listing
 from ledger.store.delta.state.snapshot import load
-from ledger.store.delta.state.statuses import arrived_at, existing_messages
+from ledger.store.delta.state.statuses import existing_messages, kept_from
 from ledger.store.delta.verbs.store import DeltaStore
 
 log = logging.getLogger("ledger.upkeep")
@@ -164,7 +164,7 @@ class Tidying:
 def _expired(lanes: Lanes, listing: Listing, until: int, now: int, only: int | None) -> Runs:
     """What came to the queue by the instant `until`, is there, and is not in flight or locked."""
     files, pieces = existing_messages(lanes, listing, now, until)
-    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (arrived_at(lanes, files, pieces) <= until)
+    chosen = lanes.per_code(pieces.code, lambda r: _is_free(r, now), bool) & (kept_from(lanes, files, pieces) <= until)
     if only is not None:
         chosen &= lanes.lanes(pieces) == only
     return pieces.where(chosen).coded(0).in_order()
