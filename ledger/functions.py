@@ -81,6 +81,10 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     for name in ("message_id", REASON):
         if name in schema.names:
             raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")
+    for field in schema:
+        if schema.names.count(field.name) > 1:
+            raise InvalidParameterValue("schema", field.name, "It has two columns of this name", "Rename one.")
+        _require_type_of_spark(field.name, field.type)
     safe = safely(F.udf(required(function, schema), from_arrow_schema(schema), useArrow=False))
 
     def of_frame(messages: DataFrame) -> DataFrame:
@@ -89,6 +93,41 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
         return called.select("message_id", *columns, F.col("called")[ERROR].alias(REASON))
 
     return of_frame
+
+
+def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
+    """Raise InvalidParameterValue for a type, or one inside it, that Spark does not have."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    types = pa.types
+    is_list = hasattr(kind, "value_field")
+    if types.is_dictionary(kind):
+        _require_type_of_spark(name, kind.value_type)
+    elif types.is_map(kind) or types.is_struct(kind) or (is_list and "list_view" not in str(kind)[:15]):
+        for number in range(kind.num_fields):
+            _require_type_of_spark(name, kind.field(number).type)
+    elif types.is_decimal(kind) and kind.precision > 38:
+        _refuse_type(name, kind, f"decimal128(38, {min(kind.scale, 38)})")
+    else:
+        try:
+            from_arrow_type(kind)
+        except Exception:
+            others = {
+                "uint8": "int16()",
+                "uint16": "int32()",
+                "uint32": "int64()",
+                "uint64": "decimal128(20, 0)",
+                "halffloat": "float32()",
+                "date64[ms]": "date32()",
+                "binary_view": "binary()",
+            }
+            _refuse_type(name, kind, "list_(...)" if is_list else others.get(str(kind), "string()"))
+
+
+def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
+    bound = f"It is or has {kind}, which Spark does not have"
+    raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
 
 
 # What follows runs on executors, which may not have this package: each function that is sent there holds all it needs.

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 import subprocess
 import sys
 from datetime import date, datetime, timedelta, timezone
@@ -299,6 +300,28 @@ def test_work_per_row_without_a_schema_is_refused(spark, tmp_path):
     with pytest.raises(InvalidParameterValue, match="reason"):
         place.queue.work(halved, place.table, per_row=True, schema=pa.schema([("n", pa.int64())]), reason="failed")
     assert place.queue.counts().visible == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (pa.uint8(), "uint8.*pyarrow.int16()"),
+        (pa.uint64(), "uint64.*pyarrow.decimal128(20, 0)"),
+        (pa.list_(pa.struct([("x", pa.float16())])), "halffloat.*pyarrow.float32()"),
+        (pa.string_view(), "string_view.*pyarrow.string()"),
+        (pa.list_view(pa.int8()), "list_view.*pyarrow.list_(...)"),
+        (pa.date64(), "date64.*pyarrow.date32()"),
+        (pa.uuid(), "uuid.*pyarrow.string()"),
+        (pa.decimal256(50, 3), "decimal256(50, 3).*pyarrow.decimal128(38, 3)"),
+        (pa.map_(pa.string(), pa.dictionary(pa.int8(), pa.uint32())), "uint32.*pyarrow.int64()"),
+    ],
+    ids=str,
+)
+def test_a_type_that_spark_does_not_have_is_refused_with_one_to_take(spark, tmp_path, kind, said):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    pattern = f"'odd' for parameter schema.*{re.escape(said)}".replace(r"\.\*", ".*")
+    with pytest.raises(InvalidParameterValue, match=pattern):
+        place.queue.work(halved, place.table, per_row=True, schema=pa.schema([("odd", kind)]))
 
 
 def test_a_udf_in_place_of_a_function_of_rows_is_refused(spark, tmp_path):
