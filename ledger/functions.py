@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ledger.errors import InvalidParameterValue
 
@@ -81,6 +81,10 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     for name in ("message_id", REASON):
         if name in schema.names:
             raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")
+    for field in schema:
+        if schema.names.count(field.name) > 1:
+            raise InvalidParameterValue("schema", field.name, "It has two columns of this name", "Rename one.")
+        _require_type_of_spark(field.name, field.type)
     safe = safely(F.udf(required(function, schema), from_arrow_schema(schema), useArrow=False))
 
     def of_frame(messages: DataFrame) -> DataFrame:
@@ -91,37 +95,283 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
     return of_frame
 
 
+def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
+    """Raise InvalidParameterValue for a type, or one inside it, that Spark does not have."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    types = pa.types
+    is_list = hasattr(kind, "value_field")
+    if types.is_dictionary(kind):
+        _require_type_of_spark(name, kind.value_type)
+    elif types.is_map(kind) or types.is_struct(kind) or (is_list and "list_view" not in str(kind)[:15]):
+        for number in range(kind.num_fields):
+            _require_type_of_spark(name, kind.field(number).type)
+    elif types.is_decimal(kind) and kind.precision > 38:
+        _refuse_type(name, kind, f"decimal128(38, {min(kind.scale, 38)})")
+    else:
+        try:
+            from_arrow_type(kind)
+        except Exception:
+            others = {
+                "uint8": "int16()",
+                "uint16": "int32()",
+                "uint32": "int64()",
+                "uint64": "decimal128(20, 0)",
+                "halffloat": "float32()",
+                "date64[ms]": "date32()",
+                "binary_view": "binary()",
+            }
+            _refuse_type(name, kind, "list_(...)" if is_list else others.get(str(kind), "string()"))
+
+
+def _refuse_type(name: str, kind: pa.DataType, takes: str) -> NoReturn:
+    bound = f"It is or has {kind}, which Spark does not have"
+    raise InvalidParameterValue("schema", name, bound, f"Give pyarrow.{takes} in its place.")
+
+
 # What follows runs on executors, which may not have this package: each function that is sent there holds all it needs.
 
 
 def required(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Any], Any]:
-    """The function, whose answers are values of the schema's types and no others: Spark would make nulls of some."""
-    names, fields = list(schema.names), list(schema)
+    """The function, whose answers are values of the schema's types and no others.
+
+    Arrow and Spark convert what they are given: 1.5 becomes 1 inside a list of whole numbers, and a double too large
+    for a float becomes infinite. A value that would become another one raises TypeError here, with its column.
+    """
+    names = list(schema.names)
+    refuse = _refusing()
+    keep_of = _keeping(refuse)
+    columns = [(name, keep_of(field)) for name, field in zip(names, schema)]
 
     def checked(row: Any) -> Any:
-        import pyarrow as pa
-
         answer = function(row)
         if hasattr(answer, "asDict"):
             answer = answer.asDict()
         elif isinstance(answer, tuple) and len(answer) == len(names):
             answer = dict(zip(names, answer))
         if not isinstance(answer, dict):
-            kind = type(answer).__name__
-            raise TypeError(f"the function returned {kind}: it must return a dict, or a tuple of {len(names)}")
-        unknown = [str(name) for name in answer if name not in names]
-        if unknown:
-            raise TypeError(f"the function returned the column {unknown[0]}, which schema does not name")
-        values = []
-        for field in fields:
-            value = answer.get(field.name)
-            values.append(pa.scalar(value, type=field.type).as_py())
-            # Arrow would cut off what stands behind the point.
-            if isinstance(value, float) and isinstance(values[-1], int) and value != values[-1]:
-                raise TypeError(f"the function returned {value} for the column {field.name}, which is {field.type}")
-        return tuple(values)
+            refuse(f"{type(answer).__name__}: it must return a dict, or a tuple of {len(names)}")
+        for name in answer:
+            if name not in names:
+                refuse(f"the column {name}, which schema does not name")
+        return tuple([keep(answer.get(name), (name,)) for name, keep in columns])
 
     return checked
+
+
+def _refusing() -> Callable[[str], NoReturn]:
+    def refuse(said: str) -> NoReturn:
+        refused = TypeError(f"the function returned {said}")
+        # The line that raised this is none of the user's.
+        refused.has_no_place = True  # type: ignore[attr-defined]
+        raise refused
+
+    return refuse
+
+
+def _keeping(refuse: Callable[[str], NoReturn]) -> Callable[[Any], Callable[[Any, tuple[Any, ...]], Any]]:
+    """Return a function that makes, of an Arrow field, a function of a value and its path. That one returns the value
+    as Spark takes it for the field's type (maps are dicts, structs are tuples), or calls `refuse`."""
+    import array
+    import contextlib
+    import math
+    import uuid
+    from collections.abc import Mapping
+    from datetime import date, datetime, timedelta, timezone
+
+    import pyarrow as pa
+
+    types, utc, most_exact = pa.types, timezone.utc, 2**53
+
+    def refuse_value(value: Any, kind: Any, path: tuple[Any, ...]) -> NoReturn:
+        name = path[0] + "".join(f".{step}" if isinstance(step, str) else f"[{step[0]!r}]" for step in path[1:])
+        try:
+            shown = " ".join(repr(value).split())
+        except Exception:
+            shown = f"a {type(value).__name__}"
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+        refuse(f"{shown} for the column {name}, which is {kind}")
+
+    def keep_of(field: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        kind = field.type
+        if types.is_map(kind):
+            keep = keep_map(kind)
+        elif types.is_struct(kind):
+            keep = keep_struct(kind)
+        elif types.is_nested(kind) and hasattr(kind, "value_field"):
+            keep = keep_list(kind)
+        else:
+            keep = keep_scalar(kind.value_type if types.is_dictionary(kind) else kind)
+        if field.nullable:
+            return lambda value, path: None if value is None else keep(value, path)
+
+        def keep_required(value: Any, path: tuple[Any, ...]) -> Any:
+            kept = None if value is None else keep(value, path)
+            if kept is None:
+                refuse_value(value, f"{kind} not null", path)
+            return kept
+
+        return keep_required
+
+    def keep_scalar(kind: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        is_double, is_bool = types.is_float64(kind), types.is_boolean(kind)
+        is_text = types.is_string(kind) or types.is_large_string(kind)
+        is_short = types.is_floating(kind) and not is_double
+        least, most = bounds(kind)
+        exact = kind
+        # Spark keeps microseconds, whatever the unit.
+        if types.is_timestamp(kind):
+            exact = pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind
+        elif types.is_duration(kind):
+            exact = pa.duration("us") if kind.unit == "ns" else kind
+        elif types.is_time64(kind):
+            exact = pa.time64("us")
+
+        def keep(value: Any, path: tuple[Any, ...]) -> Any:
+            of = type(value)
+            # What most values are needs no help of Arrow's.
+            if of is float and is_double:
+                return value
+            if of is int and least <= value <= most:
+                return value
+            if of is int and is_double and -most_exact <= value <= most_exact:
+                return float(value)
+            if of is bool and is_bool:
+                return value
+            if of is str and is_text and value.isascii():
+                return value
+            # What Arrow says of a value that it refuses names no column.
+            with contextlib.suppress(Exception):
+                plain = plain_scalar(value)
+                kept = pa.scalar(plain, type=exact).as_py()
+                if is_same(plain, kept, is_short):
+                    return kept
+            refuse_value(value, kind, path)
+
+        return keep
+
+    def bounds(kind: Any) -> tuple[int, int]:
+        if types.is_signed_integer(kind):
+            return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+        return (0, 2**kind.bit_width - 1) if types.is_integer(kind) else (1, 0)
+
+    def plain_scalar(value: Any) -> Any:
+        """Return a scalar of numpy or pandas, or a UUID, as Python has it. Raise ValueError where Python cannot."""
+        if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
+            short = value.astype(f"{value.dtype.kind}8[us]")
+            if short != value and value == value:
+                raise ValueError(value)
+            return value.item() if isinstance(value.item(), (date, timedelta)) else short.item()
+        if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+            return value.item()
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+            raise ValueError(value)
+        for plain in ("to_pydatetime", "to_pytimedelta"):
+            if hasattr(value, plain):
+                return getattr(value, plain)()
+        return value.bytes if isinstance(value, uuid.UUID) else value
+
+    def is_same(value: Any, kept: Any, is_short: bool) -> bool:
+        """Whether a value is what it became. `is_short`: a float of fewer bits than a double may be rounded."""
+        if isinstance(value, bool) or isinstance(kept, bool):
+            return value is kept
+        if isinstance(kept, bytes):
+            return isinstance(value, (bytes, bytearray, memoryview)) and bytes(value) == kept
+        if isinstance(value, float) and isinstance(kept, float):
+            if is_short and math.isfinite(value):
+                return math.isfinite(kept)
+            return value == kept or (math.isnan(value) and math.isnan(kept))
+        if isinstance(value, datetime) and isinstance(kept, datetime):
+            if kept.tzinfo is None and value.tzinfo is not None and value.utcoffset():
+                return False
+            # Equality of two zones is never so in the hour that a clock goes through twice.
+            first, second = (one if one.tzinfo else one.replace(tzinfo=utc) for one in (value, kept))
+            return first.astimezone(utc) == second.astimezone(utc)
+        return isinstance(value, datetime) == isinstance(kept, datetime) and bool(value == kept)
+
+    def keep_list(kind: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        keep_item, of_item = keep_of(kind.value_field), kind.value_type
+        size = kind.list_size if types.is_fixed_size_list(kind) else None
+        least, most = bounds(of_item)
+        is_double, is_float = types.is_float64(of_item), types.is_float32(of_item)
+        if is_double or is_float:
+            least, most = (-most_exact, most_exact) if is_double else (-(2**24), 2**24)
+
+        def keep(value: Any, path: tuple[Any, ...]) -> Any:
+            items = None
+            if not isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) and not hasattr(value, "asDict"):
+                with contextlib.suppress(Exception):
+                    of = getattr(getattr(value, "dtype", None), "kind", "M")
+                    len(value)
+                    # Instants of numpy are whole numbers in its lists.
+                    items = list(value) if of in ("M", "m") else value.tolist()
+            if items is None or (size is not None and len(items) != size):
+                refuse_value(value, kind, path)
+            # Long lists of numbers of one class are told to be right as a whole.
+            of_items = set(map(type, items))
+            if of_items == {int} and least <= min(items) and max(items) <= most:
+                return list(map(float, items)) if is_double or is_float else items
+            if (is_double or is_float) and of_items == {float}:
+                if is_double:
+                    return items
+                short = array.array("f", items).tolist()
+                if math.inf not in short and -math.inf not in short:
+                    return short
+            return [keep_item(item, (*path, (place,))) for place, item in enumerate(items)]
+
+        return keep
+
+    def keep_struct(kind: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        fields = [(field.name, keep_of(field)) for field in kind]
+        names = {name for name, _ in fields}
+
+        def keep(value: Any, path: tuple[Any, ...]) -> Any:
+            entries = None
+            with contextlib.suppress(Exception):
+                if hasattr(value, "asDict"):
+                    entries = value.asDict()
+                elif hasattr(value, "_asdict"):
+                    entries = value._asdict()
+                else:
+                    entries = as_entries(value)
+            if entries is None or not names.issuperset(entries):
+                refuse_value(value, kind, path)
+            return tuple([keep_field(entries.get(name), (*path, name)) for name, keep_field in fields])
+
+        return keep
+
+    def keep_map(kind: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        keep_key, keep_value = keep_of(kind.key_field), keep_of(kind.item_field)
+
+        def keep(value: Any, path: tuple[Any, ...]) -> Any:
+            entries = None
+            with contextlib.suppress(Exception):
+                entries = as_entries(value)
+            if entries is None:
+                refuse_value(value, kind, path)
+            kept = {}
+            for key, one in entries.items():
+                kept_key = keep_key(key, path)
+                kept[tuple(kept_key) if isinstance(kept_key, list) else kept_key] = keep_value(one, (*path, (key,)))
+            if len(kept) != len(entries):
+                refuse_value(value, kind, path)
+            return kept
+
+        return keep
+
+    def as_entries(value: Any) -> Any:
+        """Return what a mapping, or a sequence of pairs with different keys, holds, as a dict. Raise ValueError."""
+        if isinstance(value, Mapping):
+            return dict(value)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(one, tuple) and len(one) == 2 for one in value):
+            raise ValueError(value)
+        entries = dict(value)
+        if len(entries) != len(value):
+            raise ValueError(value)
+        return entries
+
+    return keep_of
 
 
 def _safe_of_values(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,7 +433,8 @@ def _text_of_error() -> Callable[[Exception], str]:
 
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name not in ("safe", "halves")]
         own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-        place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+        has_place = own and not hasattr(error, "has_no_place")
+        place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if has_place else ""
         said = " ".join(str(error).split())[:300]
         return f"{type(error).__name__}: {said}{place}" if said else f"{type(error).__name__}{place}"
 

@@ -6,6 +6,7 @@ message, sometimes far below the error that Spark shows first. This module reads
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sysconfig
@@ -33,9 +34,20 @@ _OF_SURROUNDINGS = re.compile(
     r"|UnknownHostException|SocketTimeoutException|\w*Connect(ion)?\w*(Error|Exception|Timeout|Refused)"
 )
 _REASON = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*?))?(?: \((?P<place>[^()]+:\d+)\))?", re.DOTALL)
-#: What a storage says that takes no more, in Java's and in Python's words.
-_STORAGE_FULL = re.compile(
-    r"No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
+#: What an operating system says of a disk that takes no more, or fails.
+_NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO))
+_SENTENCES = "No space left on device|Disk quota exceeded|Read-only file system|File too large|Input/output error"
+#: How libraries write its number where they raise an error without one.
+_NUMBER = re.compile(rf"(?P<said>{_SENTENCES}) \(os error \d+\)|\[[Ee]rrno \d+\] (?P<python>{_SENTENCES})")
+#: How Java says it: the class of the exception begins the text, a line, or what stands behind the name of an executor.
+_OF_JAVA = re.compile(
+    r"^(?:: |Caused by: |[^\n]*\): )?(?:[\w.$]+: )*[\w.$]*(?:IOException|FileSystemException|FSError)"
+    rf": [^\n]*?(?P<said>{_SENTENCES})",
+    re.MULTILINE,
+)
+#: Conditions of Spark's whose text quotes a value of a row.
+_QUOTES_A_VALUE = re.compile(
+    r"\[(USER_RAISED_EXCEPTION|\w*INVALID\w*|CANNOT_PARSE\w*|MALFORMED\w*|\w*OUT_OF_RANGE\w*)\b"
 )
 #: What a Python worker raises where it imports a module that asks for a session: `@udf("double")` at its top level.
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
@@ -98,16 +110,35 @@ def is_of_function(error: BaseException) -> bool:
         return False
     if failure_of_storage(error) is not None:
         return False
-    return not any(said in str(_first(error)) for said in _CANCELLED)
+    return not any(said in _text_of_spark(_first(error)) for said in _CANCELLED)
 
 
 def failure_of_storage(error: BaseException) -> str | None:
-    """Return what a full or failing disk says in an error, also of Spark's tasks; None for another error."""
+    """Return what a full or failing disk says in an error, also of Spark's tasks; None for another error.
+
+    An exception of the user's may have any text, and quote any value. Only the operating system's own errors count,
+    and those of Spark and delta-rs that are about one.
+    """
     first = _first(error)
-    if isinstance(first, LedgerError):
-        return None
-    found = _STORAGE_FULL.search(str(first))
-    return None if found is None else found[0]
+    if isinstance(first, OSError) and first.errno is not None:
+        return os.strerror(first.errno) if first.errno in _NUMBERS else None
+    if type(first) is OSError or _is_of(first, "deltalake", "_internal"):
+        found = _NUMBER.search(str(first))
+        return None if found is None else found["said"] or found["python"]
+    found = _OF_JAVA.search(_text_of_spark(first))
+    return None if found is None else found["said"]
+
+
+def _text_of_spark(error: BaseException) -> str:
+    """The text of an error of Spark's; empty for others, and for one that has an exception or a value of the user's."""
+    if not _is_of(error, "pyspark", "py4j"):
+        return ""
+    text = str(error)
+    return "" if TRACEBACK in text or _QUOTES_A_VALUE.search(text) else text
+
+
+def _is_of(error: BaseException, *packages: str) -> bool:
+    return type(error).__module__.partition(".")[0] in packages
 
 
 def row_error(error: BaseException) -> RowError:

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -280,3 +282,16 @@ def test_dataframes_without_spark_say_how_to_get_it(queue, clock, spark):
             call()
     with pytest.raises(SparkIsNeeded, match=r"claim\.messages\(\) is a list, and needs none"):
         claim.dataframe  # noqa: B018
+
+
+@pytest.mark.parametrize("column", ["unsigned", "nanoseconds", "long"])
+def test_a_column_of_arrow_that_spark_does_not_have_is_refused_by_name(spark, tmp_path, column):
+    columns = {
+        "unsigned": pa.array([2**64 - 1], pa.uint64()),
+        "nanoseconds": pa.array([1], pa.duration("ns")),
+        "long": pa.array([Decimal("1" * 50)], pa.decimal256(50, 0)),
+    }
+    queue = Ledger.open(str(tmp_path / "ledger"), spark=spark).create_queue("work")
+    with pytest.raises(InvalidParameterValue, match=rf"'{column}' for parameter column.*It is .*Cast it"):
+        queue.send(pa.table({"plain": [1], column: columns[column]}))
+    assert queue.counts().stored == 0

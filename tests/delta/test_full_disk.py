@@ -1,13 +1,14 @@
 """A disk that is full while Spark writes: an error of the storage, and no message's fault."""
 
 import contextlib
+import errno
 import sys
 
 import pytest
 from pyspark.sql import functions as F
 
 from ledger import Ledger
-from ledger.errors import OutputNotWritten, StorageFailed
+from ledger.errors import InvalidParameterValue, OutputNotWritten, StorageFailed
 from tests.clock import FrozenClock
 from tests.output.conftest import Place
 
@@ -61,3 +62,72 @@ def test_a_worker_that_meets_a_full_disk_gives_its_claim_back_and_blames_no_mess
     assert claim.count == ROWS and {message.receive_count for message in claim.messages()} == {1}
     claim.release(counted=False)
     assert place.queue.work(work, place.table).messages == ROWS
+
+
+def test_an_exception_with_the_words_of_a_full_disk_is_the_fault_of_its_message_alone(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    texts = ["File too large: 12 MB", "this order is a cancelled part of shipment 9"]
+    place.queue.send(["1", *texts])
+
+    @F.udf("double")
+    def number(text):
+        if not text.isdigit():
+            raise ValueError(text)
+        return float(text)
+
+    def work(messages):
+        return messages.coalesce(1).select("message_id", number("body").alias("n"))
+
+    done = place.queue.work(work, place.table, maximum_receives=1, until="once")
+    assert (done.messages, done.failed) == (1, 2)
+    reasons = [row["reason"] for row in place.ledger.sql("SELECT reason FROM in_flight").to_pylist()]
+    assert all(any(text in reason for reason in reasons) for text in texts), reasons
+
+
+def test_a_value_that_sparks_error_quotes_is_no_full_disk(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["1", "Caused by: java.io.IOException: No space left on device"])
+
+    def work(messages):
+        return messages.coalesce(1).selectExpr("message_id", "CAST(body AS DOUBLE) n")
+
+    done = place.queue.work(work, place.table, maximum_receives=1, until="once")
+    assert (done.messages, done.failed) == (1, 1)
+
+
+def test_an_exception_of_the_driver_is_a_full_disk_only_as_an_error_of_the_operating_system(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["1", "File too large"])
+
+    def work_that(raised):
+        def work(messages):
+            if any("large" in row.body for row in messages.collect()):
+                raise raised
+            return messages.selectExpr("message_id", "body")
+
+        return lambda: place.queue.work(work, place.table, maximum_receives=1, until="once")
+
+    with pytest.raises(OSError, match="No space left"):
+        work_that(OSError(errno.ENOSPC, "No space left on device"))()
+    assert place.queue.counts().visible == 2
+    done = work_that(ValueError("File too large"))()
+    assert (done.messages, done.failed) == (1, 1)
+
+
+def test_a_send_whose_rows_raise_the_words_of_a_full_disk_is_refused_for_its_rows(spark, tmp_path):
+    queue = Ledger.open(str(tmp_path / "ledger"), spark=spark).create_queue("work")
+
+    @F.udf("string")
+    def text(number):
+        if number == 7:
+            raise ValueError("File too large: 12 MB")
+        return str(number)
+
+    raising = "IF(id = 3, CAST(raise_error('Input/output error in body') AS STRING), 'x') AS body"
+    for frame, said in (
+        (spark.range(10).select(text("id").alias("body")), r"ValueError: File too large: 12 MB \(test_full_disk"),
+        (spark.range(10).selectExpr(raising), "Input/output error in body"),
+    ):
+        with pytest.raises(InvalidParameterValue, match=said):
+            queue.send(frame)
+    assert queue.counts().stored == 0

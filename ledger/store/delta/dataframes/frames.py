@@ -115,7 +115,21 @@ class Frames:
         empty = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
         table = table.drop_columns([name for name in empty if name in NO_TEXT])
         typed = {name: table[name].cast(pa.string()) if name in empty else table[name] for name in table.column_names}
-        return arrow_frame(self._spark, pa.table(typed))
+        try:
+            return arrow_frame(self._spark, pa.table(typed))
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise self._refused_column(typed) or error from None
+
+    def _refused_column(self, columns: Mapping[str, pa.ChunkedArray]) -> InvalidParameterValue | None:
+        """The error of the first column that Spark does not take by itself; None where it takes each."""
+        for name, column in columns.items():
+            try:
+                arrow_frame(self._spark, pa.table({name: column}))
+            except (TypeError, ValueError, pa.ArrowException):
+                bound = f"It is {column.type}, of which Spark has no such values"
+                fix = "Cast it to string, or to a type of Spark's: decimal128, microseconds."
+                return InvalidParameterValue("column", name, bound, fix)
+        return None
 
     def wishes(self, queue: QueueRecord, parts: Sequence[tuple[Verb, Any, Any]], limits: Limits) -> HandleFrame:
         """What receipt handles ask for: (verb, DataFrame, Arrow table or list of them, timeout or column of timeouts)
