@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,9 +55,16 @@ def _columns_for(loaded: DeltaTable, rows: pa.Table, asked: ColumnsAsked) -> Col
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    """The rows with the columns of a table; an error about one of them says which it is."""
-    try:
+    """The rows with the columns of a table."""
+    with _row_named(rows):
         return fitted(rows, columns.schema)
+
+
+@contextmanager
+def _row_named(rows: pa.Table) -> Iterator[None]:
+    """Let an error about one of the rows say which it is."""
+    try:
+        yield
     except ColumnsDiffer as error:
         if error.row is not None:
             error.place = row_in_words(rows, error.row)
@@ -143,7 +150,8 @@ class DeltaRsOutputTables:
             with columns_differ(location):
                 columns = _columns_for(loaded, rows, asked)
                 ready = _fitted(rows, columns)
-                _require_partitions_kept(loaded, ready)
+                with _row_named(rows):
+                    _require_partitions_kept(loaded, ready)
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -224,9 +232,17 @@ def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
-            raise ColumnsDiffer(stored_as_text(name))
-        if pa.types.is_string(values.type) and pc.any(pc.is_in(values, pa.array(["", NULL_PARTITION]))).as_py():
-            raise ColumnsDiffer(stored_as_null(name))
+            raise ColumnsDiffer(stored_as_text(name), first_true(values.is_valid()))
+        if pa.types.is_string(values.type):
+            row = first_true(pc.is_in(values, pa.array(["", NULL_PARTITION])))
+            if row is not None:
+                raise ColumnsDiffer(stored_as_null(name), row)
+
+
+def first_true(answers: pa.ChunkedArray) -> int | None:
+    """Return the number of the first row for which the answer is true; None where there is none."""
+    found = int(pc.index(answers, True).as_py())
+    return None if found < 0 else found
 
 
 def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:

@@ -204,3 +204,39 @@ def test_a_table_goes_by_the_types_of_rows_when_it_is_widened(place, ids, caplog
     )
     assert DeltaTable(place.table).to_pyarrow_table().schema.field("n").type == pa.float64()
     assert "was written anew: its columns n are wider now" in caplog.text
+
+
+def once(found):
+    """The error of a claim that is held, in which nothing is said twice."""
+    assert found.count("Nothing was written") == found.count("The claim is held as before") == 1, found
+    assert "OutputNotWritten" not in found
+    return found
+
+
+@pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__", b"a"])
+def test_a_text_that_cannot_be_a_partition_is_refused_with_its_message(place, value):
+    kind = pa.binary() if isinstance(value, bytes) else pa.string()
+    before = pa.table({"message_id": ["m"], "part": pa.array([None], kind), "x": [1]})
+    write_deltalake(place.table, before, partition_by=["part"])
+    place.queue.send(["a", "b"])
+    place.claim = place.queue.receive(2)
+    ids = [message.message_id for message in place.claim]
+    found = once(refused(place, pa.table({"message_id": ids, "part": pa.array([None, value], kind), "x": [1, 2]})))
+    assert f"{place.table}: the row of message {ids[1]}: column part has" in found
+
+
+def test_columns_that_another_writer_changes_meanwhile_are_told_once(place, ids, at_step):
+    rows = pa.table({"message_id": ids, "n": [1, 2, 3]})
+    texts = pa.table({"message_id": ["m"], "n": ["a"]})
+    at_step("begun", lambda: write_deltalake(place.table, texts, mode="overwrite", schema_mode="overwrite"))
+    assert "column n is bigint, and string in the table: its first value is 1" in once(refused(place, rows))
+    assert place.claim.delete().messages == 3
+
+
+def test_a_dataframe_for_a_table_that_is_changed_meanwhile_is_refused_once(spark, tmp_path, monkeypatch):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["0"])
+    place.claim = place.queue.receive()
+    monkeypatch.setattr("ledger.outputs.staging.StagedRows.is_too_old", lambda self, now: True)
+    rows = place.claim.dataframe.select("message_id")
+    assert "the rows took so long that a VACUUM could remove them" in once(refused(place, rows))
