@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands
 from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputUnreadable
+from ledger.outputs.constraints import REFUSED, broken_constraint, require_not_null
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
@@ -40,7 +42,7 @@ from ledger.rules.publishable import not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
-from ledger.store.delta.model.exact_casts import first_value, fitted, row_in_words
+from ledger.store.delta.model.exact_casts import first_true, first_value, fitted, row_in_words
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
@@ -128,6 +130,8 @@ class DeltaRsOutputTables:
                     create(location, without_later(columns), self._options_of(location), stored)
             else:
                 columns = _columns_for(loaded, rows, asked)
+                with _row_named(rows):
+                    require_not_null(loaded, rows)
                 rows = _fitted(rows, columns)
                 if columns.retyped:
                     with alone():
@@ -149,6 +153,8 @@ class DeltaRsOutputTables:
             require_uncommitted(loaded, application)
             with columns_differ(location):
                 columns = _columns_for(loaded, rows, asked)
+                with _row_named(rows):
+                    require_not_null(loaded, rows)
                 ready = _fitted(rows, columns)
                 with _row_named(rows):
                     _require_partitions_kept(loaded, ready)
@@ -179,6 +185,11 @@ class DeltaRsOutputTables:
                 # Another writer added columns, perhaps the same ones.
                 if tried + 1 == TRIES or schema_of(self._output(location)) == known:
                     raise
+            except DeltaError as error:
+                if REFUSED not in str(error):
+                    raise
+                with columns_differ(location), _row_named(rows):
+                    raise broken_constraint(loaded, ready) from error
 
     def _publish_rows(
         self,
@@ -237,12 +248,6 @@ def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
             row = first_true(pc.is_in(values, pa.array(["", NULL_PARTITION])))
             if row is not None:
                 raise ColumnsDiffer(stored_as_null(name), row)
-
-
-def first_true(answers: pa.ChunkedArray) -> int | None:
-    """Return the number of the first row for which the answer is true; None where there is none."""
-    found = int(pc.index(answers, True).as_py())
-    return None if found < 0 else found
 
 
 def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:

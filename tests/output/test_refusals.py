@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import StructType
 from pyspark.sql import functions as F
 
 from ledger.errors import InvalidParameterValue, OutputNotWritten
@@ -337,3 +338,54 @@ def test_the_advice_for_a_dataframe_works_inside_lists_and_structs_too(spark, tm
         rows.withColumn("l", F.transform("l", lambda one: F.round(one))), place.table, messages="message_id"
     )
     assert {"s": {"a": 2}, "l": [3]} in DeltaTable(place.table).to_pyarrow_table().select(["s", "l"]).to_pylist()
+
+
+@pytest.fixture
+def constrained(place):
+    """A table with NOT NULL and CHECK."""
+
+    def make(*, inside=True, **checks):
+        inside = StructType([Field("a", "long", nullable=not inside)])
+        fields = [Field("message_id", "string"), Field("n", "long", nullable=False), Field("s", inside)]
+        DeltaTable.create(place.table, Schema(fields))
+        for name, expression in checks.items():
+            DeltaTable(place.table).alter.add_constraint({name: expression})
+        place.queue.send(["a", "b"])
+        place.claim = place.queue.receive(2)
+        return [message.message_id for message in place.claim]
+
+    return make
+
+
+OF_STRUCTS = pa.struct([("a", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"n": [1, None]}, "the row of message {}: column n is NOT NULL in the table, and NULL here: give a value"),
+        ({}, "the rows have no column n, which is NOT NULL in the table: add it to them"),
+        (
+            {"n": [1, 2], "s": pa.array([{"a": 1}, {"a": None}], OF_STRUCTS)},
+            "the row of message {}: column s.a is NOT NULL in the table, and NULL here",
+        ),
+        (
+            {"n": [1, 2], "s": pa.array([{}, {}], pa.struct([]))},
+            "the rows have no column s.a, which is NOT NULL in the table",
+        ),
+    ],
+)
+def test_a_null_that_the_table_does_not_take_is_named(place, constrained, columns, said):
+    ids = constrained()
+    assert said.format(ids[1]) in once(refused(place, pa.table({"message_id": ids, **columns})))
+    rows = {"message_id": ids, "n": [1, 2], "s": pa.array([{"a": 1}, {"a": 2}], OF_STRUCTS)}
+    place.claim.write(pa.table(rows), place.table, messages="message_id")
+
+
+@pytest.mark.parametrize("value", [-2, 7])
+def test_a_constraint_that_a_row_breaks_is_named_with_the_row(place, constrained, value):
+    ids = constrained(inside=False, small="n < 6", positive="n > 0")
+    found = once(refused(place, pa.table({"message_id": ids, "n": [1, value]})))
+    broken = "positive CHECK (n > 0)" if value < 0 else "small CHECK (n < 6)"
+    assert f"the row of message {ids[1]}: the row breaks the table's constraint {broken}: mend the row" in found
+    place.claim.write(pa.table({"message_id": ids, "n": [1, 2]}), place.table, messages="message_id")
