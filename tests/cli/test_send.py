@@ -308,3 +308,15 @@ def test_of_bodies_alone_nothing_is_said(cli, queue, tmp_path):
     (tmp_path / "rows.csv").write_text("body,delay_seconds\na,5\n")
     for given in (("-m", "a"), (str(tmp_path / "rows.csv"),)):
         assert cli("send", "work", *given).err == ""
+
+
+def test_a_bad_element_of_an_array_is_named_by_its_number(cli, queue):
+    ran = cli("send", "work", "-", "--format", "json", given='[{"body": "a"}, {"body": "b"}, 7]')
+    assert ran.code != 0 and "line 1 (element 3 of the array) is neither an object nor a text" in ran.err
+
+
+def test_a_column_that_is_nearly_one_that_means_something_is_shown_with_it(cli, queue):
+    ran = cli("send", "work", "-", "--format", "csv", given="bdy,n\na,1\n")
+    assert "there is no column body (is bdy meant?): each row is sent whole" in ran.err
+    ran = cli("send", "work", "-", "--format", "csv", given="body,delay_second\na,1\n")
+    assert "left out: delay_second (is delay_seconds meant?)" in ran.err

@@ -389,3 +389,15 @@ def test_a_constraint_that_a_row_breaks_is_named_with_the_row(place, constrained
     broken = "positive CHECK (n > 0)" if value < 0 else "small CHECK (n < 6)"
     assert f"the row of message {ids[1]}: the row breaks the table's constraint {broken}: mend the row" in found
     place.claim.write(pa.table({"message_id": ids, "n": [1, 2]}), place.table, messages="message_id")
+
+
+def test_a_dataframe_is_written_to_a_table_that_arrow_made_with_a_name_that_spark_makes_no_table_of(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    write_deltalake(place.table, pa.table({"message_id": ["m"], "a b": [1], "n": [1]}))
+    place.queue.send(["0"])
+    place.claim = place.queue.receive()
+    found = refused(place, place.claim.dataframe.selectExpr("message_id", "1 AS `c d`"), schema="widen")
+    assert "the column 'c d' has one of the characters" in found
+    rows = place.claim.dataframe.selectExpr("message_id", "2L AS n", "3L AS `a b`")
+    place.claim.write(rows, place.table, messages="message_id")
+    assert sorted(DeltaTable(place.table).to_pyarrow_table()["a b"].to_pylist()) == [1, 3]
