@@ -200,8 +200,9 @@ class ClaimWork:
             shown = (
                 [type(part).__name__ for part in parts] if isinstance(parts, (tuple, list)) else type(parts).__name__
             )
-            bound = "It returned this, and must return a DataFrame, or two of them: (done, failed)"
-            raise InvalidParameterValue("function", shown, bound, "See Queue.work.")
+            bound = "It returned this, and must return a DataFrame of Spark's, or two of them: (done, failed)"
+            fix = "See Queue.work. A function of pandas frames is given to messages.mapInPandas(function, schema)."
+            raise InvalidParameterValue("function", shown, bound, fix)
         asked = {NAMES_MESSAGES} if self._work.reason is None else {NAMES_MESSAGES, self._work.reason}
         for part, needed in zip(parts, (asked, {NAMES_MESSAGES, "reason"})):
             missing = sorted(needed - set(part.columns))

@@ -8,6 +8,7 @@ aws_trace_header count, as in a table that `Queue.send` is given.
 from __future__ import annotations
 
 import csv
+import difflib
 import gzip
 import io
 import json
@@ -25,7 +26,7 @@ import click
 from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
-from ledger.rules.message import require_columns
+from ledger.rules.message import left_out, require_columns
 from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import names_once
 
@@ -110,10 +111,13 @@ def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None
     if (body or "body") not in names:
         also = [name for name in ("message_group_id", "message_deduplication_id") if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
+        near = [name for name in names if difflib.get_close_matches(name.lower(), ["body"], 1, 0.8)]
+        meant = f" (is {near[0]} meant?)" if near else ""
         return (
-            f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
+            f"there is no column body{meant}: each row is sent whole, as JSON{counts}. --body COLUMN sends that column "
+            "alone"
         )
-    left = [name for name in names if name not in SQS and name != (body or "body")]
+    left = left_out(names, body)
     return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
 
 
@@ -192,7 +196,7 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
     def broken(place: int, why: object) -> Malformed:
         return Malformed(line_of(place), f"is not JSON: {why}. The rest of the array is not read")
 
-    place = _behind_space(text, 1)
+    place, element = _behind_space(text, 1), 0
     while text[place : place + 1] != "]":
         try:
             found, end = _DECODER.raw_decode(text, place)
@@ -202,7 +206,8 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
         except (ValueError, RecursionError) as error:
             yield broken(place, error)
             return
-        yield _json_row(line_of(place), text[place:end], found, body)
+        row, element = _json_row(line_of(place), text[place:end], found, body), element + 1
+        yield Malformed(row.line, f"(element {element} of the array) {row.why}") if isinstance(row, Malformed) else row
         place = _behind_space(text, end)
         if text[place : place + 1] == ",":
             place = _behind_space(text, place + 1)

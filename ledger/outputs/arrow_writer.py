@@ -13,7 +13,7 @@ from ledger.delta_log.protocol import reason
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named, named_by_array
-from ledger.outputs.targets import not_written, place_of
+from ledger.outputs.targets import not_written, place_of, refusal_of
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
 from ledger.rules.output_columns import NOTHING_ASKED, ColumnsAsked
@@ -109,7 +109,7 @@ class ArrowWriter:
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
         # The rows were fitted to the table's columns, and what did not fit is said.
-        return OutputNotWritten(location, reason(failure))
+        return refusal_of(location, failure) or OutputNotWritten(location, reason(failure))
 
 
 def _with_ids_as_texts(rows: pa.Table) -> pa.Table:

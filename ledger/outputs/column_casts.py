@@ -25,8 +25,12 @@ from ledger.rules.column_types import (
     plain,
 )
 from ledger.rules.output_columns import (
+    BAR,
+    END,
     NULL_PARTITION,
+    POINT,
     REFUSES,
+    barred,
     differing,
     key_twice,
     not_finite,
@@ -74,7 +78,7 @@ def fitted(frame: DataFrame, schema: Mapping[str, Any], partitions: Sequence[str
     message = f"coalesce({quoted('message_id')}, '')" if names_message else "''"
     for one in schema_of(frame)["fields"]:
         to, value = there.get(one["name"].lower()), quoted(one["name"])
-        cast = None if to is None else _exact(value, one["type"], to["type"], one["name"], 0)
+        cast = None if to is None else _exact(value, one["type"], to["type"], (one["name"],), 0)
         if cast is not None and to is not None:
             cast = _guarded(cast, plain(to["type"]), one["name"], is_partition=one["name"].lower() in lower)
             if _has_metadata(one):
@@ -99,22 +103,23 @@ def _has_metadata(field: Any) -> bool:
     return bool(field.get("metadata")) or any(map(_has_metadata, [*inner, *field.get("fields", ())]))
 
 
-def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
+def _exact(value: str, given: Any, column: Any, path: tuple[str, ...], depth: int) -> str:
     """An expression for the value in the column's type, which fails for one that would be changed."""
     if given == column:
         return value
     if isinstance(given, str) or isinstance(column, str):
         if fit(given, column) is Fit.ALWAYS:
             return value if _is_text(given, column) else f"CAST({value} AS {_sql(column)})"
-        return _compared(value, given, column, name)
+        return _compared(value, given, column, path)
     inner = f"x{depth}"
     if column["type"] == "array":
-        made = _exact(inner, given["elementType"], column["elementType"], name, depth + 1)
+        made = _exact(inner, given["elementType"], column["elementType"], (*path, "element"), depth + 1)
         return value if made == inner else f"transform({value}, {inner} -> {made})"
     if column["type"] == "map":
         for part, function in (("keyType", "transform_keys"), ("valueType", "transform_values")):
             which = f"k{depth}" if part == "keyType" else f"v{depth}"
-            made = _exact(which, given[part], column[part], name, depth + 1)
+            inner_path = *path, part.removesuffix("Type")
+            made = _exact(which, given[part], column[part], inner_path, depth + 1)
             value = value if made == which else f"{function}({value}, (k{depth}, v{depth}) -> {made})"
         return value
     parts = {one["name"].lower(): one for one in given["fields"]}
@@ -122,7 +127,7 @@ def _exact(value: str, given: Any, column: Any, name: str, depth: int) -> str:
     for one in column["fields"]:
         known = parts.get(one["name"].lower())
         field = f"{value}.{quoted(known['name'])}" if known is not None else f"CAST(NULL AS {_sql(one['type'])})"
-        made = field if known is None else _exact(field, known["type"], one["type"], name, depth)
+        made = field if known is None else _exact(field, known["type"], one["type"], (*path, one["name"]), depth)
         same &= made == field
         made_of.append(f"{literal(one['name'])}, {made}")
     return value if same else f"IF({value} IS NULL, NULL, named_struct({', '.join(made_of)}))"
@@ -192,16 +197,22 @@ def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any,
 def _refusal(sentence: str, value: str, to: str) -> str:
     """An expression of a type that fails its task with a sentence, in which the value stands in the place of VALUE."""
     before, mark, behind = sentence.partition(VALUE)
-    shown = f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})" if mark else "''"
-    said = f"{literal(REFUSES + before)}, {shown}, {literal(behind + '||')}, {MESSAGE}, '||'"
+    shown = _barred(f"left(CAST({value} AS STRING), {SHOWN_CHARACTERS})") if mark else "''"
+    said = f"{literal(REFUSES + barred(before))}, {shown}, {literal(barred(behind) + END)}, {_barred(MESSAGE)}, '{END}'"
     return f"CAST(raise_error(concat({said})) AS {to})"
+
+
+def _barred(text: str) -> str:
+    """The expression of a text, with its bars as `refused_value` reads them."""
+    return f"replace({text}, '{BAR}', '{BAR}{POINT}')"
 
 
 def _is_text(given: Any, column: Any) -> bool:
     return bool(column == "string" and given != "void")
 
 
-def _compared(value: str, given: str, column: str, name: str) -> str:
+def _compared(value: str, given: str, column: str, path: tuple[str, ...]) -> str:
+    name, inside = ".".join(path), path[0] if path[1:] else ""
     to, wide = _sql(column), value
     if given == "float":
         # Spark looks at the bounds of whole numbers in the float's own digits, which are too few.
@@ -222,9 +233,9 @@ def _compared(value: str, given: str, column: str, name: str) -> str:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value} AND {made} < {BEHIND_LONG}"
     else:
         survives = f"TRY_CAST({made} AS {_sql(given)}) <=> {value}"
-    refusal = _refusal(differing(name, given, column, VALUE), value, to)
+    refusal = _refusal(differing(name, given, column, VALUE, inside=inside, sql=True), value, to)
     if given in FLOATS and column not in FLOATS:
-        other = _refusal(not_finite(name, given, column, VALUE), value, to)
+        other = _refusal(not_finite(name, given, column, VALUE, inside), value, to)
         refusal = f"IF(isnan({value}) OR abs({wide}) = DOUBLE('Infinity'), {other}, {refusal})"
     return f"CASE WHEN {value} IS NULL THEN NULL WHEN {survives} THEN {made} ELSE {refusal} END"
 

@@ -23,6 +23,7 @@ from ledger.outputs.targets import (
     make_with_spark,
     not_written,
     partitions_of,
+    refusal_of,
     require_transactions_kept,
     table_of_spark,
 )
@@ -90,6 +91,9 @@ class _OfSpark:
         return named_by_array(self.failed(column)[column], queue)
 
     def error_of(self, location: str, failure: Exception) -> OutputNotWritten:
+        refusal = refusal_of(location, failure)
+        if refusal is not None:
+            return refusal
         refused = refused_value(str(failure))
         if refused is not None:
             return OutputNotWritten(location, refused[0], place=refused[1])

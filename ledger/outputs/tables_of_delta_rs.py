@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from ledger.delta_log.alterations import unappendable
 from ledger.delta_log.delta_rs_commits import commit_nothing, conflicts, properties, read_demands
@@ -20,6 +21,7 @@ from ledger.delta_log.local_commits import commit_files, commits_here
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage, table_files
 from ledger.errors import OutputNotWritten, OutputUnreadable
+from ledger.outputs.constraints import REFUSED, broken_constraint, require_not_null
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds
 from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
@@ -41,7 +43,7 @@ from ledger.rules.publishable import not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
-from ledger.store.delta.model.exact_casts import first_value, fitted, row_in_words
+from ledger.store.delta.model.exact_casts import first_true, first_value, fitted, row_in_words
 
 #: Where Spark keeps that a column of text is CHAR(n) or VARCHAR(n), of which delta-rs knows nothing.
 LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
@@ -65,9 +67,16 @@ def _require_appendable(location: str, loaded: DeltaTable) -> None:
 
 
 def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
-    """The rows with the columns of a table; an error about one of them says which it is."""
-    try:
+    """The rows with the columns of a table."""
+    with _row_named(rows):
         return fitted(rows, columns.schema)
+
+
+@contextmanager
+def _row_named(rows: pa.Table) -> Iterator[None]:
+    """Let an error about one of the rows say which it is."""
+    try:
+        yield
     except ColumnsDiffer as error:
         if error.row is not None:
             error.place = row_in_words(rows, error.row)
@@ -132,6 +141,8 @@ class DeltaRsOutputTables:
             else:
                 _require_appendable(location, loaded)
                 columns = _columns_for(loaded, rows, asked)
+                with _row_named(rows):
+                    require_not_null(loaded, rows)
                 rows = _fitted(rows, columns)
                 if columns.retyped:
                     with alone():
@@ -153,8 +164,11 @@ class DeltaRsOutputTables:
             require_uncommitted(loaded, application)
             with columns_differ(location):
                 columns = _columns_for(loaded, rows, asked)
+                with _row_named(rows):
+                    require_not_null(loaded, rows)
                 ready = _fitted(rows, columns)
-                _require_partitions_kept(loaded, ready)
+                with _row_named(rows):
+                    _require_partitions_kept(loaded, ready)
             if columns.retyped:
                 raise Conflict("the table's columns were changed while rows were written for it")
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
@@ -182,6 +196,11 @@ class DeltaRsOutputTables:
                 # Another writer added columns, perhaps the same ones.
                 if tried + 1 == TRIES or schema_of(self._output(location)) == known:
                     raise
+            except DeltaError as error:
+                if REFUSED not in str(error):
+                    raise
+                with columns_differ(location), _row_named(rows):
+                    raise broken_constraint(loaded, ready) from error
 
     def _publish_rows(
         self,
@@ -235,9 +254,11 @@ def _require_partitions_kept(loaded: DeltaTable, rows: pa.Table) -> None:
     for name in _partitions_in(loaded, rows):
         values = rows[name]
         if pa.types.is_binary(values.type) and values.null_count < len(values):
-            raise ColumnsDiffer(stored_as_text(name))
-        if pa.types.is_string(values.type) and pc.any(pc.is_in(values, pa.array(["", NULL_PARTITION]))).as_py():
-            raise ColumnsDiffer(stored_as_null(name))
+            raise ColumnsDiffer(stored_as_text(name), first_true(values.is_valid()))
+        if pa.types.is_string(values.type):
+            row = first_true(pc.is_in(values, pa.array(["", NULL_PARTITION])))
+            if row is not None:
+                raise ColumnsDiffer(stored_as_null(name), row)
 
 
 def _partitions_in(loaded: DeltaTable, rows: pa.Table) -> list[str]:

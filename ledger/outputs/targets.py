@@ -147,6 +147,15 @@ def not_written(table: object) -> Iterator[None]:
         raise OutputNotWritten(table, reason(error)) from error
 
 
+def refusal_of(location: str, failure: Exception) -> OutputNotWritten | None:
+    """Return the error about a table for a failure that is such an error already, with its reason as it is. None for
+    other failures."""
+    # A new one: the failure is going to be its cause.
+    return (
+        OutputNotWritten(location, failure.reason, place=failure.place) if type(failure) is OutputNotWritten else None
+    )
+
+
 def different_columns(rows: Mapping[str, str], table: Mapping[str, str], *, needs_all: bool) -> str:
     """In words, the columns by which rows do not fit a table, both by name with their types; empty when they do."""
     there = {name.lower(): kind for name, kind in table.items()}

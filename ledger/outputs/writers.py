@@ -172,7 +172,7 @@ def _to_publish(
     if why:
         return None, none, f"Spark has to commit to it, as it has {why}"
     columns = columns_of(json.loads(found.demands.schema), rows, found.demands.properties, asked)
-    _require_names(columns, found.demands.properties.get(MAPPING))
+    _require_names(_added(columns), found.demands.properties.get(MAPPING))
     inside = [name for name in columns.added if "." in name]
     if inside:
         return None, none, f"Spark has to commit to it, as it adds {inside[0]} inside a column"
@@ -186,7 +186,7 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
         if known is None:
             return _columns_of_new(spark, rows, asked)
         columns = columns_of(known[0], rows, known[1], replace(asked, add=asked.add or _evolves(spark)))
-        _require_names(columns, known[1].get(MAPPING))
+        _require_names(_added(columns), known[1].get(MAPPING))
         if columns.retyped:
             raise ColumnsDiffer(
                 f"the columns {', '.join(columns.retyped)} are not widened here, as Spark has to commit to the table: "
@@ -198,16 +198,23 @@ def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: st
 
 def _columns_of_new(spark: SparkSession, rows: Mapping[str, Any], asked: ColumnsAsked) -> Columns:
     columns = columns_of_new(rows, asked)
-    _require_names(columns, spark.conf.get(f"{OF_NEW}{MAPPING.removeprefix('delta.')}", None))
+    _require_names(columns.schema, spark.conf.get(f"{OF_NEW}{MAPPING.removeprefix('delta.')}", None))
     return columns
 
 
-def _require_names(columns: Columns, mapping: str | None) -> None:
-    """Raise ColumnsDiffer for a name that Spark writes to no table without column mapping, before anything is made."""
-    odd = odd_name(columns.schema) if mapping in (None, "none") else None
+def _added(columns: Columns) -> Mapping[str, Any]:
+    """What a table gets of columns, as a schema. Into those that it has Spark writes, whatever their names are."""
+    whole = {one["name"]: one["type"] for one in columns.schema["fields"]}
+    names = [name if name in whole else name.rpartition(".")[2] for name in columns.added]
+    return {"fields": [{"name": name, "type": whole.get(name, "string")} for name in names]}
+
+
+def _require_names(schema: Mapping[str, Any], mapping: str | None) -> None:
+    """Raise ColumnsDiffer for a name that Spark gives to no column without mapping, before anything is made."""
+    odd = odd_name(schema) if mapping in (None, "none") else None
     if odd is not None:
         raise ColumnsDiffer(
-            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark writes such to no table "
+            f"the column {odd!r} has one of the characters {NOT_IN_NAMES!r} in its name. Spark adds such to no table "
             f"without column mapping: rename it (withColumnRenamed), or make the table with {MAPPING} = 'name'"
         )
 

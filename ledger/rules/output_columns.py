@@ -43,7 +43,20 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 #: What stands before the sentence in the error of a task that refuses a value; behind it stands the row's message.
 REFUSES = "ledger refuses a value: "
-_REFUSED = re.compile(f"{REFUSES}(.*?)\\|\\|(.*?)\\|\\|", re.DOTALL)
+#: Both end in END. In them each BAR has a POINT behind it, so that a name or a value with bars ends nothing.
+BAR, POINT, END = "|", ".", "||"
+_REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
+
+
+#: By whether the rows have texts, and by the column's type: how pandas and Arrow make other values of all of a column.
+_FLOAT = 'pandas: .astype("{0}"), pyarrow: .cast("{0}", safe=False)'
+_CASTS = {
+    **{(False, kind): _FLOAT.format(f"float{bits}") for kind, bits in (("float", 32), ("double", 64))},
+    **{(True, kind): 'pandas: pd.to_numeric(..., errors="coerce")' for kind in (*INTEGERS, *FLOATS)},
+    **{(True, kind): 'pandas: pd.to_datetime(..., errors="coerce")' for kind in ("timestamp", "timestamp_ntz")},
+    (False, "string"): 'pandas: .astype("string"), pyarrow: .cast("string")',
+    (False, "date"): 'pandas: .dt.floor("D"), pyarrow: .cast("date32", safe=False)',
+}
 
 
 class ColumnsDiffer(Exception):
@@ -154,37 +167,71 @@ def refused_value(text: str) -> tuple[str, str] | None:
     """Return the sentence about the value that failed a task, and its row in words where that is known, from what Spark
     says; None where the task failed otherwise."""
     found = _REFUSED.search(text)
-    return found and (found[1], f"the row of message {found[2]}" if found[2] else "")
+    if found is None:
+        return None
+    sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
+    return sentence, f"the row of message {message}" if message else ""
 
 
-def advice(name: str, given: Any, column: Any) -> str:
-    """Return what to do about a column whose values are not those of the table's type."""
-    said = f"to change the values on purpose, cast {name} to {name_of(column)} in the rows"
+def barred(text: str) -> str:
+    """Return a text as it stands in the error of a task that refuses a value; see BAR."""
+    return text.replace(BAR, BAR + POINT)
+
+
+def advice(name: str, given: Any, column: Any, *, inside: str = "", sql: bool = False) -> str:
+    """Return what to do about a column whose values are not those of the table's type. `inside`: the column in which
+    `name` is a path, if it is one. `sql`: the rows are a DataFrame of Spark's; else those of pandas or Arrow."""
     if str(given).startswith("timestamp[ns"):
         return f'round {name} to microseconds in the rows (pandas: .dt.floor("us"))'
-    return f"{said}{_offer(given, column)}"
+    change = _change(name, given, column, inside, sql=sql)
+    return f"to change the values on purpose, {change}{_offer(given, column, inside and name)}"
 
 
-def differing(name: str, given: Any, column: Any, example: str = "", first: str = "") -> str:
+def _change(name: str, given: Any, column: Any, inside: str, *, sql: bool) -> str:
+    """What makes other values of those that the column does not have, in the words of the rows' library."""
+    known, to = isinstance(given, str) and isinstance(column, str), name_of(column)
+    has_fractions = known and (given in FLOATS or decimal_of(given) is not None)
+    digits = decimal_of(column) or ((0, 0) if column in INTEGERS else None) if known else None
+    where = f", inside {inside} by withField or transform" if sql and inside else ""
+    value = "..." if inside else name if name.isidentifier() else f"`{name.replace('`', '``')}`"
+    if known and digits and has_fractions:
+        places = f", {digits[1]}" if digits[1] else ""
+        by = f"round({value}{places})" if sql else f"pandas: .round({digits[1]}), pyarrow.compute.round"
+        return f"round {name} in the rows ({by}{where}), and give NULL for what {to} has no room for"
+    if known and digits and given in INTEGERS:
+        by = f" (try_cast({value} AS {to}){where})" if sql else ""
+        return f"give NULL{by} for what {to} has no room for, or leave these rows out"
+    if sql:
+        by = f"to_json({value})" if column == "string" and not known else f"try_cast({value} AS {to})"
+        return f"make it {to} in the rows ({by}{where})"
+    if not known:
+        return f"make json.dumps of each value of {name}" if column == "string" else f"make {name} {to} in the rows"
+    how = _CASTS.get((given == "string", column))
+    return f"make {name} {to} in the rows ({how})" if how else f"make {name} {to} in the rows"
+
+
+def differing(
+    name: str, given: Any, column: Any, example: str = "", first: str = "", inside: str = "", *, sql: bool = False
+) -> str:
     """Return the sentence for a column whose values are not those of the table's type. `example`: a value that is none
-    of them. `first`: the first value of rows of which none is."""
+    of them. `first`: the first value of rows of which none is. `inside` and `sql` as in `advice`."""
     value = f": the value {example} would be changed" if example else f": its first value is {first}" if first else ""
     said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table{value}"
-    return f"{said}; {advice(name, given, column)}"
+    return f"{said}; {advice(name, given, column, inside=inside, sql=sql)}"
 
 
-def not_finite(name: str, given: Any, column: Any, example: str) -> str:
+def not_finite(name: str, given: Any, column: Any, example: str, inside: str = "") -> str:
     """Return the sentence for a float that is NaN or infinite, where the column has other numbers."""
     said = f"column {name} is {name_of(given)}, and {name_of(column)} in the table, which has no value {example}"
-    return f"{said}; give NULL for it in the rows{_offer(given, column)}"
+    return f"{said}; give NULL for it in the rows{_offer(given, column, inside and name)}"
 
 
-def _offer(given: Any, column: Any) -> str:
-    """What is said of the wider type that the column may have."""
+def _offer(given: Any, column: Any, path: str = "") -> str:
+    """What is said of the wider type that the column, or what lies at a path inside one, may have."""
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
-    return f', or give schema="{WIDEN}", which makes the column {name_of(to)}'
+    return f', or give schema="{WIDEN}", which makes {path or "the column"} {name_of(to)}'
 
 
 class _Merge:
@@ -197,11 +244,14 @@ class _Merge:
         asked: ColumnsAsked,
         first: Callable[[str], str] | None,
     ) -> None:
-        self._first = first or (lambda name: "")
+        # The first value is known of Arrow's rows alone.
+        self._first, self._sql = first or (lambda name: ""), first is None
         declared: Mapping[str, Any] = asked.declared or {"fields": ()}
         self._widen, self._add = asked.widen, asked.widen or asked.add
         self._free = by_chance if asked.by_chance else frozenset()
         self._may_add = left_out | {one["name"].lower() for one in declared["fields"]}
+        #: The columns of the rows, in which all other names are paths.
+        self._whole: tuple[str, ...] = ()
         self.added: list[str] = []
         self.retyped: list[str] = []
         self.wrong: list[str] = []
@@ -210,6 +260,8 @@ class _Merge:
         fields = [dict(one) for one in table["fields"]]
         places = {one["name"].lower(): number for number, one in enumerate(fields)}
         seen: set[str] = set()
+        if not path:
+            self._whole = tuple(one["name"] for one in rows["fields"])
         for one in rows["fields"]:
             name, kind = f"{path}{one['name']}", one["type"]
             if one["name"].lower() in seen:
@@ -246,7 +298,7 @@ class _Merge:
             return self._nested(column, given, name)
         found = fit(given, column)
         if found is Fit.NEVER:
-            self.wrong.append(differing(name, given, column, first=self._first(name)))
+            self.wrong.append(self._differing(name, given, column))
             return column
         may_widen = (
             self._widen or name.lower() in self._free or any(name.lower().startswith(f"{one}.") for one in self._free)
@@ -257,13 +309,17 @@ class _Merge:
         self.retyped.append(name)
         return to
 
+    def _differing(self, name: str, given: Any, column: Any) -> str:
+        inside = next((one for one in self._whole if name.startswith(f"{one}.")), "") if name not in self._whole else ""
+        return differing(name, given, column, first=self._first(name), inside=inside, sql=self._sql)
+
     def _nested(self, column: Any, given: Any, name: str) -> Any:
         if column["type"] == "struct":
             return self.struct(column, given, f"{name}.")
         inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(column["type"])
         if inner is None:
             if plain(column) != plain(given):
-                self.wrong.append(differing(name, given, column))
+                self.wrong.append(self._differing(name, given, column))
             return column
         parts = {one: self.kind(column[one], given[one], f"{name}.{one.removesuffix('Type')}") for one in inner}
         return {**column, **parts}

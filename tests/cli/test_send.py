@@ -349,3 +349,15 @@ def test_a_table_with_mapped_columns_is_sent_with_its_values(cli, queue, tmp_pat
     entry.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert cli("send", "work", table).code == 0
     assert sorted(message.body for message in queue.receive(None)) == ['{"order id":1}', '{"order id":2}']
+
+
+def test_a_bad_element_of_an_array_is_named_by_its_number(cli, queue):
+    ran = cli("send", "work", "-", "--format", "json", given='[{"body": "a"}, {"body": "b"}, 7]')
+    assert ran.code != 0 and "line 1 (element 3 of the array) is neither an object nor a text" in ran.err
+
+
+def test_a_column_that_is_nearly_one_that_means_something_is_shown_with_it(cli, queue):
+    ran = cli("send", "work", "-", "--format", "csv", given="bdy,n\na,1\n")
+    assert "there is no column body (is bdy meant?): each row is sent whole" in ran.err
+    ran = cli("send", "work", "-", "--format", "csv", given="body,delay_second\na,1\n")
+    assert "left out: delay_second (is delay_seconds meant?)" in ran.err

@@ -154,7 +154,7 @@ def test_a_function_that_answers_something_else_is_named_and_the_claim_given_bac
     queue = ledger.create_queue("jobs", {"VisibilityTimeout": 600})
     queue.send(["a"])
     for answer, why in (
-        (lambda messages: None, "NoneType.*must return a DataFrame"),
+        (lambda messages: None, "NoneType.*must return a DataFrame of Spark's.*mapInPandas"),
         (lambda messages: (messages, messages), "without reason"),
         (lambda messages: messages.select("body"), "without message_id"),
         (lambda messages: [messages] * 3, "or two of them"),

@@ -81,6 +81,12 @@ def first_value(rows: pa.Table, path: str) -> str:
     return ""
 
 
+def first_true(answers: pa.ChunkedArray) -> int | None:
+    """Return the number of the first row for which the answer is true; None where there is none."""
+    found = int(pc.index(answers, True).as_py())
+    return None if found < 0 else found
+
+
 def row_in_words(rows: pa.Table, number: int) -> str:
     """Return how a row is named: by its message, where it says that, else by its number."""
     for name, said in (("message_id", "the row of message"), ("receipt_handle", "the row with the receipt handle")):
