@@ -24,6 +24,7 @@ from deltalake.exceptions import DeltaError
 from ledger.delta_log.alterations import OUTSIDE
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.history import (
+    LAST_CHECKPOINT,
     MISSING,
     PAUSES,
     REPAIR,
@@ -32,9 +33,11 @@ from ledger.delta_log.history import (
     checkpointed,
     damaged,
     flaws_in,
+    hinted_checkpoint,
     holes,
     missing_entries,
     require_whole,
+    versions_in,
 )
 from ledger.delta_log.storage import LINES, LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
@@ -58,7 +61,6 @@ WITHOUT_ENTRIES = (
     "restore-backup BACKUP ROOT --replace`)."
 )
 _LINES = re.compile(rf'"{LINES}": ([0-9]+)'.encode())
-LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 #: Where a repair and an opening put what they take out of a ledger, beside its tables.
 LOST = "_ledger_lost"
 
@@ -116,7 +118,7 @@ def find_damage(
     """
     files = table_files(location, storage_options)
     paths = files.log_paths()
-    versions = sorted(version for version in map(version_of, paths) if version is not None)
+    versions = versions_in(paths)
     bad, intact = _checkpoints(files, paths, deep=deep)
     newest = versions[-1] if versions else -1
     flaws = dict(flaws_in(files, [version for version in versions if version > intact], needs_info=needs_info))
@@ -139,22 +141,27 @@ def find_damage(
     return TableDamage(loaded.version(), {}, bad, wrong, not missing)
 
 
-def find_bad_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> tuple[tuple[str, ...], int]:
-    """Read the newest checkpoints of a table up to the first that is intact. Return the paths of those that are not,
-    one too that `_last_checkpoint` names and that is gone, and the version of the intact one; -1: there is none."""
-    files = table_files(location, storage_options)
-    return _checkpoints(files, files.log_paths(), deep=True)
+class Checkpoints(NamedTuple):
+    """The checkpoints of a table, all of which were read. `bad`: the paths of the newest ones, as far as they cannot be
+    read, and of one that `_last_checkpoint` names and that is gone. `intact`: the version of the newest that can; -1:
+    there is none. `old`: the paths of those before it that cannot be read, from which only versions of the past are;
+    for local paths, elsewhere a file is put whole."""
+
+    bad: tuple[str, ...]
+    intact: int
+    old: tuple[str, ...]
 
 
-def find_old_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Read the checkpoints of a table before the newest intact one, and return the paths of those that cannot be read.
-    Only versions of the past are read from them. For local paths: elsewhere a file is put whole."""
-    if not recorded(location).is_local:
-        return ()
+def read_checkpoints(location: str, storage_options: Mapping[str, str] | None) -> Checkpoints:
+    """Read the checkpoints of a table. Raises what the storage does."""
     files = table_files(location, storage_options)
     paths = files.log_paths()
-    intact = _checkpoints(files, paths, deep=True)[1]
-    older = [version for version in checkpointed(paths) if version < intact]
+    bad, intact = _checkpoints(files, paths, deep=True)
+    return Checkpoints(bad, intact, _old_checkpoints(files, paths, intact) if recorded(location).is_local else ())
+
+
+def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tuple[str, ...]:
+    older = (version for version in checkpointed(paths) if version < intact)
     return tuple(path for version in older for path in _torn(files, paths, version, deep=True))
 
 
@@ -169,7 +176,7 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     paths = files.log_paths()
     is_deep = intact is not None
     intact = _checkpoints(files, paths)[1] if intact is None else intact
-    versions = sorted(version for version in map(version_of, paths) if version is not None)
+    versions = versions_in(paths)
     begins = beginning(versions)
     past = [version for version in versions if begins <= version <= intact]
     doubtful = [version for version in past if is_deep or not _looks_whole(files.read(log_file(version)))]
@@ -182,10 +189,9 @@ def past_damage_of(table: str, location: str, storage_options: Mapping[str, str]
     """Return the error that names such damage, or a checkpoint of the past that cannot be read; None: there is none, or
     it cannot be looked for."""
     try:
-        intact = find_bad_checkpoints(location, storage_options)[1]
-        found = find_past_damage(location, storage_options, intact).error(table)
-        old = () if found is not None else find_old_checkpoints(location, storage_options)
-        return found or TableDamage(0, {}, old, {}).error(table)
+        checkpoints = read_checkpoints(location, storage_options)
+        found = find_past_damage(location, storage_options, checkpoints.intact).error(table)
+        return found or TableDamage(0, {}, checkpoints.old, {}).error(table)
     except (OSError, pa.ArrowException):
         return None
 
@@ -199,7 +205,7 @@ def find_first_readable(location: str) -> int:
     paths = files.log_paths()
     if b'"metaData"' in (files.read(log_file(0)) or b""):
         return 0
-    begins = beginning(sorted(version for version in map(version_of, paths) if version is not None))
+    begins = beginning(versions_in(paths))
     return min((version for version in checkpointed(paths) if version >= begins), default=0)
 
 
@@ -279,7 +285,7 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 def _summed_up(files: TableStorage, version: int) -> int:
     """Return the version of the newest checkpoint up to a version; without one, that before the first entry."""
-    hinted = _hinted(files)
+    hinted = hinted_checkpoint(files)
     if hinted is not None and hinted <= version:
         return hinted
     paths = files.log_paths()
@@ -309,8 +315,8 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
         return []
     paths = files.log_paths()
     bad, intact = _checkpoints(files, paths, deep=deep)
-    old = find_old_checkpoints(location, None) if deep else ()
-    versions = {version for version in map(version_of, paths) if version is not None}
+    old = _old_checkpoints(files, paths, intact) if deep else ()
+    versions = {*versions_in(paths)}
     newest = max(versions, default=-1)
     if not set(range(intact + 1, newest + 1)) <= versions:
         return []
@@ -340,7 +346,7 @@ def _checkpoints(files: TableStorage, paths: list[str], *, deep: bool = False) -
     """Return the newest checkpoints as far as they cannot be read, and the version of the newest intact one, or -1.
     Without `deep` only the end of each is looked at, which says how many rows it has."""
     bad: list[str] = []
-    hinted = _hinted(files)
+    hinted = hinted_checkpoint(files)
     gone = hinted is not None and hinted not in checkpointed(paths) and not files.has(_single(hinted))
     if hinted is not None and gone:
         bad.append(_single(hinted))
@@ -357,16 +363,6 @@ def _torn(files: Storage, paths: list[str], version: int, *, deep: bool = False)
     of_version = [path for path in paths if path.startswith(f"{LOG}/{version:020d}.checkpoint.")]
     rows = _rows_read if deep else _footer
     return [path for path in of_version if rows(files, path) is None]
-
-
-def _hinted(files: Storage) -> int | None:
-    """Return the version of the checkpoint that `_last_checkpoint` names; None: there is no such file, or it cannot be
-    read."""
-    try:
-        hinted = json.loads(files.read(LAST_CHECKPOINT) or b"")["version"]
-    except (KeyError, TypeError, ValueError):
-        return None
-    return hinted if isinstance(hinted, int) else None
 
 
 def _single(version: int) -> str:

@@ -29,7 +29,7 @@ from deltalake.transaction import AddAction
 
 from ledger import forks
 from ledger.delta_log.actions import commit_info
-from ledger.delta_log.history import Generations, checkpointed, is_gap, without_gaps
+from ledger.delta_log.history import Generations, checkpointed, hinted_checkpoint, is_gap, versions_in, without_gaps
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.storage import (
     AT_ONCE,
@@ -40,7 +40,6 @@ from ledger.delta_log.storage import (
     log_entry,
     log_file,
     table_files,
-    version_of,
 )
 from ledger.errors import StorageFailed, TableAltered
 from ledger.rules.limits import MILLISECONDS
@@ -131,9 +130,7 @@ def _opened_past_checkpoint(location: str, options: dict[str, str] | None) -> De
     read. delta-rs fails when it looks for the checkpoint that `_last_checkpoint` names; not on its way past it."""
     files = table_files(location, options)
     try:
-        newest = max(checkpointed(files.log_paths()), default=0)
-        with suppress(KeyError, TypeError, ValueError):
-            newest = max(newest, json.loads(files.read(f"{LOG}/_last_checkpoint") or b"")["version"])
+        newest = max([0, hinted_checkpoint(files) or 0, *checkpointed(files.log_paths())])
         loaded = DeltaTable(location, max(0, newest - 1), storage_options=options)
         loaded.update_incremental()
     except (DeltaError, OSError):
@@ -157,7 +154,7 @@ def catch_up(loaded: DeltaTable, files: TableStorage) -> None:
 
 def newest_listed(files: TableStorage) -> int | None:
     """None: there is none, and delta-rs says so better."""
-    return max((version for version in map(version_of, files.log_paths()) if version is not None), default=None)
+    return max(versions_in(files.log_paths()), default=None)
 
 
 #: So many loaded tables wait for their next use; more than one only where threads had the same one at the same time.

@@ -172,7 +172,7 @@ class Durability:
             return
         self.prepare(version, entry_of)
         self.sync_folders([str((self._place / entry_of(version)).parent)])
-        self.committed(version, entry_of(version), _stamp(self._place / entry_of(version)))
+        self.committed(version, entry_of(version), stamp_of(self._place / entry_of(version)))
 
     def committed(self, version: int, entry: str, stamp: tuple[int, ...] | None) -> None:
         """Note that a version, with this entry in the log, which is this very file, is durable, and all before it.
@@ -188,7 +188,7 @@ class Durability:
         """Forget what is known to be durable where the log is another one by now: it was removed and made anew, or a
         backup lies in its place. So it is where the witness is gone with old entries, which costs a few syncs."""
         known = self._witness
-        if known is not None and _stamp(self._place / known[0]) != known[1]:
+        if known is not None and stamp_of(self._place / known[0]) != known[1]:
             self._durable = self._prepared = -1
             self._witness = None
             _named.clear()
@@ -199,10 +199,11 @@ class Durability:
         self.sync_files(f"{log}/{name}" for name in names if "checkpoint" in name and not name.startswith("."))
 
 
-def _stamp(file: Path) -> tuple[int, ...] | None:
-    """What tells a file from another one in its place; None: there is none."""
+def stamp_of(file: str | Path, folder: int | None = None) -> tuple[int, ...] | None:
+    """What tells a file from another one in its place; None: there is none. `folder`: an open one that it is named
+    from."""
     try:
-        found = os.stat(file)  # noqa: PTH116
+        found = os.stat(file, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

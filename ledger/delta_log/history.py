@@ -34,14 +34,25 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 from ledger.delta_log.paths import path_of
 from ledger.delta_log.protocol import Commit
-from ledger.delta_log.storage import AT_ONCE, LINES, LOG, LocalFiles, Stamp, Storage, TableStorage, log_file, version_of
+from ledger.delta_log.storage import (
+    AT_ONCE,
+    LINES,
+    LOG,
+    LocalFiles,
+    LogEntries,
+    Stamp,
+    Storage,
+    TableStorage,
+    log_file,
+    version_of,
+)
 from ledger.errors import LedgerDamaged
 from ledger.threads import map_at_once
 
@@ -151,6 +162,25 @@ def flaws_in(stored: Storage, versions: Sequence[int], *, needs_info: bool = Tru
     return {version: flaw for version, flaw in flaws if flaw is not None}
 
 
+#: The file of a log that names its newest checkpoint.
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+
+def hinted_checkpoint(stored: LogEntries) -> int | None:
+    """Return the version of the checkpoint that LAST_CHECKPOINT names; None: there is no such file, or it cannot be
+    read."""
+    try:
+        hinted = json.loads(stored.read(LAST_CHECKPOINT) or b"")["version"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return hinted if isinstance(hinted, int) else None
+
+
+def versions_in(paths: Iterable[str]) -> list[int]:
+    """Return the versions that have an entry, in order, of the paths of a log."""
+    return sorted(version for version in map(version_of, paths) if version is not None)
+
+
 def checkpointed(paths: Sequence[str]) -> list[int]:
     """Return the versions that have a checkpoint, in order, of the paths of a log."""
     return sorted({int(found[1]) for found in map(_CHECKPOINT.fullmatch, paths) if found})
@@ -248,7 +278,7 @@ def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMet
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
-    there = sorted(version for version in map(version_of, stored.log_paths()) if version is not None)
+    there = versions_in(stored.log_paths())
     begins = beginning(there)
     later = [version for version in there if version > last and version >= begins]
     if later:

@@ -33,6 +33,7 @@ from ledger.delta_log.delta_rs_commits import (
     require_removable,
 )
 from ledger.delta_log.durability import with_mark
+from ledger.delta_log.history import LAST_CHECKPOINT, hinted_checkpoint
 from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
 from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
@@ -43,8 +44,6 @@ from ledger.rules.publishable import not_applied
 log = logging.getLogger("ledger.commits")
 #: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
 COMMITS_A_CHECKPOINT = 100
-#: The file of a log that names its newest checkpoint.
-LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def commits_here(loaded: DeltaTable, files: TableStorage) -> bool:
@@ -203,10 +202,10 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         except DeltaError as error:
             raise OSError(f"delta-rs made no checkpoint of version {version}: {error}") from error
         for file in log.iterdir():
-            if file.name not in before and file.name != LAST_CHECKPOINT:
+            if file.name not in before and f"{LOG}/{file.name}" != LAST_CHECKPOINT:
                 held.replace(file.name, file.read_bytes())
         # Last: it says that the others are there.
-        held.replace(LAST_CHECKPOINT, (log / LAST_CHECKPOINT).read_bytes())
+        held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 
 def _telling_of(held: HeldLog, version: int) -> list[str]:
@@ -346,11 +345,8 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
     """The entries of a log from the last checkpoint on, and the checkpoint; all where that is behind a version."""
-    try:
-        last = json.loads(files.read(f"{LOG}/{LAST_CHECKPOINT}") or b"{}")["version"]
-        first = f"{last:020d}" if version is None or last <= version else ""
-    except (KeyError, TypeError, ValueError):
-        first = ""
+    last = hinted_checkpoint(files)
+    first = "" if last is None or (version is not None and last > version) else f"{last:020d}"
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     since = [path for path in paths if path.partition("/")[2] >= first]
     return since if any(".checkpoint." in path for path in since) else paths

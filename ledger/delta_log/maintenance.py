@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from deltalake import DeltaTable
 
+from ledger.delta_log.history import LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
 from ledger.delta_log.storage import LOG, LogFile, Storage
 
@@ -26,14 +27,13 @@ MOST_COMMITS = 2_000
 #: Whoever began to read a log so long ago, in seconds, may still be about to read a checkpoint of then.
 SPARED = 3_600
 DAY = 86_400
-_LAST = f"{LOG}/_last_checkpoint"
 #: The path of a file of a checkpoint, from its table.
 CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
 def is_due(stored: Storage, version: int) -> bool:
     """Whether a checkpoint is worth it, where the table's interval says that there may be one."""
-    content = stored.read(_LAST)
+    content = stored.read(LAST_CHECKPOINT)
     if content is None:
         return True
     try:

@@ -24,7 +24,7 @@ import pyarrow.fs as arrow_fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ledger.delta_log.durability import begin_writing, durability_of
+from ledger.delta_log.durability import begin_writing, durability_of, stamp_of
 from ledger.delta_log.reading import Wanted, dataset_of
 from ledger.delta_log.spec import PartitionFilter
 from ledger.forks import renew_in_child
@@ -186,11 +186,7 @@ class LocalFiles:
             return None
 
     def stamp(self, path: str) -> Stamp | None:
-        try:
-            found = os.stat(f"{self._root}/{path}")  # noqa: PTH116
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return stamp_of(f"{self._root}/{path}")
 
     def open(self, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(self._place / path, pre_buffer=False)
@@ -315,11 +311,7 @@ class HeldLog:
             return file.read()
 
     def stamp(self, path: str) -> Stamp | None:
-        try:
-            found = os.stat(_name(path), dir_fd=self._descriptor)
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return stamp_of(_name(path), self._descriptor)
 
     def put_new(self, path: str, content: bytes) -> bool:
         durability, version = self._files.durability, version_of(path)

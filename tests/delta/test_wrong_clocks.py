@@ -399,8 +399,9 @@ def test_a_repair_leaves_alone_what_is_right(ledger, queue, process, machine):
     assert ledger.store.peek(queue.access.record(), held.messages()[0].message_id).record.visible_at == deadline
 
 
-def test_a_decision_that_was_made_by_the_wrong_time_is_made_again_after_a_repair(ledger, ahead, process, machine):
-    """A verb of the wrong clock that stood still meanwhile does not bring the wrong time back unseen."""
+@pytest.fixture
+def beside_a_repair(ledger, process, machine):
+    """A process whose clock is ahead, and what a repair did that comes between its first decision and the commit."""
     machine.set(2 * DAY)
     slow, repaired = process("three"), []
 
@@ -411,6 +412,12 @@ def test_a_decision_that_was_made_by_the_wrong_time_is_made_again_after_a_repair
             machine.set(2 * DAY)
 
     slow.store.transactions.on_step = meanwhile
+    return slow, repaired
+
+
+def test_a_decision_that_was_made_by_the_wrong_time_is_made_again_after_a_repair(ledger, ahead, beside_a_repair):
+    """A verb of the wrong clock that stood still meanwhile does not bring the wrong time back unseen."""
+    slow, repaired = beside_a_repair
     queue = slow.queue("jobs")
     queue.receive(1)
     assert repaired[0], "it has lost to the repair, and decided again"
@@ -519,19 +526,8 @@ def test_what_the_wrong_clock_sent_makes_no_duplicates_when_its_instant_has_come
     assert sent_ahead.counts().visible == before + 1
 
 
-def test_a_send_that_was_decided_by_the_wrong_time_is_decided_again_after_a_repair(
-    ledger, sent_ahead, process, machine
-):
-    machine.set(2 * DAY)
-    slow, repaired = process("three"), []
-
-    def meanwhile(step):
-        if step == "chosen" and not repaired:
-            machine.set(-2 * DAY)
-            repaired.append(ledger.repair_clock())
-            machine.set(2 * DAY)
-
-    slow.store.transactions.on_step = meanwhile
+def test_a_send_that_was_decided_by_the_wrong_time_is_decided_again_after_a_repair(ledger, sent_ahead, beside_a_repair):
+    slow, repaired = beside_a_repair
     slow.queue("jobs.fifo").send(["late"], message_group_id="g")
     assert repaired[0]
     verbs = [one.metadata["verb"] for one in ledger.store.engine.history("messages", -1) if one.metadata]

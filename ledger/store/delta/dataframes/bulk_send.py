@@ -31,7 +31,7 @@ from ledger.store.delta.dataframes.spark_append import SparkAppend
 from ledger.store.delta.dataframes.staging import Staging
 from ledger.store.delta.dataframes.strict_reads import require_readable
 from ledger.store.delta.model.where import Where
-from ledger.store.delta.state.last_sends import last_send, without_set_aside
+from ledger.store.delta.state.last_sends import last_send, not_set_aside, without_set_aside
 from ledger.store.delta.state.send_attempts import sent_before
 
 if TYPE_CHECKING:
@@ -206,15 +206,11 @@ class BulkSender:
             recent = without_set_aside(self._store.engine, queue.id, recent)
             there = F.broadcast(arrow_frame(self._spark, recent.select(columns)))
         else:
-            tables = self._store.engine
-            repaired = tables.transaction_version("messages", fifo.clock_repairs(queue.id)) or 0
-            at = tables.transaction_version("messages", fifo.repaired_at(queue.id))
-            # As `without_set_aside`.
-            counted = f"sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at or 0})"
+            counted = not_set_aside(self._store.engine, queue.id)
 
             def stored(session: SparkSession) -> DataFrame:
                 mine = session.read.format("delta").load(self._path).where(Where(queue.id).sql())
-                return mine.where(f"sent_at > timestamp_millis({since}) AND ({counted})")
+                return mine.where(f"sent_at > timestamp_millis({since}) AND {counted}")
 
             require_readable(self._spark, stored, self._store.engine, "send")
             there = stored(self._spark)

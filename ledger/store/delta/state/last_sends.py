@@ -39,10 +39,9 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Of some messages, with their sequence numbers, the newest instant of those that were sent behind the last repair
     of the queue's clock, or the one behind that repair; 0: there is neither. Raises what the storage does."""
-    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
+    repaired, at = _last_repair(tables, queue)
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
     newest = (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
-    at = tables.transaction_version("messages", fifo.repaired_at(queue))
     return newest if at is None else max(newest, at + 1)
 
 
@@ -51,9 +50,21 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     a clock that was ahead of the last repair. Nobody knows how long ago they were sent.
 
     Raises what the storage does."""
-    at = tables.transaction_version("messages", fifo.repaired_at(queue))
+    repaired, at = _last_repair(tables, queue)
     if at is None:
         return rows
-    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
     is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
     return rows.filter(pc.or_(is_counted, pc.less_equal(rows["sent_at"].cast(pa.int64()), at * 1_000)))
+
+
+def not_set_aside(tables: Tables, queue: str) -> str:
+    """Twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage does."""
+    repaired, at = _last_repair(tables, queue)
+    return f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at or 0}))"
+
+
+def _last_repair(tables: Tables, queue: str) -> tuple[int, int | None]:
+    """How many sends were before the last repair of a queue's clock, and when they arrived as it sees it; 0 and None:
+    there was none."""
+    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
+    return repaired, tables.transaction_version("messages", fifo.repaired_at(queue))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,14 @@ from deltalake.exceptions import DeltaError
 
 from ledger.clock import Clock
 from ledger.delta_log.alterations import alteration_in
-from ledger.delta_log.damage import find_bad_checkpoints, find_damage, find_old_checkpoints, find_past_damage
+from ledger.delta_log.damage import find_damage, find_past_damage, read_checkpoints
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
+from ledger.delta_log.history import checkpointed, versions_in
 from ledger.delta_log.maintenance import unneeded
 from ledger.delta_log.paths import DIRECT, STATEMENT
 from ledger.delta_log.spec import StagedFolders
-from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
+from ledger.delta_log.storage import TableStorage, table_files
 from ledger.errors import ClocksDisagree, TableAltered
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import not_before
@@ -32,7 +32,6 @@ from ledger.store.delta.verbs.retaining import kept
 from ledger.store.delta.verbs.store import DeltaStore
 
 NO_MERGES = {DIRECT: 0, STATEMENT: 0}
-_CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,8 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
         error = damage.error(table)
         if error is not None and damage.entries:
             raise error
-        intact = find_bad_checkpoints(place, options)[1] if deep else None
-        past = find_past_damage(place, options, intact).error(table)
+        read = read_checkpoints(place, options) if deep else None
+        past = find_past_damage(place, options, read and read.intact).error(table)
         if past is not None:
             raise past
         before = time.time()
@@ -159,7 +158,7 @@ def _table(table: str, place: str, storage_options: Mapping[str, str] | None, *,
             raise (error or unreadable) from unreadable
     wrong = tuple(f"{path} {what}" for path, what in damage.files.items())
     altered = alteration_in(table, place, loaded)
-    checkpoints = (*damage.checkpoints, *(find_old_checkpoints(place, options) if deep else ()))
+    checkpoints = (*damage.checkpoints, *(read.old if read else ()))
     return replace(health, damaged=wrong, unreadable_checkpoints=checkpoints, altered=altered)
 
 
@@ -168,8 +167,8 @@ def _looked_at(
 ) -> TableHealth:
     sizes = loaded.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     log = files.log_paths()
-    commits = [version for version in map(version_of, log) if version is not None]
-    checkpoint = max((int(found[1]) for found in map(_CHECKPOINT.fullmatch, log) if found), default=-1)
+    commits = versions_in(log)
+    checkpoint = max(checkpointed(log), default=-1)
     orphans = unneeded(loaded, loaded_since, staged)
     since = sum(version > checkpoint for version in commits)
     return TableHealth(loaded.version(), len(sizes), sum(sizes), len(log), since, len(orphans))

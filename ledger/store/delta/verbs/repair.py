@@ -39,15 +39,14 @@ from deltalake.exceptions import DeltaError
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.actions import commit_info, remove_action
 from ledger.delta_log.damage import (
-    find_bad_checkpoints,
-    find_old_checkpoints,
     find_past_damage,
     lost_folder,
     mend_checkpoints,
+    read_checkpoints,
     wrong_files,
 )
 from ledger.delta_log.failures import naming
-from ledger.delta_log.history import MISSING, Flawed, actions_in, flaw_of
+from ledger.delta_log.history import MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
@@ -126,7 +125,8 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
         if not dry_run:
             _lock(folder, held)
-        checkpoints = tuple(f"{name}/{path}" for name in TABLES for path in _bad_checkpoints(folder / name))
+        read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
+        checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
             # Entries tell the same, and delta-rs reads no table past a broken one.
             for name in TABLES:
@@ -150,16 +150,11 @@ def _lock(folder: Path, held: contextlib.ExitStack) -> None:
             ) from error
 
 
-def _bad_checkpoints(place: Path) -> tuple[str, ...]:
-    return (*find_bad_checkpoints(str(place), None)[0], *find_old_checkpoints(str(place), None))
-
-
 def _planned(table: str, place: Path) -> TableRepair:
     """What to do to a table. Raises LedgerDamaged where nothing helps."""
     files = table_files(str(place), None)
     paths = files.log_paths()
-    versions = {version for version in map(version_of, paths) if version is not None}
-    newest, intact = max(versions, default=-1), find_bad_checkpoints(str(place), None)[1]
+    newest, intact = max(versions_in(paths), default=-1), read_checkpoints(str(place), None).intact
     whole = intact
     while whole < newest and _flaw(files, whole + 1) is None:
         whole += 1
@@ -188,7 +183,7 @@ def _wrong_at(place: Path, version: int) -> dict[str, str]:
     try:
         loaded = DeltaTable(str(place), version=version)
     except DeltaError:
-        if not find_bad_checkpoints(str(place), None)[0]:
+        if not read_checkpoints(str(place), None).bad:
             raise
         # A repair takes the checkpoint out first, and looks then.
         return {}
