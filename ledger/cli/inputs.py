@@ -365,24 +365,12 @@ def _parquet(source: str) -> Any:
     import pyarrow.dataset as ds
 
     found = ds.dataset(source, format="parquet", partitioning="hive")
-    files = found.files
     if found.partitioning is not None:
+        folders = {part for file in found.files for part in Path(file).parent.parts if "=" in part}
+        named = [(name, value) for name, _, value in (folder.partition("=") for folder in folders)]
         # Arrow makes 7 of a folder's 007.
-        folders = {part for file in files for part in Path(file).parent.parts if "=" in part}
-        kinds = {
-            field.name: field.type
-            if all(f"{name}={value}" in folders for name, value in _numbers(folders) if name == field.name)
-            else pa.string()
-            for field in found.partitioning.schema
-        }
-        by_folder = ds.partitioning(pa.schema(kinds), flavor="hive")
-        found = ds.dataset(source, format="parquet", partitioning=by_folder)
+        odd = {name for name, value in named if re.fullmatch(r"-?[0-9]+", value) and str(int(value)) != value}
+        kinds = [one.with_type(pa.string()) if one.name in odd else one for one in found.partitioning.schema]
+        found = ds.dataset(source, format="parquet", partitioning=ds.partitioning(pa.schema(kinds), flavor="hive"))
     schemas = [found.schema, *(file.physical_schema for file in found.get_fragments())]
     return found.replace_schema(pa.unify_schemas(schemas, promote_options="permissive")).to_table()
-
-
-def _numbers(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Of folders that are named NAME=NUMBER the name, and the number as it is written without more than it needs."""
-    for name, _, value in (folder.partition("=") for folder in folders):
-        if re.fullmatch(r"-?[0-9]+", value):
-            yield name, str(int(value))
