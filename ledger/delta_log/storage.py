@@ -317,11 +317,15 @@ class HeldLog:
         durability, version = self._files.durability, version_of(path)
         if self._files.is_synced and version:
             durability.prepare(version - 1, log_file)
-        with self._written(content) as temporary:
-            try:
-                os.link(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
-            except FileExistsError:
-                return False
+        # No context manager of our own: one that an interrupt leaves half entered ends when the descriptor is closed.
+        temporary = _temporary_name()
+        try:
+            self._write(temporary, content)
+            os.link(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except FileExistsError:
+            return False
+        finally:
+            self.remove(temporary)
         self._sync()
         if self._files.is_synced and version is not None:
             durability.committed(version, path, self.stamp(path))
@@ -329,29 +333,31 @@ class HeldLog:
 
     def replace(self, path: str, content: bytes) -> None:
         """Makes a file, or puts it in place of the one that is there, all at once."""
-        with self._written(content) as temporary:
+        temporary = _temporary_name()
+        try:
+            self._write(temporary, content)
             os.replace(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        finally:
+            self.remove(temporary)
         self._sync()
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_name(path), dir_fd=self._descriptor)
 
-    @contextmanager
-    def _written(self, content: bytes) -> Iterator[str]:
-        """The name of a file with this content, for a while. Named as delta-rs names what it links."""
-        name = f"_commit_{uuid.uuid4()}.json.tmp"
-        try:
-            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._descriptor)
-            with FileIO(descriptor, "wb") as opened:
-                self._files.write_synced(opened, content)
-            yield name
-        finally:
-            self.remove(name)
+    def _write(self, name: str, content: bytes) -> None:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._descriptor)
+        with FileIO(descriptor, "wb") as opened:
+            self._files.write_synced(opened, content)
 
     def _sync(self) -> None:
         if self._files.is_synced:
             self._files.durability.sync_folder(self._descriptor, str(self._files.absolute(LOG)))
+
+
+def _temporary_name() -> str:
+    """Named as delta-rs names what it links."""
+    return f"_commit_{uuid.uuid4()}.json.tmp"
 
 
 def _name(path: str) -> str:
