@@ -341,8 +341,9 @@ class Ledger:
         """Put the queues' times right after a clock that was ahead has committed here; return what that was, by queue.
 
         Each queue whose time is further ahead of this machine's clock than the setting maximum_clock_skew gets it back
-        in one commit, with its leases; `receipts` records it as "clock repaired". Call it when this machine's clock is
-        right: no verb tells which of two clocks is. With `dry_run` nothing is changed.
+        in one commit, with its leases; `receipts` records it as "clock repaired". One that was made or changed by a
+        clock that was ahead gets, in another, its timestamps and what has expired by this clock. Call it when this
+        machine's clock is right: no verb tells which of two clocks is. With `dry_run` nothing is changed.
         Raises ClocksDisagree, ContentionOutlastedRetries, StorageFailed, LedgerIsReadOnly.
         """
         from ledger.store.delta.verbs import clock_repair

@@ -48,7 +48,7 @@ def repair(
 def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:
     ledger = open_ledger(root, settings)
     found = ledger.repair_clock(dry_run=True)
-    wrong = [one for one in found if one.lanes or one.refused_sends]
+    wrong = [one for one in found if one]
     if wrong and not dry_run:
         worst = max(one.ahead for one in wrong)
         queues = many(len(wrong), "queue")
@@ -65,6 +65,10 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
         if one.refused_sends:
             done = "would go on" if dry_run else "go on"
             click.echo(f"{one.queue}: sends {done}; the last was {one.ahead:,.1f} s ahead")
+        if one.changed_ahead:
+            done = "would be set" if dry_run else "are set"
+            changed = f"it was made or changed by a clock that was {one.ahead:,.1f} s ahead"
+            click.echo(f"{one.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
         if one.sent_ahead:
             sent = f"{many(one.sent_ahead, 'message')} sent by a clock that was ahead"
             click.echo(f"{one.queue}: {sent}; they become visible when their time has come")

@@ -25,6 +25,13 @@ def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
     return max(now, last_commit)
 
 
+def require_expiry(now: int, noted_at: int, maximum_skew: float) -> None:
+    """Raises ClocksDisagree when a clock that is further ahead than `maximum_skew` seconds may have noted what had
+    expired in a queue, at the instant `noted_at`: by that, what is sent now may have expired."""
+    what = "the queue was changed by a clock that is ahead, and with it what has expired"
+    require_alike(now, noted_at, maximum_skew, what, only_behind=True)
+
+
 def require_alike(
     now: int,
     other: int,

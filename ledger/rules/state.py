@@ -123,8 +123,13 @@ class Retention(NamedTuple):
         return min(end, self.expired_before) if arrived_at <= self.expired_before else end
 
     def changed(self, period: int, now: int) -> Retention:
-        """After the period was changed at `now`."""
-        return self if period == self.period else Retention(period, self.expired(now))
+        """After the period was changed at `now`. A shorter one notes nothing: what had expired has, by it, too."""
+        return Retention(period, self.expired(now) if period > self.period else self.expired_before)
+
+    def put_back(self, now: int) -> Retention:
+        """After a clock that was ahead has noted too much: what is no older than the period is there again. How much a
+        right clock would have noted nobody knows, and what had expired by that may be back, too, rather than lost."""
+        return self._replace(expired_before=min(self.expired_before, now - self.period))
 
 
 def expires_at(record: Record, sent_at: int, retention: Retention) -> int:

@@ -34,6 +34,30 @@ class QueueRecord:
         """How long its messages are kept."""
         return Retention(retention_period(self.attributes), self.expired_before)
 
+    @property
+    def noted_at(self) -> int:
+        """The latest instant at which a clock may have noted what had expired; -1: nothing is noted."""
+        return max(self.modified_at, self.expired_before) if self.expired_before >= 0 else -1
+
+    @property
+    def latest(self) -> int:
+        """The latest instant that is known of it."""
+        return max(self.created_at, self.modified_at, self.noted_at)
+
+    def put_back(self, now: int, skew: int) -> QueueRecord:
+        """The queue as it is after a clock more than `skew` ahead of `now` has made or changed it; itself where none
+        has."""
+        if self.latest <= now + skew:
+            return self
+        is_wrong = self.noted_at > now + skew
+        return replace(
+            self,
+            created_at=min(self.created_at, now),
+            modified_at=min(self.modified_at, now),
+            revision=self.revision + 1,
+            expired_before=self.retention.put_back(now).expired_before if is_wrong else self.expired_before,
+        )
+
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
         """The queue with these attributes and tags from `now` on; itself, when it has them."""
         if (attributes, tags) == (self.attributes, self.tags):

@@ -47,6 +47,16 @@ def test_the_doctor_names_a_fifo_queue_to_which_a_clock_that_was_ahead_has_sent(
     assert told.code == 1 and "raise ClocksDisagree (orders.fifo)" in told.out
 
 
+def test_a_queue_that_a_clock_ahead_has_changed_is_named_and_put_right(cli, root, queue):
+    queue.set_attributes({"MessageRetentionPeriod": 60})
+    ahead = Ledger.open(root, clock=lambda: time.time_ns() // 1_000_000 + 2 * DAY).queue("work")
+    ahead.set_attributes({"MessageRetentionPeriod": 3_600})
+    assert "raise ClocksDisagree (work)" in cli("doctor").out
+    told = cli("repair", "--clock", "--yes")
+    assert told.code == 0 and "work: it was made or changed by a clock that was 172," in told.out
+    assert cli("doctor").code == 0 and queue.send("a")
+
+
 def test_a_ledger_without_damage_is_left_as_it_is(cli, queue):
     answer = cli("repair")
     assert answer.code == 0 and "Nothing is damaged" in answer.out

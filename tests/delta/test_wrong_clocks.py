@@ -618,3 +618,66 @@ def test_a_round_that_goes_by_a_mark_moves_no_queues_time_beyond_it(process, mac
     where = Where(ledger.queue("brief").access.record().id)
     times = ledger.store.engine.load("visibility", where).rows["received_at"].drop_null().to_pylist()
     assert all(time.timestamp() * 1_000 <= marked for time in times)
+
+
+@pytest.fixture
+def lengthened_ahead(ledger, queue, process, machine):
+    """The queue `jobs`, which keeps a message for a day, after a clock 10 days ahead has made that two."""
+    queue.set_attributes({"MessageRetentionPeriod": DAY})
+    machine.set(10 * DAY)
+    process("two").queue("jobs").set_attributes({"MessageRetentionPeriod": 2 * DAY})
+    machine.set(-10 * DAY)
+    return queue
+
+
+def test_nothing_is_sent_where_it_had_expired_by_a_clock_that_was_ahead(lengthened_ahead, ledger, process):
+    """A clock notes, with a longer retention, what had expired until then: this one noted the next nine days."""
+    (found,) = ledger.health().clocks.items()
+    assert found[0] == "jobs" and "repair --clock" in found[1]
+    before = state(ledger)
+    for verb in (lambda q: q.send(["c"]), lambda q: q.receive(1), lambda q: q.counts(), lambda q: q.purge()):
+        with pytest.raises(ClocksDisagree, match=r"changed by a clock that is ahead.*repair --clock"):
+            verb(process().queue("jobs"))
+    assert state(ledger) == before
+
+
+def test_an_upkeep_drops_nothing_that_had_expired_by_a_clock_that_was_ahead(lengthened_ahead, process, machine):
+    for boot in ("boot 2", "boot 3", "boot 4"):
+        machine.restart(boot)
+        machine.advance(ROUND)
+        process().upkeep()
+    process().repair_clock()
+    assert process().queue("jobs").receive(None).count == 2
+
+
+def test_a_repair_brings_back_what_had_expired_by_a_clock_that_was_ahead(lengthened_ahead, ledger, machine):
+    (found,) = ledger.repair_clock(dry_run=True)
+    assert (found.queue, found.changed_ahead, found.ahead, found.lanes) == ("jobs", True, 10 * DAY, 0)
+    assert ledger.repair_clock() == [found] and ledger.repair_clock() == [] and not ledger.health().clocks
+    assert all(lengthened_ahead.send(["c"])) and lengthened_ahead.receive(None, visibility_timeout=0).count == 3
+    assert lengthened_ahead.attributes()["LastModifiedTimestamp"] == str(machine.clock() // 1_000)
+    machine.advance(2 * DAY)
+    assert lengthened_ahead.counts().stored == 0
+
+
+def test_a_message_is_not_redriven_to_where_it_had_expired_by_a_clock_that_was_ahead(ledger, process, machine):
+    dead = ledger.create_queue("dead", {"MessageRetentionPeriod": DAY})
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}
+    queue = ledger.create_queue("work", {"RedrivePolicy": policy})
+    queue.send(["a"])
+    queue.receive(1, visibility_timeout=0)
+    machine.set(10 * DAY)
+    process("two").queue("dead").set_attributes({"MessageRetentionPeriod": 2 * DAY})
+    machine.set(-10 * DAY)
+    with pytest.raises(ClocksDisagree):
+        process().queue("work").receive(1)
+    ledger.repair_clock()
+    assert queue.receive(1).count == 0 and dead.counts().visible == 1
+
+
+def test_a_shorter_retention_notes_nothing_and_what_had_expired_stays_expired(ledger, queue, machine):
+    machine.advance(2 * DAY)
+    queue.set_attributes({"MessageRetentionPeriod": DAY})
+    assert queue.access.record().expired_before == -1 and queue.counts().expired == 2
+    queue.set_attributes({"MessageRetentionPeriod": 4 * DAY})
+    assert queue.counts().expired == 2

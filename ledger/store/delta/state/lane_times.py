@@ -15,6 +15,7 @@ from ledger.clock import Clock, passing_of
 from ledger.rules import instants
 from ledger.rules.limits import MILLISECONDS
 from ledger.settings import Settings
+from ledger.store import QueueRecord
 from ledger.store.delta.engine import Tables
 from ledger.store.delta.model.tables import HEAD
 from ledger.store.delta.model.where import Where
@@ -39,14 +40,16 @@ class LaneTimes:
         self._tables, self._skew = tables, settings.maximum_clock_skew
         self._looks: dict[str, _Look] = {}
 
-    def require(self, queue: str, clock: Clock) -> None:
-        """Raise ClocksDisagree where a lane of the queue is further ahead of the clock than clocks may be apart."""
-        look, passed, now = self._looks.get(queue), passing_of(clock)(), clock()
+    def require(self, queue: QueueRecord, clock: Clock) -> None:
+        """Raise ClocksDisagree where a lane of the queue, or what has expired there, is further ahead of the clock than
+        clocks may be apart."""
+        look, passed, now = self._looks.get(queue.id), passing_of(clock)(), clock()
         if look is None or passed - look.at > LOOKED or look.latest - now > self._skew * MILLISECONDS:
-            look = self._look(queue, look, passed)
+            look = self._look(queue.id, look, passed)
             # Read again after the look: a thread that stood still before it finds later commits of others there.
             now = clock()
         instants.not_before(now, look.latest, self._skew)
+        instants.require_expiry(now, queue.noted_at, self._skew)
 
     def forget(self, queue: str) -> None:
         """Look again at the next send: a verb was refused there."""

@@ -162,7 +162,11 @@ def load(
     rows = {one.id: _rows_of(snapshot.rows, one.id) if there else snapshot.rows for one in (queue, *there)}
     by_queue = {name: Lanes(name, mine) for name, mine in rows.items()}
     latest = max(one.latest for one in by_queue.values())
-    at = latest if clock is None else instants.not_before(clock(), latest, settings.maximum_clock_skew)
+    at = latest
+    if clock is not None:
+        now, skew = clock(), settings.maximum_clock_skew
+        at = instants.not_before(now, latest, skew)
+        instants.require_expiry(now, max(one.noted_at for one in (queue, *there)), skew)
     mine = by_queue.pop(queue.id)
     return Loaded(snapshot, queue, mine, by_queue, at, targets=others)
 
@@ -176,6 +180,7 @@ def load_all(
     for queue in queues:
         lanes = Lanes(queue.id, _rows_of(snapshot.rows, queue.id))
         at = instants.not_before(now, lanes.latest, settings.maximum_clock_skew)
+        instants.require_expiry(now, queue.noted_at, settings.maximum_clock_skew)
         found[queue.name] = Loaded(snapshot, queue, lanes, {}, at)
     return snapshot, now, found
 

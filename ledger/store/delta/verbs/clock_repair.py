@@ -6,6 +6,10 @@ the future is recorded as done now. A deadline that only the wrong time explains
 was ahead, so that a lease lasts as long as its timeout says (see `instants.put_back`). What was sent by the wrong clock
 stays as it is, as messages never change: it becomes visible when its time has come.
 
+The queue itself may have been changed by that clock. A longer MessageRetentionPeriod notes what had expired until then,
+and by a clock ahead that is too much, or even what is sent later: the repair notes what has expired by the period that
+there is now (`QueueRecord.put_back`).
+
 Sends to a FIFO queue follow each other, and none is before the last. So there the repair also records of the messages
 that were sent ahead when they arrived, which is now, and a second commit, to `messages`, notes that the instants of the
 sends until now do not count (`state.last_sends`). It counts as a send does: of a send that came in between, or was
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -46,7 +50,8 @@ class ClockRepair:
     `ahead`: by how many seconds its time was. `lanes`: how many lanes were. `messages`: of how many messages what is
     recorded changes. `sent_ahead`: how many were sent by a clock that was ahead (the files that have such, counted
     whole); they become visible when their time has come. `refused_sends`: sends to this FIFO queue were refused for
-    them.
+    them. `changed_ahead`: the queue was made or changed by such a clock: its timestamps are set to now, and what had
+    expired is noted anew.
     """
 
     queue: str
@@ -55,6 +60,11 @@ class ClockRepair:
     messages: int
     sent_ahead: int
     refused_sends: bool = False
+    changed_ahead: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to put right: what was sent ahead alone stays as it is."""
+        return bool(self.lanes or self.refused_sends or self.changed_ahead)
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
@@ -71,6 +81,17 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
+    found = _set_queues_time(store, queue, clock, dry_run=dry_run)
+    now, skew = clock(), round(store.settings.maximum_clock_skew * MILLISECONDS)
+    if queue.put_back(now, skew) is queue:
+        return found
+    if not dry_run:
+        store.put_back_queue(queue, clock)
+    found = found or ClockRepair(queue.name, 0.0, 0, 0, 0)
+    return replace(found, ahead=max(found.ahead, (queue.latest - now) / MILLISECONDS), changed_ahead=True)
+
+
+def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
     if not is_fifo(queue.attributes):
         return _set_times(store, queue, clock, dry_run=dry_run)
     engine, transactions = store.engine, store.transactions

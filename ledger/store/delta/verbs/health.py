@@ -126,7 +126,7 @@ def _clocks(store: DeltaStore, queues: Sequence[QueueRecord], clock: Clock) -> d
     found = {}
     for queue in queues:
         try:
-            store.times.require(queue.id, clock)
+            store.times.require(queue, clock)
             if is_fifo(queue.attributes):
                 now, skew = clock(), store.settings.maximum_clock_skew
                 last = last_send(store.engine, queue.id, store.listings.newest().last_sent(queue.id), now, skew)

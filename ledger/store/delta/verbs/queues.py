@@ -113,6 +113,11 @@ class Queues:
         under way either, for it has to decide again."""
         return self._rewrite("expire", queues, lambda known, others, now: known.expired(at), clock)
 
+    def put_back(self, queue: QueueRecord, clock: Clock) -> None:
+        """See QueueRecord.put_back."""
+        skew = round(self._settings.maximum_clock_skew * MILLISECONDS)
+        self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
+
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
         """Removes the queue's row: from then on its messages belong to no queue, and upkeep drops them. Before and
         after that it counts up all its lanes: whoever decided earlier to move messages there, and did not commit yet,

@@ -81,7 +81,7 @@ class Sender:
         Raises ClocksDisagree where a receive would."""
         if not entries:
             return []
-        self._opened.times.require(queue.id, clock)
+        self._opened.times.require(queue, clock)
         if is_fifo(queue.attributes):
             return self._send_in_order(queue, entries, clock)
         lanes = int(queue.attributes["Lanes"])

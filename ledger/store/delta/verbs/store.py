@@ -104,7 +104,7 @@ class DeltaStore:
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
         self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
-        self.require_queue = queues.require
+        self.put_back_queue, self.require_queue = queues.put_back, queues.require
         self.recent = RecentMessages(sender_id)
         self.send = SharedSends(opened, queues, Sender(opened, sender_id, self.recent)).send
         self.purge = Purger(opened).purge

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Conflict, LogReplaced, require_generation
+from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
@@ -145,14 +146,23 @@ class Tidying:
         new = old.coded(code).where(known[old.segment]).joined()
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
-        expired = Runs.empty() if before == NEVER else _expired(lanes, listing, queue.expired_before, now, only)
+        known_expired = before != NEVER and self._is_believed(queue, now)
+        expired = _expired(lanes, listing, queue.expired_before, now, only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined
 
+    def _is_believed(self, queue: QueueRecord, now: int) -> bool:
+        """Whether no clock that was ahead may have noted what has expired in a queue."""
+        return queue.noted_at <= now + round(self._store.settings.maximum_clock_skew * MILLISECONDS)
+
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
         until = queue.retention.expired(at)
-        return until > queue.expired_before and len(_expired(lanes, listing, until, at, None)) > 0
+        return (
+            self._is_believed(queue, self._clock())
+            and until > queue.expired_before
+            and len(_expired(lanes, listing, until, at, None)) > 0
+        )
 
     def _delete(self, queue: str, predicate: str) -> None:
         transactions = self._store.transactions
