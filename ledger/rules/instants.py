@@ -12,7 +12,7 @@ from ledger.rules.state import Record
 #: So long ago a commit of another owner still tells what time it is, in seconds.
 WITNESSED = 600
 #: The instants of a record that tell of what has happened.
-_HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at", "enqueued_at")
+_HAPPENED = ("first_received_at", "received_at", "released_at", "deleted_at")
 
 
 def not_before(now: int, last_commit: int, maximum_skew: float) -> int:
@@ -87,7 +87,8 @@ def put_back(record: Record, latest: int, now: int, skew: int, longest: int) -> 
 
     `latest` is the time of its lane, ahead of `now`, and `longest` the longest hold of its queue. What happened in the
     future happened now. A hold that began in the future begins now. A deadline that is further away than any hold lasts
-    comes back by as much as the lane does. A nearer one may be right, and stays: no lease ends early.
+    comes back by as much as the lane does. A nearer one may be right, and stays: no lease ends early. An arrival that
+    is no further ahead than clocks may be stays, too: it is a place in an order.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:
@@ -95,7 +96,12 @@ def put_back(record: Record, latest: int, now: int, skew: int, longest: int) -> 
     elif visible is not None and visible > now + longest + skew:
         visible = max(now, visible - (latest - now))
     known = {name: getattr(record, name) for name in _HAPPENED}
-    return record._replace(visible_at=visible, **{name: at and min(at, now) for name, at in known.items()})
+    arrived = record.enqueued_at
+    if arrived is not None and arrived > now + skew:
+        arrived = now
+    return record._replace(
+        visible_at=visible, enqueued_at=arrived, **{name: at and min(at, now) for name, at in known.items()}
+    )
 
 
 def _text(milliseconds: int) -> str:

@@ -681,3 +681,23 @@ def test_a_shorter_retention_notes_nothing_and_what_had_expired_stays_expired(le
     assert queue.access.record().expired_before == -1 and queue.counts().expired == 2
     queue.set_attributes({"MessageRetentionPeriod": 4 * DAY})
     assert queue.counts().expired == 2
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_the_order_of_a_group_goes_on_through_repairs_by_two_wrong_clocks(ledger, process, machine, knows):
+    """The first repair is by a clock that is itself ahead: what it sends then is earlier than what was sent before."""
+    attributes = {"FifoQueue": True, "ContentBasedDeduplication": True, "MessageRetentionPeriod": 14 * DAY}
+    queue = ledger.create_queue("jobs.fifo", attributes)
+    for ahead, bodies in ((10, ["a", "b"]), (5, ["c"]), (2, ["d", "e"]), (0, ["f"])):
+        machine.set(ahead * DAY)
+        one = process(f"ahead by {ahead}").queue("jobs.fifo")
+        process(f"ahead by {ahead}").repair_clock()
+        machine.advance(1)
+        for body in bodies:
+            one.send([body], message_group_id="g")
+        if knows:
+            assert queue.access.record() and process().queue("jobs.fifo").counts().stored
+        machine.set(-ahead * DAY)
+    machine.advance(10 * DAY + 60)
+    assert [m.body for m in process("last").queue("jobs.fifo").receive(None, visibility_timeout=0)] == list("abcdef")
+    assert [m.body for m in process("last").queue("jobs.fifo").receive(3)] == list("abc")

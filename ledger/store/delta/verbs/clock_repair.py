@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.clock import Clock
+from ledger.delta_log.values import milliseconds
 from ledger.rules import fifo
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
@@ -111,7 +112,7 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
             marks = (
                 (fifo.sends(queue.id), sent + 1),
                 (fifo.clock_repairs(queue.id), sent),
-                (fifo.repaired_at(queue.id), _arrival(store, queue, clock())),
+                (fifo.repaired_at(queue.id), int(_sent(store, queue, clock())[1])),
             )
             mark = partial(engine.mark, "messages", metadata, *marks)
             if transactions.commit("messages", metadata, since, mark, attempts) is not None:
@@ -137,16 +138,17 @@ def _set_times(
         lanes, now = Lanes(queue.id, snapshot.rows), clock()
         times = {lane: at for lane, at in lanes.heads.times.items() if at > now + skew}
         latest, sent_ahead = max([*times.values(), last or now]), _sent_ahead(store, queue, now + skew)
-        changed = _changed(lanes, times, partial(_right_code, lanes, queue, now, skew))
+        right_code = partial(_right_code, lanes, queue, now, skew)
+        changed = _changed(lanes, times, right_code)
         ahead = (latest - now) / MILLISECONDS
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
         found = repair if times or sent_ahead else None
         edits, arrived = NO_EDITS, Runs.empty()
         if not dry_run:
-            lanes.supersede(changed)
             if last:
-                arrived = _arrived(store, queue, lanes, now, skew)
+                arrived = _arrived(store, queue, lanes, now)
                 lanes.supersede(arrived)
+            lanes.supersede(_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
             edits = lanes.edits(Runs.empty(), now)
@@ -165,25 +167,42 @@ def _set_times(
     return found
 
 
-def _arrival(store: DeltaStore, queue: QueueRecord, now: int) -> int:
-    """When what was sent ahead arrived, as a repair records it: now, and not before what was sent before it."""
-    skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
-    rows = store.engine.messages(Where(queue.id), ["sent_at"], sent_after=now)
-    instants = pc.divide(rows["sent_at"].cast(pa.int64()), 1_000)
-    right = instants.filter(pc.less_equal(instants, now + skew))
-    return max(now, pc.max(right).as_py() or 0)
+def _sent(store: DeltaStore, queue: QueueRecord, now: int) -> tuple[pa.Table, int]:
+    """The messages of a FIFO queue that were sent ahead, in their order, with when each arrived as a repair records it
+    (`arrived_at`, milliseconds); and the latest arrival of all.
+
+    They arrive now, and not before what was sent before them. Of two that arrive at once the instants of their sends
+    decide: where that of the later one is earlier, as two wrong clocks have sent them, it arrives a millisecond later.
+    """
+    latest = now + round(store.settings.maximum_clock_skew * MILLISECONDS)
+    columns = ["lane", "segment", "seq", "sent_at", "sequence_number"]
+    rows = store.engine.messages(Where(queue.id), columns, sent_after=now)
+    rows = rows.sort_by("sequence_number")
+    sent = milliseconds(rows["sent_at"]).to_numpy()
+    right, ahead = sent[sent <= latest], sent[sent > latest]
+    steps = np.cumsum(ahead[1:] < ahead[:-1])
+    arrived_at = max([now, *right]) + np.concatenate([np.zeros(min(len(ahead), 1), dtype=np.int64), steps])
+    rows = rows.filter(pa.array(sent > latest)).append_column("arrived_at", pa.array(arrived_at, pa.int64()))
+    return rows, max([now, *right, *arrived_at[-1:]])
 
 
-def _arrived(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int, skew: int) -> Runs:
-    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and that they arrive now."""
-    rows = store.engine.messages(Where(queue.id), ["lane", "segment", "seq"], sent_after=now + skew)
-    runs = pa.table([rows["lane"], rows["segment"], rows["seq"], rows["seq"]], schema=RUNS)
-    at, pieces = _arrival(store, queue, now), lanes.cut(runs)
+def _arrived(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int) -> Runs:
+    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and when they arrive."""
+    rows, parts = _sent(store, queue, now)[0], [Runs.empty()]
 
-    def right_code(record: Record) -> int:
-        return lanes.code(record._replace(enqueued_at=min(at, record.enqueued_at or at)))
+    latest = now + round(store.settings.maximum_clock_skew * MILLISECONDS)
 
-    return pieces.coded(lanes.per_code(pieces.code, right_code, np.int64)).in_order()
+    def right_code(at: int, record: Record) -> int:
+        # Of what a repair before has put right its arrival is known.
+        is_known = record.enqueued_at is not None and record.enqueued_at <= latest
+        return lanes.code(record if is_known else record._replace(enqueued_at=at))
+
+    for at in rows["arrived_at"].unique().to_pylist():
+        mine = rows.filter(pc.equal(rows["arrived_at"], at))
+        runs = pa.table([mine["lane"], mine["segment"], mine["seq"], mine["seq"]], schema=RUNS)
+        pieces = lanes.cut(runs)
+        parts.append(pieces.coded(lanes.per_code(pieces.code, partial(right_code, at), np.int64)))
+    return Runs.concatenated(parts).in_order()
 
 
 def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, Record], int]) -> Runs:
