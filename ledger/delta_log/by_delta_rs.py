@@ -402,7 +402,7 @@ class DeltaRsTables:
         return max((one for one in found if one is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
-        return history(self._files[table], max(since, -1), table, self._read_metadata)
+        return history(self._files[table], max(since, -1), self.version(table), table, self._read_metadata)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         self._latest.make_durable(table, version)

@@ -45,7 +45,6 @@ from ledger.delta_log.storage import (
     AT_ONCE,
     LINES,
     LOG,
-    LocalFiles,
     LogEntries,
     Stamp,
     Storage,
@@ -268,13 +267,14 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMetadata) -> list[Commit]:
+def history(stored: TableStorage, since: int, newest: int, table: str, read_metadata: ReadMetadata) -> list[Commit]:
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
+    `newest`: a version that the table is known to have come to.
 
     Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
     found = _following(stored, table, read_metadata, since + 1, FEW)
-    if 0 < len(found) < FEW and not _goes_on(stored, found[-1].version + 2):
+    if 0 < len(found) < FEW and found[-1].version >= newest:
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
@@ -295,11 +295,6 @@ def history(stored: TableStorage, since: int, table: str, read_metadata: ReadMet
         found += known
         found += _following(stored, table, read_metadata, max(later) + 1)
     return found
-
-
-def _goes_on(stored: TableStorage, version: int) -> bool:
-    """Whether a log on a local path has an entry behind one that it lacks."""
-    return isinstance(stored, LocalFiles) and stored.has(log_file(version))
 
 
 def _following(

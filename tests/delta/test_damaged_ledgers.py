@@ -277,21 +277,30 @@ def test_an_entry_that_is_missing_is_named_and_what_is_behind_it_is_cut(
     assert counts.visible + counts.in_flight == (1 if table == "messages" else 3)
 
 
-def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, root, queue, capsys):
+@pytest.mark.parametrize("is_filled", [False, True])
+@pytest.mark.parametrize("entries", [1, 2, 3])
+def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, root, queue, capsys, entries, is_filled):
+    """However long it is, and also where receipts were filled up to the version before it."""
+    if is_filled:
+        open_ledger().fill_receipts()
+    for _ in range(5):
+        queue.receive(1, visibility_timeout=0)
     for _ in range(3):
         queue.receive(1, visibility_timeout=600)
     newest = DeltaTable(f"{root}/visibility").version()
     DeltaTable(f"{root}/visibility").create_checkpoint()
-    gone(root, "visibility", newest - 1)
+    for version in range(newest - entries, newest):
+        gone(root, "visibility", version)
     ledger = open_ledger()
     assert ledger.queue("jobs").counts().in_flight == 3
     for ask in (ledger.fill_receipts, ledger.upkeep, lambda: ledger.sql("SELECT * FROM in_flight", newest - 1)):
-        with pytest.raises(LedgerDamaged, match=f"{newest - 1:020d}.json is missing"):
+        with pytest.raises(LedgerDamaged, match=f"{newest - entries:020d}.json is missing"):
             ask()
     assert main(["doctor", root]) == 1
-    assert f"{newest - 1:020d}.json is missing" in capsys.readouterr().out
+    assert f"{newest - entries:020d}.json is missing" in capsys.readouterr().out
     (done,) = Ledger.repair(root).tables
-    assert dict(done.past) == {newest - 1: "is missing"} and done.readable_from == newest and not done.commits
+    assert dict(done.past) == dict.fromkeys(range(newest - entries, newest), "is missing")
+    assert done.readable_from == newest and not done.commits
     assert not Ledger.repair(root)
     ledger = open_ledger()
     assert ledger.fill_receipts() and ledger.sql("SELECT * FROM in_flight", newest).num_rows == 3
