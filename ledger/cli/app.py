@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-import ledger
 from ledger.cli import (
     INTERRUPTED,
     backup,
@@ -30,6 +30,7 @@ from ledger.cli import (
     top,
     upkeep,
 )
+from ledger.cli.diagnosis import versions_of_engines
 from ledger.cli.words import said
 from ledger.errors import (
     InvalidAttributeName,
@@ -57,12 +58,28 @@ Example:
 """
 
 
+def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    known = versions_of_engines()
+    engines = ", ".join(f"{name} {version}" for name, version in known.items() if name != "ledger")
+    click.echo(f"ledger, version {known['ledger']} (Python {platform.python_version()}, {engines})")
+    context.exit()
+
+
 @click.group(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     invoke_without_command=False,
 )
-@click.version_option(ledger.__version__, prog_name="ledger")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the versions of the ledger, of Python and of the engines.",
+)
 @click.option("-r", "--root", metavar="ROOT", help="The ledger, for all commands; each takes it, too.")
 def application(root: str | None) -> None:
     """SQS visibility timeouts on Delta tables: queues, messages, receipts, from the command line."""

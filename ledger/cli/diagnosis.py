@@ -45,7 +45,7 @@ def diagnose(
                 {
                     "healthy": not failed,
                     "root": root,
-                    "versions": {**_versions(), **versions},
+                    "versions": {**versions_of_engines(), **versions},
                     **known,
                     "findings": findings,
                 }
@@ -192,7 +192,8 @@ def _damage(health: Health) -> Iterator[Finding]:
         )
 
 
-def _versions() -> dict[str, str]:
+def versions_of_engines() -> dict[str, str]:
+    """Return the versions of the package and of what works on the tables, by name; of what is not installed none."""
     from importlib import metadata
 
     import ledger

@@ -1,6 +1,10 @@
 """Every command says what it does, with an example that runs as it stands."""
 
+import os
 import re
+import subprocess
+import sys
+from importlib import metadata
 
 import click
 import pytest
@@ -72,3 +76,21 @@ def test_every_example_runs(example, place):
 @pytest.mark.parametrize("name", [("--version",), ("--help",), ("-h",)])
 def test_the_version_and_the_help_need_no_ledger(name):
     assert run(*name).code == 0
+
+
+def test_the_version_names_the_engines():
+    shown = run("--version").out
+    assert shown.startswith("ledger, version 0.1.0 (Python 3.") and "\n" not in shown.strip()
+    for name in ("deltalake", "pyarrow", "pyspark"):
+        assert f"{name} {metadata.version(name)}" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("ledger qu", "queues"), ("ledger queues cr", "create"), ("ledger send --de", "--delay")]
+)
+def test_a_shell_completes_commands_and_options(words, expected):
+    """As the README's line has bash ask."""
+    at = str(words.count(" "))
+    asked = {**os.environ, "_LEDGER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": at}
+    told = subprocess.run([sys.executable, "-m", "ledger"], env=asked, capture_output=True, text=True, check=False)
+    assert f"plain,{expected}" in told.stdout.split()
