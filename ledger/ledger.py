@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ledger.store.delta.backups import BackupReport
+    from ledger.store.delta.destruction import Destroyed
     from ledger.store.delta.opening import Opened
     from ledger.store.delta.verbs.clock_repair import ClockRepair
     from ledger.store.delta.verbs.health import Health
@@ -304,6 +305,20 @@ class Ledger:
         from ledger.store.delta.verbs.repair import repair_ledger
 
         return repair_ledger(root, dry_run=dry_run)
+
+    @staticmethod
+    def destroy(
+        root: str = DEFAULT_ROOT, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> Destroyed:
+        """Removes the ledger at `root`, a local path or a place on an object store, with all of its messages, and
+        returns what that was; with `dry_run` it only looks. What is not the ledger's stays.
+
+        Nothing brings it back but a backup, or an object store's own versions. Processes that have it open find no
+        table any more. Raises LedgerDoesNotExist, LedgerError while another process has one of the ledger's locks (then
+        nothing was removed), InvalidParameterValue for a root that only Spark reaches, StorageFailed."""
+        from ledger.store.delta.destruction import destroy_ledger
+
+        return destroy_ledger(root, storage_options, dry_run=dry_run)
 
     def upkeep(self, vacuum: bool = True, report: Callable[[str], None] | None = None) -> UpkeepReport:
         """Drops finished segments, joins rows, compacts lanes, fills receipts, vacuums within the retention, and

@@ -75,6 +75,7 @@ LAYERS = {
     "ledger.store.delta.views": 3.5,
     "ledger.store.delta.schemas": 3.6,
     "ledger.store.delta.backups": 3.6,
+    "ledger.store.delta.destruction": 3.6,
     "ledger.store.delta.opening": 3.7,
     "ledger.message": 4,
     "ledger.results": 4,

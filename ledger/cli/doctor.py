@@ -25,4 +25,4 @@ def doctor(place: str | None, root: str | None, fetch: bool, deep: bool, setting
       ledger doctor ledger-data --json
       ledger doctor ledger-data --deep
     """
-    return diagnose(place or given_root(root), as_json=json, fetch=fetch, settings=settings, deep=deep)
+    return diagnose(given_root(root), as_json=json, fetch=fetch, settings=settings, deep=deep)

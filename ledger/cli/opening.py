@@ -53,8 +53,12 @@ def as_json(function: Function) -> Function:
 
 
 def given_root(root: str | None) -> str | None:
-    """The root that is given, to the command, before it, or by the environment; None when there is none."""
+    """The root that is given, to the command, before it, or by the environment; None when there is none. The argument
+    ROOT, where a command has it, comes before all options."""
     context = click.get_current_context()
+    place = context.params.get("place")
+    if place:
+        return str(place)
     of_all = context.find_root().params.get("root")
     # What stands before the command holds, unless the command says otherwise.
     if of_all and context.get_parameter_source("root") != ParameterSource.COMMANDLINE:

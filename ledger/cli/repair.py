@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.opening import as_json, given_root, named_root, open_ledger, with_root
+from ledger.cli.opening import as_json, named_root, open_ledger, with_root
 from ledger.cli.printing import many, print_json
 from ledger.cli.queues import confirm
 
@@ -40,9 +40,9 @@ def repair(
       ledger repair --clock ledger-data --yes
     """
     if clock:
-        _repair_clock(place or given_root(root), settings, yes, dry_run, json)
+        _repair_clock(root, settings, yes, dry_run, json)
     else:
-        _cut_back(place or given_root(root) or named_root(root), yes, dry_run, json)
+        _cut_back(named_root(root), yes, dry_run, json)
 
 
 def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bool, json: bool) -> None:

@@ -62,7 +62,7 @@ def serve(place: str | None, root: str | None, settings: str | None, create: boo
 
     def opened() -> Ledger:
         try:
-            return open_ledger(place or root, settings, create=create)
+            return open_ledger(root, settings, create=create)
         except LedgerDoesNotExist as error:
             raise error if error.fix else error.advised("--create makes one here") from None
 

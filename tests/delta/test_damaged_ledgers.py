@@ -12,6 +12,7 @@ from ledger import Ledger
 from ledger.cli import main
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, StorageFailed
+from ledger.store.delta.commit import file_locks
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.verbs import repair as repairing
 
@@ -148,7 +149,7 @@ def test_what_cannot_be_repaired_is_left_as_it_is(root, queue, tmp_path):
 
 def test_a_repair_waits_for_nobody_who_uses_the_ledger(root, queue, monkeypatch):
     empty(root, "messages")
-    monkeypatch.setattr(repairing, "LOCK_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(file_locks, "ALL_PATIENCE", 0.0)
     with TableLock(Path(root, "_locks"), "visibility").shared(), pytest.raises(LedgerError, match="is in use"):
         Ledger.repair(root)
 

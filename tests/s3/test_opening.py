@@ -201,3 +201,14 @@ def test_this_machines_clock_is_held_against_the_storages(opened, files, monkeyp
     monkeypatch.setattr("ledger.store.delta.opening.system_clock", ahead)
     with pytest.raises(ClocksDisagree, match="the storage's clock says"):
         opened(clock=ahead)
+
+
+def test_a_ledger_is_destroyed_and_nothing_beside_it(opened, s3, place, files):
+    opened().create_queue("jobs").send(["a", "b"])
+    files.put("results/part-0.parquet", b"mine")
+    seen = Ledger.destroy(place, storage_options=s3.options, dry_run=True)
+    assert seen.files > 8 and seen.bytes and seen.stays == ("results",)
+    assert Ledger.destroy(place, storage_options=s3.options) == seen
+    assert list(files.paths()) == ["results/part-0.parquet"]
+    with pytest.raises(LedgerDoesNotExist):
+        Ledger.destroy(place, storage_options=s3.options)

@@ -48,6 +48,7 @@ from ledger.place import here
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.location import recorded
 from ledger.rules.upkeep import VERSIONS
+from ledger.store.delta.commit.file_locks import LOCKS
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.verbs.receipts import FILLS, fill_receipts
@@ -167,7 +168,7 @@ def restore_backup(
                     _copy(path, made / name / path.relative_to(backup / FOLDER / name))
                 _give_identity(made / name, int(manifest["versions"][name]), _newest(place / name))
             # Where the locks lie: processes that have the ledger of before open look for them there.
-            (made / "_locks").mkdir()
+            (made / LOCKS).mkdir()
             _sync_folders(made)
             aside = None
             if is_taken:

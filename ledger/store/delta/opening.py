@@ -35,7 +35,7 @@ from ledger.rules.storage import (
     with_defaults,
 )
 from ledger.settings import ENGINES, STATEMENT, Settings
-from ledger.store.delta.commit.file_locks import NoLock, TableLock
+from ledger.store.delta.commit.file_locks import LOCKS, NoLock, TableLock
 from ledger.store.delta.commit.holdings import releasing
 from ledger.store.delta.commit.readiness import Readiness
 from ledger.store.delta.commit.steady_clock import SteadyClock
@@ -131,14 +131,14 @@ def open_tables(
     own_clock = storage_clock
     if storage_clock is None and clock is system_clock and not read_only:
         if place.is_local:
-            storage_clock = probe(folder.parent / "_locks")
+            storage_clock = probe(folder.parent / LOCKS)
         elif files is not None:
             storage_clock = own_clock = probe_of(files)
     steady = SteadyClock(clock, passing or passing_of(clock), settings.maximum_clock_skew)
     clocks = StorageClock(steady, storage_clock, settings.maximum_clock_skew)
     locks: dict[str, Any] = dict.fromkeys(TABLES, NoLock())
     if place.is_local and not read_only:
-        locks = _locks(root, folder.parent / "_locks", there=not missing)
+        locks = _locks(root, folder.parent / LOCKS, there=not missing)
     try:
         clocks.check()
     except StorageFailed as error:

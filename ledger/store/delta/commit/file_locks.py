@@ -19,11 +19,12 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from ledger.delta_log.failures import naming
+from ledger.errors import LedgerError
 from ledger.rules.location import recorded
 from ledger.store.delta.commit.holdings import forget, note
 from ledger.threads import start_thread
@@ -31,6 +32,10 @@ from ledger.threads import start_thread
 if sys.platform != "win32":
     import fcntl
 
+#: The folder of a ledger's locks, beside its tables.
+LOCKS = "_locks"
+#: So long who needs all of a ledger's tables waits for each lock, in seconds.
+ALL_PATIENCE = 3.0
 #: How often one that does not wait for ever looks again, in seconds: at first, and at last.
 LOOKING, LOOKING_LATER = 0.0005, 0.01
 #: So long one that wants a table alone keeps others from coming, and so long all know that it was in vain, in seconds.
@@ -192,6 +197,22 @@ def table_lock(location: str) -> TableLock | NoLock:
     """The lock of a Delta table that is none of the ledger's own, by where it lies; the folder has to exist."""
     place = recorded(location)
     return TableLock(Path(place.text) / "_ledger_locks", "table") if place.is_local else NoLock()
+
+
+@contextlib.contextmanager
+def all_locked(root: Path, tables: Iterable[str]) -> Iterator[None]:
+    """Hold the locks of a ledger's tables, alone, for what is done to all of them. Raises LedgerError while another
+    process has one for longer than ALL_PATIENCE seconds."""
+    with contextlib.ExitStack() as held:
+        for name in tables:
+            try:
+                held.enter_context(TableLock(root / LOCKS, name).exclusive(time.monotonic() + ALL_PATIENCE))
+            except StillLocked as error:
+                advice = "Stop all that uses the ledger, and call again. Nothing was changed."
+                raise LedgerError(
+                    f"The ledger at {root} is in use: another process has the table {name}", advice
+                ) from error
+        yield
 
 
 class NoLock:

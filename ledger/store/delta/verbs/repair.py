@@ -49,15 +49,13 @@ from ledger.delta_log.failures import naming
 from ledger.delta_log.history import MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
-from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError
+from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
 from ledger.place import here
 from ledger.rules.location import recorded
-from ledger.store.delta.commit.file_locks import StillLocked, TableLock
+from ledger.store.delta.commit.file_locks import all_locked
 from ledger.store.delta.commit_metadata import said_in
 from ledger.store.delta.model.tables import TABLES
 
-#: So long a repair waits for a table's lock, in seconds.
-LOCK_PATIENCE_SECONDS = 3.0
 #: The only table whose files can be spared one by one.
 SPARED = "messages"
 BACKUP = (
@@ -124,7 +122,7 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
     lost = lost_folder(folder)
     with contextlib.ExitStack() as held, naming(str(folder), DeltaError):
         if not dry_run:
-            _lock(folder, held)
+            held.enter_context(all_locked(folder, TABLES))
         read = {name: read_checkpoints(str(folder / name), None) for name in TABLES}
         checkpoints = tuple(f"{name}/{path}" for name, one in read.items() for path in (*one.bad, *one.old))
         if not dry_run:
@@ -137,17 +135,6 @@ def repair_ledger(root: str, *, dry_run: bool = False) -> Repair:
             for one in damaged:
                 _carry_out(one, folder / one.table, lost)
     return Repair(str(lost), damaged, checkpoints)
-
-
-def _lock(folder: Path, held: contextlib.ExitStack) -> None:
-    for name in TABLES:
-        try:
-            held.enter_context(TableLock(folder / "_locks", name).exclusive(time.monotonic() + LOCK_PATIENCE_SECONDS))
-        except StillLocked as error:
-            advice = "Stop all that uses the ledger, and call again. Nothing was changed."
-            raise LedgerError(
-                f"The ledger at {folder} is in use: another process has the table {name}", advice
-            ) from error
 
 
 def _planned(table: str, place: Path) -> TableRepair:

@@ -1,0 +1,109 @@
+"""`ledger destroy`: all that is the ledger's, for good, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from ledger import Ledger
+from ledger.errors import LedgerDoesNotExist, LedgerError
+from ledger.store.delta import destruction
+from ledger.store.delta.commit import file_locks
+from ledger.store.delta.commit.file_locks import TableLock
+from ledger.store.delta.model.tables import TABLES
+
+
+@pytest.fixture
+def used(ledger, queue):
+    queue.send(["a", "b", "c"])
+    queue.receive(1)
+    return queue
+
+
+def test_it_shows_what_is_there_and_needs_yes(cli, root, used):
+    shown = cli("destroy", root, "--dry-run")
+    assert shown.code == 0 and "with 1 queue and 3 messages, 1 of them in flight" in shown.out
+    refused = cli("destroy", root)
+    assert refused.code == 2 and "--yes" in refused.err and used.counts().visible == 2
+    assert cli("destroy", root, "--yes").code == 0
+    assert not Path(root).exists()
+    again = cli("destroy", root, "--yes")
+    assert again.code == 1 and "There is no ledger at" in again.err
+
+
+def test_it_says_for_programs_what_was_removed(cli, root, used):
+    (said,) = cli("destroy", root, "--yes", "--json").documents
+    assert said["destroyed"] and (said["queues"], said["messages"], said["in_flight"]) == (1, 3, 1)
+    assert said["root"] == root and said["files"] > 10 and said["stays"] == []
+
+
+def test_what_is_not_the_ledgers_stays(cli, root, used):
+    Path(root, "notes.txt").write_text("mine")
+    Path(root, "results").mkdir()
+    done = cli("destroy", root, "--yes")
+    assert "notes.txt, results: not the ledger's; they stay" in done.out
+    assert sorted(path.name for path in Path(root).iterdir()) == ["notes.txt", "results"]
+
+
+def test_the_root_that_the_command_names_is_the_one(cli, root, used, tmp_path):
+    """Not the one that is named before the command."""
+    other = Ledger.open(str(tmp_path / "other"))
+    other.create_queue("safe")
+    assert cli("--root", str(tmp_path / "other"), "destroy", root, "--yes").code == 0
+    assert not Path(root).exists() and other.queue("safe").counts().stored == 0
+
+
+def test_a_damaged_ledger_is_removed_too(cli, root, used):
+    newest = max(Path(root, "visibility", "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+    done = cli("destroy", root, "--yes")
+    assert done.code == 0 and "an unknown number of messages" in done.out and not Path(root).exists()
+
+
+def test_who_has_it_open_makes_no_ledger_again(root, used):
+    opened = Ledger.open(root).queue("work")
+    claim = opened.receive(1)
+    Ledger.destroy(root)
+    for verb in (lambda: opened.send("d"), lambda: opened.receive(1), claim.delete, opened.counts):
+        with pytest.raises(LedgerError):
+            verb()
+    assert not Path(root).exists()
+    with pytest.raises(LedgerDoesNotExist):
+        Ledger.open(root, create=False)
+
+
+def test_while_another_process_commits_nothing_is_removed(root, used, monkeypatch):
+    monkeypatch.setattr(file_locks, "ALL_PATIENCE", 0.0)
+    with TableLock(Path(root, "_locks"), "messages").shared(), pytest.raises(LedgerError, match="is in use"):
+        Ledger.destroy(root)
+    assert used.counts().stored == 2
+
+
+@pytest.mark.parametrize("renames", [1, 3, len(TABLES)])
+def test_one_that_is_stopped_is_carried_on(root, used, monkeypatch, renames):
+    """With the tables moved aside, or some of them."""
+    rename, left = Path.rename, iter([True] * renames)
+
+    def stopping(self, target):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    def stopped(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", stopping)
+    monkeypatch.setattr(destruction.shutil, "rmtree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.destroy(root)
+    monkeypatch.undo()
+    with pytest.raises(LedgerDoesNotExist):
+        Ledger.open(root, create=False)
+    assert Ledger.destroy(root).files and not Path(root).exists()
+
+
+def test_a_backup_or_another_folder_is_none(cli, root, used, tmp_path):
+    Ledger.open(root).backup(str(tmp_path / "monday"))
+    for place in (tmp_path / "monday", tmp_path / "monday" / "tables", tmp_path):
+        with pytest.raises(LedgerDoesNotExist):
+            Ledger.destroy(str(place))
+    assert Ledger.restore_backup(tmp_path / "monday", tmp_path / "again") is None
