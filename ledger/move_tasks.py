@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ledger.errors import LedgerError, QueueDoesNotExist, ResourceNotFound
+from ledger.errors import ClocksDisagree, LedgerError, QueueDoesNotExist, ResourceNotFound
 from ledger.rules import move_task, redrive
 from ledger.rules.attributes import limits_of
 from ledger.rules.limits import move_rate
@@ -77,6 +77,10 @@ class MoveTasks:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
             moved = self._store.redrive(source, target, allowed, None, self._clock) if allowed != 0 else 0
+        except ClocksDisagree as error:
+            # Until somebody has put the clock, or the queue's time, right.
+            log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
+            return task
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ledger import Ledger, Settings
+from ledger.delta_log.spec import COMMIT_DAYS, FILE_DAYS
 from ledger.errors import InvalidParameterValue
 from ledger.rules.storage import AZURE, GCS, OBJECT_STORES, S3
 from ledger.settings import LEAST, MAY_BE_0, MOST, TABLE, TEXTS, WORDS, YEAR, tomllib
 from ledger.store.delta.dataframes import bulk_send
-from ledger.store.delta.model.tables import COMMIT_DAYS, FILE_DAYS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FILE = CHECKOUT / "conf" / "ledger.toml"

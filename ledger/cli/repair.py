@@ -69,6 +69,9 @@ def _repair_clock(root: str | None, settings: str | None, yes: bool, dry_run: bo
             done = "would be set" if dry_run else "are set"
             changed = f"it was made or changed by a clock that was {one.ahead:,.1f} s ahead"
             click.echo(f"{one.queue}: {changed}; its timestamps, and what has expired, {done} by this one")
+        if one.tasks:
+            tasks = f"{many(one.tasks, 'message move task')} started by a clock that was ahead"
+            click.echo(f"{one.queue}: {tasks}; {'would be' if dry_run else 'is'} carried on")
         if one.sent_ahead:
             sent = f"{many(one.sent_ahead, 'message')} sent by a clock that was ahead"
             click.echo(f"{one.queue}: {sent}; they become visible when their time has come")

@@ -68,7 +68,7 @@ from ledger.delta_log.protocol import (
 from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
-from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
+from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec, kept_by
 from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
 from ledger.errors import LedgerDamaged, TableAltered
@@ -402,7 +402,11 @@ class DeltaRsTables:
         return max((one for one in found if one is not None), default=None)
 
     def history(self, table: str, since: int) -> list[Commit]:
-        return history(self._files[table], max(since, -1), self.version(table), table, self._read_metadata)
+        def kept_for() -> float:
+            return kept_by(self.layout(table).properties).log_retention
+
+        newest = self.version(table)
+        return history(self._files[table], max(since, -1), newest, table, self._read_metadata, kept_for)
 
     def make_durable(self, table: str | None = None, version: int = -1) -> None:
         self._latest.make_durable(table, version)

@@ -13,11 +13,13 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -39,6 +41,7 @@ from ledger.delta_log.history import (
     require_whole,
     versions_in,
 )
+from ledger.delta_log.spec import kept_by
 from ledger.delta_log.storage import LINES, LOG, Storage, TableStorage, log_file, table_files, version_of
 from ledger.errors import LedgerDamaged
 from ledger.rules.location import recorded
@@ -180,9 +183,19 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     begins = beginning(versions)
     past = [version for version in versions if begins <= version <= intact]
     doubtful = [version for version in past if is_deep or not _looks_whole(files.read(log_file(version)))]
-    flaws = {**flaws_in(files, doubtful), **dict.fromkeys(holes(files, versions, begins, intact), MISSING)}
+    missing = holes(files, versions, begins, intact, partial(_kept_for, location, storage_options))
+    flaws = {**flaws_in(files, doubtful), **dict.fromkeys(missing, MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
     return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
+
+
+def _kept_for(location: str, storage_options: Mapping[str, str] | None) -> float:
+    """Return how long a table keeps its log, in seconds; as long as a new one does, where it cannot be read."""
+    try:
+        properties = opened(location, storage_options).metadata().configuration
+    except DeltaError:
+        properties = {}
+    return kept_by(properties).log_retention
 
 
 def past_damage_of(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
@@ -384,9 +397,16 @@ def _rows_read(files: Storage, path: str) -> int | None:
     try:
         with files.open(path) as file:
             groups = range(file.metadata.num_row_groups)
-            return sum(int(file.read_row_group(number, use_threads=False).num_rows) for number in groups)
+            return sum(_whole_rows(file, number) for number in groups)
     except (OSError, pa.ArrowException):
         return None
+
+
+def _whole_rows(file: pq.ParquetFile, group: int) -> int:
+    """Return how many rows a row group has. Raises ArrowInvalid for a text that is none, too."""
+    rows = file.read_row_group(group, use_threads=False)
+    rows.validate(full=True)
+    return int(rows.num_rows)
 
 
 def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mapping[str, str]:

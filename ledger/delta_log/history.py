@@ -87,8 +87,6 @@ REPAIR = (
 )
 #: At most so many entries that are missing are told one by one.
 MOST_MISSING = 1_000
-#: How long entries are kept, as Delta does by default, in seconds: what a removal of old ones left in a gap is older.
-KEPT_SECONDS = 30 * 86_400
 MISSING = "is missing"
 #: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
@@ -207,15 +205,17 @@ def missing_entries(files: TableStorage, versions: Sequence[int], first: int, ne
     return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
 
 
-def holes(files: TableStorage, versions: Sequence[int], begins: int, last: int) -> list[int]:
-    """Return which entries are missing between the first and the last of a log's. A removal of old ones that was
-    stopped leaves gaps, too: entries before these are old."""
-    missing = missing_entries(files, versions, begins, last)
-    if not missing:
+def holes(
+    files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
+) -> list[int]:
+    """Return which entries are missing between the first and the last of a log's. A removal of old ones that is under
+    way, or was stopped, leaves gaps, too: all that is before these is older than the table keeps its log, which is
+    `kept_for` so many seconds."""
+    if {*versions}.issuperset(range(begins, last + 1)):
         return []
-    written = {version_of(file.path): file.at for file in files.log()}
-    kept = [version for version in versions if written.get(version, 0) > time.time() - KEPT_SECONDS]
-    return [version for version in missing if version > min(kept, default=last)]
+    written, longest = {version_of(file.path): file.at for file in files.log()}, kept_for()
+    kept = [version for version in versions if version >= begins and written.get(version, 0) > time.time() - longest]
+    return missing_entries(files, versions, kept[0] + 1, last) if kept else []
 
 
 class Generations:
@@ -267,9 +267,16 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def history(stored: TableStorage, since: int, newest: int, table: str, read_metadata: ReadMetadata) -> list[Commit]:
+def history(
+    stored: TableStorage,
+    since: int,
+    newest: int,
+    table: str,
+    read_metadata: ReadMetadata,
+    kept_for: Callable[[], float],
+) -> list[Commit]:
     """Return the commits of one of the ledger's tables with a version > `since` that its log still has, oldest first.
-    `newest`: a version that the table is known to have come to.
+    `newest`: a version that the table is known to have come to; `kept_for`: how long it keeps its log, in seconds.
 
     Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
@@ -289,7 +296,7 @@ def history(stored: TableStorage, since: int, newest: int, table: str, read_meta
         known = [commit for commit in read if commit is not None]
         if first > last + 1 or len(known) < len(read):
             # Old entries were removed, perhaps meanwhile. What is missing between others is another thing.
-            for version in holes(stored, there, begins, max(later)):
+            for version in holes(stored, there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
         found += known

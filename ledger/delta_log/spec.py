@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,33 @@ import pyarrow as pa
 
 #: The property that says after how many commits there is a checkpoint.
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+#: What is kept of a new table's past; the settings of an upkeep may say otherwise.
+COMMIT_DAYS, FILE_DAYS = 30, 7
+LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+
+
+class Kept(NamedTuple):
+    """How long a table keeps commits, and files that it does not need any more, in seconds."""
+
+    log_retention: int
+    deleted_file_retention: int
+
+
+def kept_by(properties: Mapping[str, str]) -> Kept:
+    """Return what a table's properties say. Delta's defaults stand for what they do not say in words known here."""
+    log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
+    day = _SECONDS["day"]
+    return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
+
+
+def interval_seconds(interval: str | None) -> int | None:
+    """Return an interval of Delta's in seconds; None for one that has not the words that the ledger uses."""
+    named = _INTERVAL.fullmatch(interval or "")
+    return None if named is None else int(named[1]) * _SECONDS[named[2]]
+
+
 #: Types of columns that a table may be partitioned by, and those that the log may have statistics of: values of other
 #: types have a text in the log that depends on who writes it. No partition may be null.
 PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)

@@ -377,9 +377,11 @@ def column_of(files: Iterable[pq.ParquetFile], name: str) -> pa.ChunkedArray | N
 
 
 def rows_of_file(file: pq.ParquetFile, schema: pa.Schema, partition: Mapping[str, Any]) -> pa.Table:
-    """The rows of a file with all columns of a schema: those that it has none of are its partition's, or nothing."""
+    """The rows of a file with all columns of a schema: those that it has none of are its partition's, or nothing.
+    Raises ArrowInvalid, also for a text that is none: Parquet's readers take any bytes for texts."""
     there = [name for name in schema.names if name in file.schema_arrow.names]
     rows, count = file.read(there, use_threads=False), file.metadata.num_rows
+    rows.validate(full=True)
     columns = [
         rows[one.name].cast(one.type)
         if one.name in there

@@ -99,15 +99,19 @@ def purges(queue: str) -> str:
     return f"purged/{queue}"
 
 
-def clock_repairs(queue: str) -> str:
-    """The application id under which the last repair of a queue's clock notes how many sends were before it: their
-    instants say nothing of what time it is."""
-    return f"clock/{queue}"
+#: So many repairs of a queue's clock are remembered.
+REPAIRS = 8
 
 
-def repaired_at(queue: str) -> str:
+def clock_repairs(queue: str, slot: int = 0) -> str:
+    """The application id under which a repair of a queue's clock notes how many sends were before it: the instants of
+    those sends that were ahead say nothing of what time it is. Each of the last REPAIRS has a slot."""
+    return f"clock/{queue}/{slot}" if slot else f"clock/{queue}"
+
+
+def repaired_at(queue: str, slot: int = 0) -> str:
     """The application id under which that repair notes the instant at which those sends arrived, as it sees it."""
-    return f"clock-at/{queue}"
+    return f"clock-at/{queue}/{slot}" if slot else f"clock-at/{queue}"
 
 
 def first_remembered(purged: int) -> int:

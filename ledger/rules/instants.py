@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 from ledger.errors import ClocksDisagree
@@ -82,13 +82,16 @@ def contradicts(others: Iterable[int], at: int, maximum_skew: float) -> bool:
     return any(other < at - round(maximum_skew * MILLISECONDS) for other in others)
 
 
-def put_back(record: Record, latest: int, now: int, skew: int, longest: int) -> Record:
+def put_back(
+    record: Record, latest: int, now: int, skew: int, longest: int, arrivals: Mapping[int, int] | None = None
+) -> Record:
     """Return what is recorded about a message, as a right clock had recorded it; milliseconds.
 
     `latest` is the time of its lane, ahead of `now`, and `longest` the longest hold of its queue. What happened in the
     future happened now. A hold that began in the future begins now. A deadline that is further away than any hold lasts
     comes back by as much as the lane does. A nearer one may be right, and stays: no lease ends early. An arrival that
-    is no further ahead than clocks may be stays, too: it is a place in an order.
+    is no further ahead than clocks may be stays, too: it is a place in an order. One that is becomes what `arrivals`
+    has for it, else now.
     """
     visible = record.visible_at
     if record.received_at is not None and record.received_at > now + skew and visible is not None:
@@ -98,7 +101,7 @@ def put_back(record: Record, latest: int, now: int, skew: int, longest: int) -> 
     known = {name: getattr(record, name) for name in _HAPPENED}
     arrived = record.enqueued_at
     if arrived is not None and arrived > now + skew:
-        arrived = now
+        arrived = (arrivals or {}).get(arrived, now)
     return record._replace(
         visible_at=visible, enqueued_at=arrived, **{name: at and min(at, now) for name, at in known.items()}
     )

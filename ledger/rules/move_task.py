@@ -93,6 +93,12 @@ def is_abandoned(task: MoveTask, now: int) -> bool:
     return task.is_running and now - task.updated_at > ABANDONED_AFTER
 
 
+def put_back(task: MoveTask, now: int) -> MoveTask:
+    """The task as it is after a clock ahead of `now` has started it, or carried it on."""
+    started_at, updated_at = min(task.started_at, now), min(task.updated_at, now)
+    return task._replace(started_at=started_at, updated_at=updated_at, revision=task.revision + 1)
+
+
 def taken(task: MoveTask, now: int) -> MoveTask:
     """The task when somebody is about to take its next step: who stores this is the only one to move anything then."""
     return task._replace(updated_at=now, revision=task.revision + 1)

@@ -23,6 +23,8 @@ class QueueRecord:
     revision: int = 1
     #: Q7: see Retention. What had expired when the period was changed, or an upkeep dropped it.
     expired_before: int = -1
+    #: By the clock that noted that, when it did; -1: not known.
+    expiry_noted_at: int = -1
 
     @cached_property
     def not_understood(self) -> str | None:
@@ -36,8 +38,8 @@ class QueueRecord:
 
     @property
     def noted_at(self) -> int:
-        """The latest instant at which a clock may have noted what had expired; -1: nothing is noted."""
-        return max(self.modified_at, self.expired_before) if self.expired_before >= 0 else -1
+        """The latest instant that a clock has said when it noted what had expired; -1: nothing is noted."""
+        return max(self.expired_before, self.expiry_noted_at)
 
     @property
     def latest(self) -> int:
@@ -49,34 +51,41 @@ class QueueRecord:
         has."""
         if self.latest <= now + skew:
             return self
-        is_wrong = self.noted_at > now + skew
-        return replace(
+        made = replace(
             self,
             created_at=min(self.created_at, now),
             modified_at=min(self.modified_at, now),
             revision=self.revision + 1,
-            expired_before=self.retention.put_back(now).expired_before if is_wrong else self.expired_before,
         )
+        if self.noted_at <= now + skew:
+            return made
+        return replace(made, expired_before=self.retention.put_back(now).expired_before, expiry_noted_at=now)
 
     def changed(self, attributes: Mapping[str, str], tags: Mapping[str, str], now: int) -> QueueRecord:
         """The queue with these attributes and tags from `now` on; itself, when it has them."""
         if (attributes, tags) == (self.attributes, self.tags):
             return self
-        return replace(
+        made = replace(
             self,
             attributes=attributes,
             tags=tags,
             modified_at=max(now, self.modified_at),
             revision=self.revision + 1,
-            expired_before=self.retention.changed(retention_period(attributes), now).expired_before,
         )
+        return made._noting(self.retention.changed(retention_period(attributes), now).expired_before, now)
 
     def expired(self, at: int) -> QueueRecord:
         """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
-        return replace(self, revision=self.revision + 1, expired_before=before)
+        return replace(self, revision=self.revision + 1)._noting(before, at)
+
+    def _noting(self, expired_before: int, now: int) -> QueueRecord:
+        if expired_before == self.expired_before:
+            return self
+        noted_at = max(now, self.expiry_noted_at)
+        return replace(self, expired_before=expired_before, expiry_noted_at=noted_at)
 
 
 #: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.

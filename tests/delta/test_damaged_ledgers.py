@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ from deltalake.exceptions import DeltaError
 
 from ledger import Ledger
 from ledger.cli import main
+from ledger.delta_log.history import holes
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, StorageFailed
+from ledger.rules.location import recorded
+from ledger.settings import Settings
 from ledger.store.delta.commit import file_locks
 from ledger.store.delta.commit.file_locks import TableLock
 from ledger.store.delta.verbs import repair as repairing
@@ -322,14 +327,27 @@ def test_an_entry_of_the_past_that_is_damaged_in_its_midst_is_named(open_ledger,
     assert len(Ledger.repair(root).tables[0].past) == 1 and not Ledger.repair(root)
 
 
-def test_old_entries_that_a_stopped_removal_left_are_no_damage(open_ledger, root, queue):
-    for _ in range(3):
-        queue.receive(1, visibility_timeout=600)
+@pytest.mark.parametrize("log_retention", [None, 7_200])
+def test_old_entries_that_a_stopped_removal_left_are_no_damage(open_ledger, root, queue, log_retention, capsys):
+    """Entries are removed in no order, once they are older than the table keeps its log."""
+    if log_retention is not None:
+        kept = Settings(log_retention=log_retention, deleted_file_retention=3_600, keep_deleted_receipts=60)
+        Ledger.open(root, settings=kept).upkeep()
+    for _ in range(8):
+        queue.receive(1, visibility_timeout=0)
     DeltaTable(f"{root}/visibility").create_checkpoint()
-    gone(root, "visibility", 1)
-    os.utime(Path(root, "visibility", "_delta_log", f"{0:020d}.json"), (1, 1))
+    before = time.time() - (31 * 86_400 if log_retention is None else log_retention + 60)
+    newest = DeltaTable(f"{root}/visibility").version()
+    for version in range(newest - 1):
+        os.utime(Path(root, "visibility", "_delta_log", f"{version:020d}.json"), (before, before))
+    for version in (1, newest - 3):
+        gone(root, "visibility", version)
     open_ledger().health()
+    assert main(["doctor", root]) == 0, capsys.readouterr().out
     assert not Ledger.repair(root)
+    # One that is missing between younger ones is damage all the same.
+    os.utime(Path(root, "visibility", "_delta_log", f"{newest - 4:020d}.json"))
+    assert main(["doctor", root]) == 1
 
 
 def test_an_entry_that_others_left_below_a_restored_log_is_none_of_its_versions(open_ledger, root, queue, tmp_path):
@@ -461,3 +479,50 @@ def test_an_entry_of_the_past_with_one_wrong_bit_is_found_by_who_reads_all(open_
     assert len(Ledger.repair(root).tables[0].past) == 1 and not Ledger.repair(root)
     open_ledger().upkeep()
     assert main(["doctor", root, "--deep"]) == 0
+
+
+@pytest.mark.parametrize("by_repair", [False, True])
+def test_a_checkpoint_with_a_text_that_is_none_is_named_and_taken_out(open_ledger, root, summed, by_repair, capsys):
+    """Arrow takes any bytes for a text; delta-rs does not."""
+    content = summed.read_bytes()
+    place = content.index(b"part-0")
+    summed.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+    assert main(["doctor", root, "--deep"]) == 1
+    assert summed.name in capsys.readouterr().out
+    if by_repair:
+        assert [path.endswith(summed.name) for path in Ledger.repair(root).checkpoints] == [True]
+        assert not Ledger.repair(root)
+    counts = open_ledger().queue("jobs").counts()
+    assert (counts.in_flight, counts.visible) == (2, 1)
+
+
+def test_a_data_file_with_a_text_that_is_none_is_damage(open_ledger, root, queue):
+    queue.receive(1, visibility_timeout=600)
+    queue.receive(1, visibility_timeout=600)
+    for path in Path(root, "visibility").rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            content = path.read_bytes()
+            receipt = re.search(rb"[0-9a-f]{32}", content)
+            if receipt is not None:
+                path.write_bytes(content[: receipt.start()] + b"\xff" + content[receipt.start() + 1 :])
+    with pytest.raises(LedgerDamaged, match="cannot be read as Parquet"):
+        open_ledger().queue("jobs").counts()
+    (done,) = Ledger.repair(root).tables
+    assert done.table == "visibility" and done.commits
+    assert open_ledger().queue("jobs").receive(None).count >= 1
+
+
+def test_a_hole_is_found_behind_a_long_gap_of_old_entries(tmp_path):
+    """However many entries a removal has left out."""
+    files = LocalFiles(recorded(str(tmp_path)), sync=False)
+    (tmp_path / "_delta_log").mkdir()
+    for version in [0, *range(2_000, 2_010)]:
+        path = tmp_path / "_delta_log" / f"{version:020d}.json"
+        path.write_text("{}")
+        if version == 0:
+            os.utime(path, (1, 1))
+    versions = [0, *range(2_000, 2_010)]
+    assert holes(files, versions, 0, 2_009, lambda: 3_600.0) == []
+    (tmp_path / "_delta_log" / f"{2_005:020d}.json").unlink()
+    versions.remove(2_005)
+    assert holes(files, versions, 0, 2_009, lambda: 3_600.0) == [2_005]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ledger import Ledger
+from ledger import Ledger, move_tasks
 from ledger.errors import ClocksDisagree
 from ledger.rules import instants
 from ledger.rules.state import Record
@@ -701,3 +701,217 @@ def test_the_order_of_a_group_goes_on_through_repairs_by_two_wrong_clocks(ledger
     machine.advance(10 * DAY + 60)
     assert [m.body for m in process("last").queue("jobs.fifo").receive(None, visibility_timeout=0)] == list("abcdef")
     assert [m.body for m in process("last").queue("jobs.fifo").receive(3)] == list("abc")
+
+
+def test_an_upkeep_by_a_mark_drops_nothing_where_the_clock_ahead_has_committed_too(ledger, queue, process, machine):
+    """Whose lanes' time is as wrong as what it has noted."""
+    queue.set_attributes({"MessageRetentionPeriod": DAY})
+    queue.receive(1).delete()
+    queue.send(["c"])
+    machine.advance(HOUR)
+    process().upkeep()
+    machine.set(10 * DAY)
+    other = process("two").queue("jobs")
+    other.set_attributes({"MessageRetentionPeriod": 2 * DAY})
+    other.receive(1)
+    machine.set(-10 * DAY)
+    for boot in ("boot 2", "boot 3", "boot 4"):
+        machine.restart(boot)
+        machine.advance(HOUR)
+        process().upkeep()
+    process().repair_clock()
+    assert process().queue("jobs").receive(None).count == 2
+
+
+@pytest.mark.parametrize("verb", ["upkeep", "longer"])
+def test_what_a_right_clock_notes_is_believed_whoever_made_the_queue(ledger, process, machine, verb):
+    machine.set(10 * DAY)
+    process("two").create_queue("jobs", {"Lanes": 1, "MessageRetentionPeriod": HOUR})
+    machine.set(-10 * DAY)
+    queue = process().queue("jobs")
+    queue.send(["a"])
+    machine.advance(2 * HOUR)
+    queue.send(["b"])
+    if verb == "upkeep":
+        process().upkeep()
+        machine.advance(2 * ROUND)
+        queue.send(["c"])
+        process().upkeep()
+        assert queue.access.record().expired_before >= 0
+    else:
+        queue.set_attributes({"MessageRetentionPeriod": DAY})
+    assert queue.receive(1).count == 1 and queue.send("d") and not process().health().clocks
+    # Another attribute by a clock ahead has nothing to do with it either.
+    machine.set(10 * DAY)
+    process("two").queue("jobs").set_attributes({"DelaySeconds": 1})
+    machine.set(-10 * DAY)
+    assert queue.send("e") and not process().health().clocks
+
+
+@pytest.fixture
+def abandoned(ledger, queue, process, machine, monkeypatch):
+    """A task that moves dead letters of `dead` back, started by a clock 2 days ahead, whose process ended at once."""
+    dead = ledger.create_queue("dead", {"Lanes": 1})
+    policy = {"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1}
+    queue.set_attributes({"RedrivePolicy": policy})
+    queue.receive(None, visibility_timeout=0)
+    assert queue.receive(None).count == 0 and dead.counts().visible == 2
+    monkeypatch.setattr(move_tasks, "start_thread", lambda *given, **more: None)
+    machine.set(2 * DAY)
+    process("two").queue("dead").start_message_move_task(max_messages_per_second=1)
+    machine.set(-2 * DAY)
+    return dead
+
+
+def test_a_move_task_that_a_clock_ahead_has_started_is_carried_on_after_a_repair(abandoned, process, machine):
+    found = process().repair_clock(dry_run=True)
+    assert [(one.queue, one.tasks, one.ahead, one.changed_ahead) for one in found if one.tasks] == [
+        ("dead", 1, 2 * DAY, False)
+    ]
+    assert process().repair_clock() == found and process().repair_clock() == []
+    for _ in range(3):
+        machine.advance(600)
+        process().upkeep()
+    (task,) = process().queue("dead").list_message_move_tasks(5)
+    assert (task.status, task.moved) == ("COMPLETED", 2)
+
+
+def test_a_name_that_a_clock_ahead_has_deleted_is_free(process, machine):
+    process().create_queue("brief", {"Limits": "SQS"})
+    machine.set(10 * DAY)
+    process("two").delete_queue("brief")
+    machine.set(-10 * DAY)
+    assert process().create_queue("brief", {"Limits": "SQS"}).counts().stored == 0
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_the_order_of_what_a_clock_ahead_has_moved_goes_on_through_a_repair(process, machine, sends):
+    """Two dead letters came back in the other order than they were sent in, and one was sent in between."""
+    fifo = {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 1, "MessageRetentionPeriod": 14 * DAY}
+    old, new, queue = (process().create_queue(name, fifo) for name in ("old.fifo", "new.fifo", "q.fifo"))
+    for one, body in ((old, "old"), (new, "new")):
+        machine.advance(1)
+        one.send([body], message_group_id="g")
+    queue.send(["right"], message_group_id="g")
+    machine.set(2 * DAY)
+    ahead = process("two")
+    for name in ("new", "old"):
+        ahead.queue(f"{name}.fifo").redrive(destination="q.fifo")
+        machine.advance(1)
+        if sends:
+            ahead.queue("q.fifo").send([f"behind {name}"], message_group_id="g")
+            machine.advance(1)
+    expected = ["right", "new", "behind new", "old", "behind old"] if sends else ["right", "new", "old"]
+    assert [one.body for one in ahead.queue("q.fifo").receive(None, visibility_timeout=0)] == expected
+    machine.set(-2 * DAY)
+    process().repair_clock()
+    machine.advance(1)
+    process().queue("q.fifo").send(["last"], message_group_id="g")
+    machine.advance(2 * DAY + 60)
+    assert [one.body for one in process().queue("q.fifo").receive(None)] == [*expected, "last"]
+
+
+def test_what_a_repair_has_set_aside_stays_so_after_a_second_one(process, machine):
+    """When its instant has come, and a later repair counts what was sent by then, too."""
+    process().create_queue("q.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 1})
+    for ahead, body in ((2 * DAY, "b"), (3 * HOUR, "x")):
+        machine.set(ahead)
+        process("two").queue("q.fifo").send([body], message_group_id=body)
+        machine.set(-ahead)
+        process().repair_clock()
+        machine.advance(2 * DAY + 30 if body == "b" else 10)
+    queue = process().queue("q.fifo")
+    before = queue.counts().stored
+    queue.send(["b"], message_group_id="g")
+    assert queue.counts().stored == before + 1
+    queue.send(["b"], message_group_id="g")
+    assert queue.counts().stored == before + 1, "a right clock has sent that"
+
+
+def test_more_repairs_than_are_remembered_go_on(process, machine):
+    process().create_queue("q.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 1})
+    for number in range(10):
+        machine.set(HOUR)
+        process("two").queue("q.fifo").send([f"{number}"], message_group_id="g")
+        machine.set(-HOUR)
+        assert [one.refused_sends for one in process().repair_clock()] == [True]
+        machine.advance(1)
+        process().queue("q.fifo").send([f"{number} right"], message_group_id="g")
+    machine.advance(2 * HOUR)
+    expected = [body for number in range(10) for body in (f"{number}", f"{number} right")]
+    assert [one.body for one in process().queue("q.fifo").receive(None)] == [*expected]
+
+
+def test_repairs_by_clocks_within_the_skew_keep_the_order(process, machine):
+    process().create_queue("q.fifo", {"FifoQueue": True, "ContentBasedDeduplication": True, "Lanes": 1})
+    for ahead, body, repaired in ((2 * DAY, "b", 20), (DAY, "d", 0)):
+        machine.set(ahead)
+        process("two").queue("q.fifo").send([body], message_group_id="g")
+        machine.set(repaired - ahead)
+        process("three").repair_clock()
+        machine.set(-repaired)
+        machine.advance(1)
+    machine.advance(3 * DAY)
+    assert [one.body for one in process("four").queue("q.fifo").receive(None)] == ["b", "d"]
+
+
+def test_a_round_that_goes_by_a_mark_leaves_to_others_what_the_engines_judge_by_the_machines_clock(
+    process, machine, monkeypatch
+):
+    ledger = process()
+    ledger.create_queue("jobs", {"Lanes": 1})
+    ledger.upkeep()
+    machine.restart("boot 2")
+    machine.advance(ROUND)
+    machine.set(3 * DAY)
+    late, vacuumed = process(), []
+    monkeypatch.setattr(late.store.engine, "vacuum", vacuumed.append)
+    late.upkeep()
+    assert vacuumed == []
+
+
+def test_one_queue_whose_time_is_ahead_stops_no_round_of_the_others(ledger, queue, process, machine, caplog):
+    """Both have a receipt to forget."""
+    other = ledger.create_queue("other", {"Lanes": 1})
+    other.send(["a", "b"])
+    for one in (queue, other):
+        one.receive(1).delete()
+    machine.set(2 * DAY)
+    process("two").queue("jobs").receive(1)
+    machine.set(-2 * DAY)
+    machine.advance(ROUND)
+    assert ledger.upkeep().rows_joined == 0
+    (told,) = (one.getMessage() for one in caplog.records if "is not tidied" in one.getMessage())
+    assert "the queue jobs is not tidied" in told and "repair --clock" in told
+    rows = ledger.store.engine.load("visibility", Where(other.access.record().id)).rows
+    assert rows["receipt_id"].to_pylist() == [None] * rows.num_rows, "the other one's was forgotten"
+
+
+def test_a_move_task_waits_while_the_clocks_disagree(abandoned, process, machine):
+    process().repair_clock()
+    machine.set(2 * DAY)
+    process("two").queue("jobs").receive(1)
+    machine.set(-2 * DAY)
+    for _ in range(3):
+        machine.advance(600)
+        process().upkeep()
+    (task,) = process().queue("dead").list_message_move_tasks(5)
+    assert task.status == "RUNNING"
+    process().repair_clock()
+    for _ in range(3):
+        machine.advance(600)
+        process().upkeep()
+    (task,) = process().queue("dead").list_message_move_tasks(5)
+    assert (task.status, task.moved) == ("COMPLETED", 2)
+
+
+def test_a_clock_that_is_behind_makes_no_retention_longer(queue, process, machine):
+    queue.set_attributes({"MessageRetentionPeriod": HOUR})
+    machine.advance(4 * DAY)
+    queue.send(["c"])
+    queue.receive(1)
+    machine.set(-4 * DAY)
+    with pytest.raises(ClocksDisagree):
+        process("two").queue("jobs").set_attributes({"MessageRetentionPeriod": 14 * DAY})
+    machine.set(4 * DAY)
+    assert queue.counts().expired == 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ledger.rules.state import Record, Status, status
-from ledger.store.delta.model.tables import EXPIRED_BEFORE, INSTANT_COLUMNS, RECORD_COLUMNS
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, INSTANT_COLUMNS, RECORD_COLUMNS
 from tests.simulation.log import Change, File, Partition, Storage
 
 #: A message: its segment and its ordinal there.
@@ -169,7 +169,7 @@ def _queues(files: Iterable[tuple[Partition, File]]) -> dict[str, Queue]:
     for _, file in files:
         for row in file.rows.to_pylist():
             attributes = dict(row["attributes"])
-            expired_before = int(attributes.pop(EXPIRED_BEFORE, -1))
+            expired_before, _ = (int(attributes.pop(name, -1)) for name in (EXPIRED_BEFORE, EXPIRY_NOTED_AT))
             found[row["queue"]] = Queue(row["name"], attributes, dict(row["tags"] or []), expired_before)
     return found
 

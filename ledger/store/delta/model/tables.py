@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from ledger.delta_log.spec import Fact, Layout, Ordinals, StagedFolders, TableSpec
+from ledger.delta_log.spec import (
+    COMMIT_DAYS,
+    FILE_DAYS,
+    FILE_RETENTION,
+    LOG_RETENTION,
+    Fact,
+    Layout,
+    Ordinals,
+    StagedFolders,
+    TableSpec,
+)
 from ledger.delta_log.values import INSTANT as INSTANT
 from ledger.rules import message_id as ids
 from ledger.rules import staging
@@ -120,8 +129,8 @@ TASKS = pa.schema(
     ]
 )
 
-#: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before`.
-EXPIRED_BEFORE = "ExpiredBefore"
+#: Beside the attributes that users see, in milliseconds: `QueueRecord.expired_before` and `expiry_noted_at`.
+EXPIRED_BEFORE, EXPIRY_NOTED_AT = "ExpiredBefore", "ExpiryNotedAt"
 #: How a table's description begins; the format that a release must know to use it comes behind.
 NEEDED = "ledger format"
 HEAD = ""
@@ -132,33 +141,6 @@ INSTANT_COLUMNS = tuple(name for name in RECORD_COLUMNS if name.endswith("_at"))
 def instant_column(milliseconds: Iterable[int | None]) -> pa.Array:
     """Numbers as a column of instants."""
     return pa.array([None if m is None else m * 1_000 for m in milliseconds], INSTANT)
-
-
-#: What is kept of a new table's past; the settings of an upkeep may say otherwise.
-COMMIT_DAYS, FILE_DAYS = 30, 7
-LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
-_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?")
-_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
-
-
-class Kept(NamedTuple):
-    """How long a table keeps commits, and files that it does not need any more, in seconds."""
-
-    log_retention: int
-    deleted_file_retention: int
-
-
-def kept_by(properties: Mapping[str, str]) -> Kept:
-    """Return what a table's properties say. Delta's defaults stand for what they do not say in words known here."""
-    log, files = interval_seconds(properties.get(LOG_RETENTION)), interval_seconds(properties.get(FILE_RETENTION))
-    day = _SECONDS["day"]
-    return Kept(COMMIT_DAYS * day if log is None else log, FILE_DAYS * day if files is None else files)
-
-
-def interval_seconds(interval: str | None) -> int | None:
-    """Return an interval of Delta's in seconds; None for one that has not the words that the ledger uses."""
-    named = _INTERVAL.fullmatch(interval or "")
-    return None if named is None else int(named[1]) * _SECONDS[named[2]]
 
 
 @dataclass(frozen=True)

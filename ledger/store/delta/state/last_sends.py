@@ -39,7 +39,7 @@ def last_send(engine: Engine, queue: str, last: int, now: int, maximum_skew: flo
 def last_counted(tables: Tables, queue: str, rows: pa.Table) -> int:
     """Of some messages, with their sequence numbers, the newest instant of those that were sent behind the last repair
     of the queue's clock, or the one behind that repair; 0: there is neither. Raises what the storage does."""
-    repaired, at = _last_repair(tables, queue)
+    repaired, at = max(repairs(tables, queue), default=(0, None))
     counted = rows.filter(pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired)))
     newest = (pc.max(counted["sent_at"].cast(pa.int64())).as_py() or 0) // 1_000
     return newest if at is None else max(newest, at + 1)
@@ -50,21 +50,34 @@ def without_set_aside(tables: Tables, queue: str, rows: pa.Table) -> pa.Table:
     a clock that was ahead of the last repair. Nobody knows how long ago they were sent.
 
     Raises what the storage does."""
-    repaired, at = _last_repair(tables, queue)
-    if at is None:
-        return rows
-    is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
-    return rows.filter(pc.or_(is_counted, pc.less_equal(rows["sent_at"].cast(pa.int64()), at * 1_000)))
+    for repaired, at in repairs(tables, queue):
+        is_counted = pc.greater_equal(rows["sequence_number"], fifo.first_remembered(repaired))
+        rows = rows.filter(pc.or_(is_counted, pc.less_equal(rows["sent_at"].cast(pa.int64()), at * 1_000)))
+    return rows
 
 
 def not_set_aside(tables: Tables, queue: str) -> str:
     """Twin of `without_set_aside`: the condition in Spark's SQL. Raises what the storage does."""
-    repaired, at = _last_repair(tables, queue)
-    return f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at or 0}))"
+    conditions = (
+        f"(sequence_number >= {fifo.first_remembered(repaired)} OR sent_at <= timestamp_millis({at}))"
+        for repaired, at in repairs(tables, queue)
+    )
+    return " AND ".join(["true", *conditions])
 
 
-def _last_repair(tables: Tables, queue: str) -> tuple[int, int | None]:
-    """How many sends were before the last repair of a queue's clock, and when they arrived as it sees it; 0 and None:
-    there was none."""
-    repaired = tables.transaction_version("messages", fifo.clock_repairs(queue)) or 0
-    return repaired, tables.transaction_version("messages", fifo.repaired_at(queue))
+def repairs(tables: Tables, queue: str) -> list[tuple[int, int]]:
+    """Return of the last repairs of a queue's clock, by their slots, how many sends were before each, and when these
+    arrived as it saw it."""
+    found = []
+    for slot in range(fifo.REPAIRS):
+        repaired = tables.transaction_version("messages", fifo.clock_repairs(queue, slot))
+        at = tables.transaction_version("messages", fifo.repaired_at(queue, slot))
+        if repaired is None or at is None:
+            break
+        found.append((repaired, at))
+    return found
+
+
+def slot_of_next(known: list[tuple[int, int]]) -> int:
+    """Return the slot of the next repair: a free one, or that of the first of those that are known."""
+    return len(known) if len(known) < fifo.REPAIRS else known.index(min(known))

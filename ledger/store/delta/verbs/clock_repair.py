@@ -22,6 +22,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.values import milliseconds
-from ledger.rules import fifo
+from ledger.rules import fifo, move_task
 from ledger.rules.attributes import is_fifo
 from ledger.rules.instants import put_back
 from ledger.rules.limits import MILLISECONDS
@@ -40,7 +41,7 @@ from ledger.store.delta.model.run_algebra import Runs
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.edit_rows import NO_EDITS
 from ledger.store.delta.state.lane_records import Lanes
-from ledger.store.delta.state.last_sends import last_send
+from ledger.store.delta.state.last_sends import last_send, repairs, slot_of_next
 from ledger.store.delta.verbs.store import DeltaStore
 
 
@@ -52,7 +53,7 @@ class ClockRepair:
     recorded changes. `sent_ahead`: how many were sent by a clock that was ahead (the files that have such, counted
     whole); they become visible when their time has come. `refused_sends`: sends to this FIFO queue were refused for
     them. `changed_ahead`: the queue was made or changed by such a clock: its timestamps are set to now, and what had
-    expired is noted anew.
+    expired is noted anew. `tasks`: how many running message move tasks of it were started or carried on by one.
     """
 
     queue: str
@@ -62,10 +63,11 @@ class ClockRepair:
     sent_ahead: int
     refused_sends: bool = False
     changed_ahead: bool = False
+    tasks: int = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to put right: what was sent ahead alone stays as it is."""
-        return bool(self.lanes or self.refused_sends or self.changed_ahead)
+        return bool(self.lanes or self.refused_sends or self.changed_ahead or self.tasks)
 
 
 def find_wrong_times(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
@@ -83,36 +85,48 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
     found = _set_queues_time(store, queue, clock, dry_run=dry_run)
-    now, skew = clock(), round(store.settings.maximum_clock_skew * MILLISECONDS)
-    if queue.put_back(now, skew) is queue:
+    now, skew = clock(), _skew(store)
+    is_changed = queue.put_back(now, skew) is not queue
+    running = [one for one in store.tasks() if one.source == queue.id and one.is_running]
+    tasks = [one for one in running if max(one.started_at, one.updated_at) > now + skew]
+    if not is_changed and not tasks:
         return found
-    if not dry_run:
+    if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
+    for task in tasks if not dry_run else ():
+        # Where its process is first, that goes by the right clock, or it is found by the next repair.
+        store.put_task(move_task.put_back(task, clock()))
     found = found or ClockRepair(queue.name, 0.0, 0, 0, 0)
-    return replace(found, ahead=max(found.ahead, (queue.latest - now) / MILLISECONDS), changed_ahead=True)
+    latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
+    ahead = max(found.ahead, (latest - now) / MILLISECONDS)
+    return replace(found, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
+
+
+def _skew(store: DeltaStore) -> int:
+    return round(store.settings.maximum_clock_skew * MILLISECONDS)
 
 
 def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
     if not is_fifo(queue.attributes):
-        return _set_times(store, queue, clock, dry_run=dry_run)
+        return _set_times(store, queue, clock, dry_run=dry_run)[0]
     engine, transactions = store.engine, store.transactions
     attempts = transactions.attempts("repair_clock")
     for losses in attempts:
         with transactions.turn("messages", queue.id, losses):
             sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
             last = _last_send(store, queue, now)
-            skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
-            ahead = last if last > now + skew else 0
-            found = _set_times(store, queue, clock, ahead, dry_run=dry_run)
+            ahead = last if last > now + _skew(store) else 0
+            found, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
             if dry_run or not ahead:
                 return found
             since = engine.version("messages")
             metadata = transactions.metadata(secrets.token_hex(8), "repair_clock", queue.id, clock(), [])
             transactions.step("chosen")
+            slot = slot_of_next(repairs(engine, queue.id))
             marks = (
                 (fifo.sends(queue.id), sent + 1),
-                (fifo.clock_repairs(queue.id), sent),
-                (fifo.repaired_at(queue.id), int(_sent(store, queue, clock())[1])),
+                (fifo.clock_repairs(queue.id, slot), sent),
+                (fifo.repaired_at(queue.id, slot), max(clock(), arrived_at)),
             )
             mark = partial(engine.mark, "messages", metadata, *marks)
             if transactions.commit("messages", metadata, since, mark, attempts) is not None:
@@ -128,37 +142,39 @@ def _last_send(store: DeltaStore, queue: QueueRecord, now: int) -> int:
 
 def _set_times(
     store: DeltaStore, queue: QueueRecord, clock: Clock, last: int = 0, *, dry_run: bool
-) -> ClockRepair | None:
-    """Put a queue's time right, in one commit to `visibility`. `last`: when the last message was sent to a FIFO queue
-    where sends to it are refused for that; else 0."""
-    skew = round(store.settings.maximum_clock_skew * MILLISECONDS)
+) -> tuple[ClockRepair | None, int]:
+    """Put a queue's time right, in one commit to `visibility`; return what that was, and the latest arrival that is
+    recorded then. `last`: when the last message was sent to a FIFO queue where sends to it are refused for that; else
+    0."""
+    skew = _skew(store)
 
-    def decide(losses: int) -> Plan[ClockRepair | None]:
+    def decide(losses: int) -> Plan[tuple[ClockRepair | None, int]]:
         snapshot = store.engine.load("visibility", Where(queue.id))
         lanes, now = Lanes(queue.id, snapshot.rows), clock()
         times = {lane: at for lane, at in lanes.heads.times.items() if at > now + skew}
         latest, sent_ahead = max([*times.values(), last or now]), _sent_ahead(store, queue, now + skew)
-        right_code = partial(_right_code, lanes, queue, now, skew)
+        order = _Order.of(store, queue, lanes, now) if is_fifo(queue.attributes) and (times or last) else None
+        right_code = partial(_right_code, lanes, queue, now, skew, {} if order is None else order.moved)
         changed = _changed(lanes, times, right_code)
-        ahead = (latest - now) / MILLISECONDS
+        ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
         found = repair if times or sent_ahead else None
         edits, arrived = NO_EDITS, Runs.empty()
         if not dry_run:
-            if last:
-                arrived = _arrived(store, queue, lanes, now)
+            if last and order is not None:
+                arrived = _arrived(order, lanes, now + skew)
                 lanes.supersede(arrived)
             lanes.supersede(_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
-            edits = lanes.edits(Runs.empty(), now)
+            edits = lanes.edits(Runs.empty(), at)
             # Lanes in which nothing else changes are counted up, too: whoever decided by their time decides again.
             others = set(times) - set(edits["lane"].unique().to_pylist())
-            edits = pa.concat_tables([lanes.heads.edits(sorted(others), now), edits])
+            edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
         events = [{"event": "clock repaired", "messages": changed.count + arrived.count, "reason": reason}]
         where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
-        return Plan(snapshot, where, edits, events, lambda version: found, now)
+        return Plan(snapshot, where, edits, events, lambda version: (found, at), now)
 
     if dry_run:
         return decide(0).answer(0)
@@ -167,36 +183,60 @@ def _set_times(
     return found
 
 
-def _sent(store: DeltaStore, queue: QueueRecord, now: int) -> tuple[pa.Table, int]:
-    """The messages of a FIFO queue that were sent ahead, in their order, with when each arrived as a repair records it
-    (`arrived_at`, milliseconds); and the latest arrival of all.
+class _Order(NamedTuple):
+    """How what arrived in the future at a FIFO queue arrives now, in its order, and behind what arrived before it.
 
-    They arrive now, and not before what was sent before them. Of two that arrive at once the instants of their sends
-    decide: where that of the later one is earlier, as two wrong clocks have sent them, it arrives a millisecond later.
+    `sent`: the messages that were sent ahead, by their numbers, each with its arrival (`arrived_at`, milliseconds);
+    `moved`: the arrival of what was moved here at an instant in the future, by that instant; `last`: of all.
+
+    Arrivals that would be one instant are a millisecond apart where the instants of the sends would decide otherwise:
+    what two wrong clocks have sent, and what was moved here in between.
     """
-    latest = now + round(store.settings.maximum_clock_skew * MILLISECONDS)
-    columns = ["lane", "segment", "seq", "sent_at", "sequence_number"]
-    rows = store.engine.messages(Where(queue.id), columns, sent_after=now)
-    rows = rows.sort_by("sequence_number")
-    sent = milliseconds(rows["sent_at"]).to_numpy()
-    right, ahead = sent[sent <= latest], sent[sent > latest]
-    steps = np.cumsum(ahead[1:] < ahead[:-1])
-    arrived_at = max([now, *right]) + np.concatenate([np.zeros(min(len(ahead), 1), dtype=np.int64), steps])
-    rows = rows.filter(pa.array(sent > latest)).append_column("arrived_at", pa.array(arrived_at, pa.int64()))
-    return rows, max([now, *right, *arrived_at[-1:]])
+
+    sent: pa.Table
+    moved: dict[int, int]
+    last: int
+
+    @staticmethod
+    def of(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int) -> _Order:
+        latest = now + _skew(store)
+        columns = ["lane", "segment", "seq", "sent_at", "sequence_number"]
+        rows = store.engine.messages(Where(queue.id), columns, sent_after=now).sort_by("sequence_number")
+        instants = milliseconds(rows["sent_at"]).to_numpy()
+        right, sent = instants[instants <= latest], instants[instants > latest]
+        recorded = lanes.records.numbers("enqueued_at")
+        first, moved = max([now, *right, *recorded[recorded <= latest]]), np.unique(recorded[recorded > latest])
+        places, between = _places(sent, moved)
+        last = max([0, *places[-1:], *between[-1:]])
+        # However many there are, nobody's clock is found to be behind for it.
+        most = _skew(store) // 2
+        if last > most:
+            places, between, last = places * most // last, between * most // last, most
+        arrived_at = pa.array(first + places, pa.int64())
+        rows = rows.filter(pa.array(instants > latest)).append_column("arrived_at", arrived_at)
+        return _Order(rows, dict(zip(moved.tolist(), (first + between).tolist())), int(first + last))
 
 
-def _arrived(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int) -> Runs:
-    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and when they arrive."""
-    rows, parts = _sent(store, queue, now)[0], [Runs.empty()]
+def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return places in one order, smaller first, of messages that were sent at the instants `sent`, given by their
+    numbers, and of moves at other instants, given in order. A move is behind what was sent by its instant."""
+    if not len(sent):
+        return np.zeros(0, dtype=np.int64), np.arange(len(moved))
+    steps = np.append(0, np.cumsum(sent[1:] < sent[:-1]))
+    by = np.maximum.accumulate(sent)
+    before = np.searchsorted(by, moved, "right")
+    return steps + 2 * np.searchsorted(moved, by, "left"), np.append(0, steps)[before] + 2 * np.arange(len(moved)) + 1
 
-    latest = now + round(store.settings.maximum_clock_skew * MILLISECONDS)
+
+def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
+    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and when they arrive. Of what
+    a repair before has put right the arrival is known, which is no later than `latest`."""
 
     def right_code(at: int, record: Record) -> int:
-        # Of what a repair before has put right its arrival is known.
         is_known = record.enqueued_at is not None and record.enqueued_at <= latest
         return lanes.code(record if is_known else record._replace(enqueued_at=at))
 
+    rows, parts = order.sent, [Runs.empty()]
     for at in rows["arrived_at"].unique().to_pylist():
         mine = rows.filter(pc.equal(rows["arrived_at"], at))
         runs = pa.table([mine["lane"], mine["segment"], mine["seq"], mine["seq"]], schema=RUNS)
@@ -216,9 +256,11 @@ def _changed(lanes: Lanes, times: Mapping[int, int], right_code: Callable[[int, 
     return Runs.concatenated(parts).in_order()
 
 
-def _right_code(lanes: Lanes, queue: QueueRecord, now: int, skew: int, latest: int, record: Record) -> int:
+def _right_code(
+    lanes: Lanes, queue: QueueRecord, now: int, skew: int, arrivals: Mapping[int, int], latest: int, record: Record
+) -> int:
     longest = int(queue.attributes["MaximumVisibilityTimeout"]) * MILLISECONDS
-    return lanes.code(put_back(record, latest, now, skew, longest))
+    return lanes.code(put_back(record, latest, now, skew, longest, arrivals))
 
 
 def _sent_ahead(store: DeltaStore, queue: QueueRecord, after: int) -> int:

@@ -19,7 +19,7 @@ from ledger.settings import Settings
 from ledger.store import Change, QueueRecord
 from ledger.store.delta.commit.transactions import Plan, Transactions
 from ledger.store.delta.engine import Tables
-from ledger.store.delta.model.tables import EXPIRED_BEFORE, QUEUES, instant_column
+from ledger.store.delta.model.tables import EXPIRED_BEFORE, EXPIRY_NOTED_AT, QUEUES, instant_column
 from ledger.store.delta.model.where import Where, tuple_of
 from ledger.store.delta.state.lane_records import Lanes
 
@@ -53,7 +53,7 @@ class Queues:
             redrive.require_target(queues.values(), name, attributes, attributes)
             limits, interval = limits_of(attributes), self._settings.deletion_interval
             if limits.has_intervals and interval:
-                deleted = self._deleted_at(name, snapshot.version, now - interval * MILLISECONDS)
+                deleted = self._deleted_at(name, snapshot.version, now, interval)
                 intervals.require_name(name, deleted, limits, interval, now)
             made = QueueRecord(new_id, name, dict(attributes), dict(tags), now, now, _first_revision(new_id))
             return Plan(snapshot, Where(), _edits([("insert", made, None)]), [], lambda version: made, now)
@@ -172,9 +172,10 @@ class Queues:
 
         return self._transactions.run(verb, "queues", queues[0].id if queues else "", decide)
 
-    def _deleted_at(self, name: str, version: int, since: int) -> int | None:
-        """When the last queue of this name was deleted, if the log up to a version tells of it; None when that was
-        before the instant `since`."""
+    def _deleted_at(self, name: str, version: int, now: int, interval: int) -> int | None:
+        """When the last queue of this name was deleted, if the log up to a version tells of it; None when that is
+        longer ago than `interval` seconds."""
+        since = now - interval * MILLISECONDS
         skew, most = round(self._settings.maximum_clock_skew * MILLISECONDS), FEW_COMMITS
         while True:
             behind = max(version - most, -1)
@@ -182,7 +183,8 @@ class Queues:
             for said in (commit.metadata for commit in reversed(commits)):
                 if said.get("verb") == "delete_queue" and queue_name_of(said["queue"]) == name:
                     at: int = said["at"]
-                    return at
+                    # When that was by a clock that was ahead, nobody knows.
+                    return at if at <= now + skew else None
             # By the clocks of whoever committed.
             if behind < 0 or not commits or commits[0].metadata.get("at", since) < since - skew:
                 return None
@@ -232,9 +234,9 @@ def _record(
 ) -> QueueRecord:
     # The default is not written.
     shown = {"Receipts": FENCED, **dict(attributes)}
-    expired_before = int(shown.pop(EXPIRED_BEFORE, "-1"))
+    expiry = (int(shown.pop(hidden, "-1")) for hidden in (EXPIRED_BEFORE, EXPIRY_NOTED_AT))
     instants = milliseconds_of(created_at), milliseconds_of(modified_at)
-    return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, expired_before)
+    return QueueRecord(queue, name, shown, dict(tags or []), *instants, revision, *expiry)
 
 
 def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
@@ -255,6 +257,7 @@ def _edits(changes: Sequence[tuple[str, QueueRecord, int | None]]) -> pa.Table:
 
 
 def _kept(record: QueueRecord) -> list[tuple[str, str]]:
-    hidden = {EXPIRED_BEFORE: str(record.expired_before)} if record.expired_before >= 0 else {}
+    noted = {EXPIRED_BEFORE: record.expired_before, EXPIRY_NOTED_AT: record.expiry_noted_at}
+    hidden = {name: str(instant) for name, instant in noted.items() if instant >= 0}
     shown = {name: text for name, text in record.attributes.items() if (name, text) != ("Receipts", FENCED)}
     return list({**shown, **hidden}.items())

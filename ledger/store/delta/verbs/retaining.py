@@ -6,17 +6,11 @@ import secrets
 from functools import partial
 
 from ledger.clock import Clock
+from ledger.delta_log.spec import FILE_RETENTION, LOG_RETENTION, Kept, interval_seconds, kept_by
 from ledger.settings import Settings, require_within
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.tables import (
-    FILE_RETENTION,
-    LOG_RETENTION,
-    TABLES,
-    Kept,
-    interval_seconds,
-    kept_by,
-)
+from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.verbs.tidying import retried
 
 

@@ -31,13 +31,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from ledger.delta_log.protocol import Conflict, LogReplaced
+from ledger.delta_log.spec import kept_by
 from ledger.errors import LedgerError
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.upkeep import AGE_DUE, COMMAND, COMMITS_DUE, COMMITS_OVERDUE, Load, Round, load_since, why_overdue
 from ledger.store.delta.commit.retrying import Attempts
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
-from ledger.store.delta.model.tables import kept_by
 
 log = logging.getLogger("ledger.upkeep")
 #: The table of the record, and those whose commits are the load.

@@ -19,6 +19,7 @@ from ledger.rules.visibility import Outcome
 from ledger.settings import Settings
 from ledger.store import (
     RUNS,
+    Change,
     Counts,
     Grant,
     Lease,
@@ -103,7 +104,7 @@ class DeltaStore:
         queues = Queues(engine, transactions, settings)
         groups = Groups(engine, queues.all)
         self.create_queue, self.queue, self.queues = queues.create, queues.get, queues.all
-        self.change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
+        self._change_queue, self.delete_queue, self.expire = queues.change, queues.delete, queues.expire
         self.put_back_queue, self.require_queue = queues.put_back, queues.require
         self.recent = RecentMessages(sender_id)
         self.send = SharedSends(opened, queues, Sender(opened, sender_id, self.recent)).send
@@ -118,6 +119,12 @@ class DeltaStore:
         self.redrive = Redriver(opened, groups, queues, self.outputs).redrive
         self._reader = Reader(engine, self.listings, self.recent)
         self._reads = SharedReads(opened, self._reader)
+
+    def change_queue(self, queue: QueueRecord, change: Change, clock: Clock) -> QueueRecord:
+        """See Store.change_queue. Raises ClocksDisagree where a receive would: a longer retention notes, by the clock,
+        what has expired."""
+        self.times.require(queue, clock)
+        return self._change_queue(queue, change, clock)
 
     def restore(self, queue: QueueRecord, receipt_id: str, clock: Clock) -> int:
         """One MERGE over the lanes that the receipt's messages were in."""

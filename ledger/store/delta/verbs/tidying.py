@@ -111,7 +111,7 @@ class Tidying:
         records as deleted what expired and nobody holds; returns how many rows were joined. `rows` and `listing`, of
         whatever version, say in which lanes that is worth a commit; each decides on what it has then."""
         lanes = _lanes(queue, rows)
-        new, _ = self._tidied(queue, lanes, listing, self._clock())
+        new, _ = self._tidied(queue, lanes, listing)
         changed = lanes.replacing(new, 0)["lane"].unique().to_pylist()
         return sum(self._tidy_lane(queue, lane) for lane in sorted(changed))
 
@@ -121,16 +121,14 @@ class Tidying:
             loaded = load(self._engine, self._store.settings, queue, clock, (lane,))
             loaded = replace(loaded, now=max(loaded.now, not_beyond))
             # Listed after the rows were read: what they are about existed then, unless it was dropped.
-            new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), loaded.now, lane)
+            new, joined = self._tidied(queue, loaded.lanes, self._store.listings.newest(), lane)
             require_generation("visibility", self._generation, self._engine.generation())
             edits = loaded.lanes.replacing(new, loaded.now)
             return Plan(loaded.snapshot, Where(queue.id, (lane,)), edits, [], lambda version: joined, loaded.now)
 
         return self._store.transactions.run("upkeep", "visibility", queue.id, decide)
 
-    def _tidied(
-        self, queue: QueueRecord, lanes: Lanes, listing: Listing, now: int, only: int | None = None
-    ) -> tuple[Runs, int]:
+    def _tidied(self, queue: QueueRecord, lanes: Lanes, listing: Listing, only: int | None = None) -> tuple[Runs, int]:
         """What is to be recorded in the lanes (or the only one), and how many rows fewer that is for what was joined
         or dropped. As it is, when there is nothing worth a commit."""
         old, before = lanes.runs, self._before
@@ -146,20 +144,25 @@ class Tidying:
         new = old.coded(code).where(known[old.segment]).joined()
         joined = len(old) - len(new)
         receipts = lanes.per_code(old.code, lambda r: r.receipt_id is not None, bool) & (code == faded)
-        known_expired = before != NEVER and self._is_believed(queue, now)
-        expired = _expired(lanes, listing, queue.expired_before, now, only) if known_expired else Runs.empty()
+        known_expired = before != NEVER and self._is_believed(queue)
+        # Lanes that a clock ahead has committed to have another time.
+        expired = _expired(lanes, listing, queue.expired_before, self._now(), only) if known_expired else Runs.empty()
         if not joined and not receipts.any() and not len(expired):
             return old, 0
         return new.paint(expired.coded(faded)), joined
 
-    def _is_believed(self, queue: QueueRecord, now: int) -> bool:
+    def _now(self) -> int:
+        """The instant by which this round judges."""
+        return self._clock() if self._not_beyond is None else self._not_beyond
+
+    def _is_believed(self, queue: QueueRecord) -> bool:
         """Whether no clock that was ahead may have noted what has expired in a queue."""
-        return queue.noted_at <= now + round(self._store.settings.maximum_clock_skew * MILLISECONDS)
+        return queue.noted_at <= self._now() + round(self._store.settings.maximum_clock_skew * MILLISECONDS)
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
         until = queue.retention.expired(at)
         return (
-            self._is_believed(queue, self._clock())
+            self._is_believed(queue)
             and until > queue.expired_before
             and len(_expired(lanes, listing, until, at, None)) > 0
         )
