@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.attribute_columns import UNDERSTOOD, in_full, is_attributes, once, with_attributes_as_maps
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import Entry, entry, require_columns
@@ -16,15 +17,11 @@ from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
-ATTRIBUTE_FIELDS = {"data_type", "string_value", "binary_value"}
 #: Which types the columns of each kind may have, and those types in words.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
-    Kind.ATTRIBUTES: (
-        lambda kind: _is_attributes(kind),
-        "map<string, string> or map<string, struct<data_type, string_value, binary_value>>",
-    ),
+    Kind.ATTRIBUTES: (is_attributes, UNDERSTOOD),
 }
 #: Beside the body: the columns that mean something.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
@@ -69,6 +66,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
     column `body` (or the one named), else the whole row as JSON. Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
+    table = with_attributes_as_maps(table, body)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
@@ -90,31 +88,15 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         yield {"body": text, **given}
 
 
-def _is_attributes(kind: pa.DataType) -> bool:
-    if not pa.types.is_map(kind) or not is_text(kind.key_type):
-        return False
-    item = kind.item_type
-    return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == ATTRIBUTE_FIELDS)
-
-
 def _attributes(pairs: Any, row: int) -> dict[str, object] | None:
-    """A map's pairs as attributes; of one in full, the value that its type asks for, and not the other. Raises
-    InvalidParameterValue for a key that stands twice: which of its values counts is a guess."""
+    """A map's pairs as attributes. Raises InvalidParameterValue for a key that stands twice."""
     if pairs is None:
         return None
-    if len(dict(pairs)) < len(pairs):
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
-        bound = f"Row {row} has this attribute twice"
-        raise InvalidParameterValue("MessageAttributes", double, bound, "Leave one of them out. Nothing was sent.")
-    return {name: _attribute(one) if isinstance(one, Mapping) else one for name, one in pairs}
-
-
-def _attribute(one: Mapping[str, Any]) -> dict[str, Any]:
-    kind = one["data_type"]
-    is_binary = isinstance(kind, str) and kind.startswith("Binary")
-    value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
-    return {"DataType": kind, **value}
+    try:
+        known = once(pairs)
+    except LedgerError as error:
+        raise error.advised(f"It is row {row}. Nothing was sent.") from None
+    return {name: in_full(one) if isinstance(one, Mapping) else one for name, one in known}
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:

@@ -253,7 +253,9 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
     if _is_binary(kind):
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
-        return bool(value == value and (getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)))
+        digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+        # Those of pandas' NaT, a null, are not equal to themselves. Its NA has none, and says nothing of equality.
+        return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)
     if is_list(kind) and _may_change(kind.value_type):

@@ -118,7 +118,9 @@ class Queue(Settling):
         that a delay for a FIFO queue and a deduplication id for another one are refused. Other columns beside a body
         are not sent, and the log names them once. Returns a `Sent`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
-        through Spark where the ledger has it; `ids()` is a pyarrow.Table.
+        through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its message_attributes are a map, dicts
+        (pandas), a struct whose null fields are no attributes, a list of structs of key and value, or JSON objects
+        as texts; their values are those of a list.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
         each, in order, which is the message's id, and knows its sequence number and MD5s.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.access import Access
 from ledger.arrow_rows import SentTable, entries_of, sent_table
+from ledger.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
 from ledger.entries import EntryList
 from ledger.errors import InvalidParameterValue
 from ledger.results import SendOutcome
@@ -40,6 +41,7 @@ def send(
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
     message_rules.require_no_attempt(attempt_id, record.attributes)
+    messages = with_dicts_as_maps(messages, body)
     table = arrow_table("messages", messages)
     if is_spark(messages) or table is not None:
         given = [name for name, value in common.items() if value is not None]
@@ -75,9 +77,8 @@ def _send_table(
         if is_spark(table):
             sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
         elif access.frames is not None:
-            of_frame = access.frames.send(
-                record, access.frames.of(without_nanoseconds(table)), body, access.clock, attempt_id
-            )
+            frame = access.frames.of(without_nanoseconds(with_attributes_as_maps(table, body)))
+            of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
             sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
         else:
             entries = entries_of(table, record.attributes, body)

@@ -193,7 +193,7 @@ def test_a_key_of_the_attributes_that_stands_twice_is_refused(queue):
     maps = pa.map_(pa.string(), pa.string())
     for pairs in ([("k", "v"), ("k", "w")], [("k", "v"), ("l", "v"), ("k", "v")]):
         rows = pa.table({"body": ["a", "b"], "message_attributes": pa.array([[("k", "v")], pairs], maps)})
-        with pytest.raises(InvalidParameterValue, match="Row 1 has this attribute twice"):
+        with pytest.raises(InvalidParameterValue, match="this attribute twice.*It is row 1"):
             queue.send(rows)
     assert queue.counts().stored == 0
 
@@ -244,7 +244,14 @@ def test_pandas_makes_floats_of_what_is_missing():
 
 
 DAY, INSTANT = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 5)
-KEPT = [[DAY, datetime.datetime(2024, 1, 2)], [DAY, pd.NaT, None], [b"a", None], ["a", None], [{"d": DAY}, None]]
+KEPT = [
+    [DAY, datetime.datetime(2024, 1, 2)],
+    [DAY, pd.NaT, None],
+    [datetime.datetime(2024, 1, 2), pd.NA],
+    [b"a", None],
+    ["a", None],
+    [{"d": DAY}, None],
+]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,9 @@ from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
 from ledger.rules.message import left_out, require_columns
+from ledger.rules.message_attributes import attributes_of_json
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.text import names_once
+from ledger.rules.text import json_value, names_once, no_constant
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
@@ -227,11 +228,9 @@ def _behind_space(text: str, place: int) -> int:
 def _loaded(text: str) -> Any:
     """What a JSON text says, or a ValueError: why it is none."""
     try:
-        return json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
+        return json_value(text)
     except ValueError as error:
         return error
-    except RecursionError as error:
-        return ValueError(str(error))
 
 
 def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Malformed:
@@ -249,11 +248,7 @@ def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Mal
     return Row(number, found, text)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=no_constant)
 
 
 def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
@@ -317,8 +312,8 @@ def _cell(name: str, cell: str) -> Any:
         return int(cell) if re.fullmatch(r"-?[0-9]{1,9}", cell) else cell
     if name == "message_attributes":
         try:
-            return json.loads(cell, object_pairs_hook=names_once)
-        except (ValueError, RecursionError) as error:
+            return attributes_of_json(cell)
+        except ValueError as error:
             raise ValueError(f"message_attributes is not JSON: {error}") from None
     return cell
 

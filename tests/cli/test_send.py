@@ -170,6 +170,7 @@ MALFORMED = {
     "csv, not UTF-8": (b"body\na\n\xff\n", 3, "UTF-8"),
     "csv, attributes": (b"body,message_attributes\na,{\n", 2, "message_attributes"),
     "csv, an attribute twice": (b'body,message_attributes\na,"{""a"":1,""a"":2}"\n', 2, "twice"),
+    "csv, an attribute that is NaN": (b'body,message_attributes\na,"{""a"":NaN}"\n', 2, "NaN is no JSON"),
     "csv, attributes without end": (b"body,message_attributes\na," + b"[" * 100_000 + b"\n", 2, "message_attributes"),
 }
 
