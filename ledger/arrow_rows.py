@@ -12,7 +12,7 @@ import pyarrow as pa
 from ledger.attribute_columns import UNDERSTOOD, in_full, is_attributes, once, with_attributes_as_maps
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import Entry, entry, require_columns
+from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
@@ -113,9 +113,17 @@ def _json_rows(table: pa.Table) -> Iterator[str]:
         try:
             yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
-            raise InvalidParameterValue(
-                "messages", f"row {number}", "It holds a number that JSON has no way to write (NaN or infinite)"
-            ) from None
+            name = next((name for name, value in row.items() if not _is_json(value)), "")
+            said = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
+            raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, said) from None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_json(kind: pa.DataType) -> bool:

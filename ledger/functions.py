@@ -78,12 +78,14 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
             "It is a UDF, which gets columns; with per_row it gets a Row",
         )
         raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
-    for name in ("message_id", REASON):
-        if name in schema.names:
+    for name in schema.names:
+        if name.lower() in ("message_id", REASON):
             raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")
     for field in schema:
-        if schema.names.count(field.name) > 1:
-            raise InvalidParameterValue("schema", field.name, "It has two columns of this name", "Rename one.")
+        if [name.lower() for name in schema.names].count(field.name.lower()) > 1:
+            raise InvalidParameterValue(
+                "schema", field.name, "It has two columns of this name, whatever the capitals", "Rename one."
+            )
         _require_type_of_spark(field.name, field.type)
     safe = safely(F.udf(required(function, schema), from_arrow_schema(schema), useArrow=False))
 

@@ -226,6 +226,7 @@ class Queue(Settling):
           column;
         - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
           is computed apart, only if something is left, and only tells why: a message without a row failed.
+        A column receipt_handle of the rows is not written: handles end with the claim.
         A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges
         the others. The queue's RedrivePolicy says after how many receives it is a dead letter. Where there is none, it
         is parked once it was received 3 times: hidden for `park` seconds. With `maximum_receives` it is parked after so

@@ -193,7 +193,7 @@ def test_a_key_of_the_attributes_that_stands_twice_is_refused(queue):
     maps = pa.map_(pa.string(), pa.string())
     for pairs in ([("k", "v"), ("k", "w")], [("k", "v"), ("l", "v"), ("k", "v")]):
         rows = pa.table({"body": ["a", "b"], "message_attributes": pa.array([[("k", "v")], pairs], maps)})
-        with pytest.raises(InvalidParameterValue, match="this attribute twice.*It is row 1"):
+        with pytest.raises(InvalidParameterValue, match=r"this attribute twice.*It is row 1"):
             queue.send(rows)
     assert queue.counts().stored == 0
 
