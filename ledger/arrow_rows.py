@@ -12,7 +12,7 @@ import pyarrow as pa
 from ledger.attribute_columns import UNDERSTOOD, in_full, is_attributes, once, with_attributes_as_maps
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns
+from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns, require_group
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
@@ -77,8 +77,8 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         for name, kinds in MEANINGFUL.items()
         if name in table.column_names and (fifo or not as_json)
     }
-    if fifo and "message_group_id" not in columns:
-        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the table.")
+    if fifo:
+        require_group(table.column_names)
     if as_json:
         # A FIFO queue has one delay for all: it means nothing to it.
         columns.pop("delay_seconds", None)

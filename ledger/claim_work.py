@@ -175,7 +175,13 @@ class ClaimWork:
         is_released = pc.less(left["receive_count"], most) if most else pa.repeat(True, left.num_rows)
         parts = left.filter(is_released), left.filter(pc.invert(is_released))
         if self._work.failures is not None:
-            for part, verdict in zip(parts, ("release", "park")):
+            policy = redrive.policy_of(record.attributes)
+            is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
+            told = [(parts[0], "release"), (parts[1], "park")]
+            if is_last is not None:
+                # Released like the others; the next receive takes it to the dead-letter queue.
+                told[:1] = [(parts[0].filter(pc.invert(is_last)), "release"), (parts[0].filter(is_last), "dead_letter")]
+            for part, verdict in told:
                 self._tell(record, replace(grant, runs=part, order=None), reasons, verdict)
         actions = list[Action]()
         for part, hidden in zip(parts, (0, self._work.park)):

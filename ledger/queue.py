@@ -232,7 +232,8 @@ class Queue(Settling):
         is parked once it was received 3 times: hidden for `park` seconds. With `maximum_receives` it is parked after so
         many receives, whatever the queue's policy says. What failed passes through the driver, and so do its reasons:
         a row for each goes to the table `failures`, if there is one, with message_id, reason, verdict, receive_count,
-        receipt_handle and body. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        receipt_handle and body. The verdict is release, park, or dead_letter for the last receive that the queue's
+        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
         written_at.
         Where `function` raises, or Spark does while its rows are computed, the claim is tried again in halves, at most
         log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone

@@ -15,6 +15,7 @@ from ledger.errors import InvalidParameterValue
 from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
+from ledger.rules.attributes import is_fifo
 from ledger.store import QueueRecord
 from ledger.tabular import arrow_table, is_spark, listed, require_batch, without_nanoseconds
 
@@ -62,11 +63,15 @@ def send(
 
 
 @lru_cache(maxsize=1_000)
-def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None) -> None:
-    """Warn of the columns that are not sent: once in a process for each queue and its columns."""
+def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
+    """Warn of the columns that are not sent, and of names that are nearly those which mean something: once in a process
+    for each queue and its columns."""
     left = message_rules.left_out(names, body)
     if left:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left))
+    mistaken = message_rules.mistaken_in_whole_rows(names, body, fifo=fifo)
+    if mistaken:
+        log.warning("to %s each row is sent whole, as JSON, with its columns: %s", queue, ", ".join(mistaken))
 
 
 def _send_table(
@@ -84,5 +89,5 @@ def _send_table(
             entries = entries_of(table, record.attributes, body)
             sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
             names = table.column_names
-    _tell_left_out(access.name, tuple(names), body)
+    _tell_left_out(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
     return sent

@@ -8,7 +8,6 @@ aws_trace_header count, as in a table that `Queue.send` is given.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import json
@@ -26,7 +25,7 @@ import click
 from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
-from ledger.rules.message import left_out, require_columns
+from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
 from ledger.rules.message_attributes import attributes_of_json
 from ledger.rules.message_fields import GIVEN
 from ledger.rules.text import json_value, names_once, no_constant
@@ -110,13 +109,12 @@ def read(
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
     """What is made of rows with these columns, where that is not plain: which are sent whole, and what is left out."""
     if (body or "body") not in names:
-        also = [name for name in ("message_group_id", "message_deduplication_id") if fifo and name in names]
+        also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
-        near = [name for name in names if difflib.get_close_matches(name.lower(), ["body"], 1, 0.8)]
-        meant = f" (is {near[0]} meant?)" if near else ""
+        near = mistaken_in_whole_rows(names, body, fifo=fifo)
+        counts += f"; {', '.join(near)}" if near else ""
         return (
-            f"there is no column body{meant}: each row is sent whole, as JSON{counts}. --body COLUMN sends that column "
-            "alone"
+            f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
         )
     left = left_out(names, body)
     return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None

@@ -21,6 +21,7 @@ from ledger.rules.message import (
     NOT_FOR_THIS_QUEUE,
     NOT_IN_JSON,
     require_columns,
+    require_group,
     too_long,
 )
 from ledger.rules.message_fields import GIVEN, Kind
@@ -76,8 +77,8 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
             raise InvalidParameterValue(
                 "column", name, f"It is {kind} and must be {' or '.join(MEANINGFUL[name])}", "Cast it."
             )
-    if fifo and "message_group_id" not in named:
-        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
+    if fifo:
+        require_group(frame.columns)
     most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
 
     def text_of(name: str) -> Column:
