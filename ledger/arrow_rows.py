@@ -102,11 +102,12 @@ def _attributes(pairs: Any, row: int) -> dict[str, object] | None:
 def _json_rows(table: pa.Table) -> Iterator[str]:
     """Rows as Spark writes them: what is null is left out."""
     for field in table.schema:
-        if not _has_json(field.type):
+        wrong = _without_json(field.name, field.type)
+        if wrong is not None:
             raise InvalidParameterValue(
                 "column",
-                field.name,
-                f"It is {field.type}, which is written as JSON through Spark only",
+                wrong[0],
+                f"It is {wrong[1]}, which is written as JSON through Spark only",
                 "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
             )
     for number, row in enumerate(table.to_pylist()):
@@ -126,19 +127,21 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _has_json(kind: pa.DataType) -> bool:
+def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
+    """Return the path and the type of what is not written as JSON here; None where all is."""
     types = pa.types
     if types.is_struct(kind):
-        return all(_has_json(field.type) for field in kind)
+        return next((found for one in kind if (found := _without_json(f"{path}.{one.name}", one.type))), None)
     if types.is_list(kind) or types.is_large_list(kind):
-        return _has_json(kind.value_type)
-    return (
+        return _without_json(f"{path}.element", kind.value_type)
+    has_json = (
         types.is_null(kind)
         or types.is_boolean(kind)
         or types.is_integer(kind)
         or types.is_floating(kind)
         or is_text(kind)
     )
+    return None if has_json else (path, kind)
 
 
 def _without_nulls(value: Any) -> Any:

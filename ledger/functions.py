@@ -106,9 +106,14 @@ def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
     is_list = hasattr(kind, "value_field")
     if types.is_dictionary(kind):
         _require_type_of_spark(name, kind.value_type)
-    elif types.is_map(kind) or types.is_struct(kind) or (is_list and "list_view" not in str(kind)[:15]):
-        for number in range(kind.num_fields):
-            _require_type_of_spark(name, kind.field(number).type)
+    elif types.is_map(kind):
+        _require_type_of_spark(f"{name}.key", kind.key_type)
+        _require_type_of_spark(f"{name}.value", kind.item_type)
+    elif types.is_struct(kind):
+        for field in kind:
+            _require_type_of_spark(f"{name}.{field.name}", field.type)
+    elif is_list and "list_view" not in str(kind)[:15]:
+        _require_type_of_spark(f"{name}.element", kind.value_type)
     elif types.is_decimal(kind) and kind.precision > 38:
         _refuse_type(name, kind, f"decimal128(38, {min(kind.scale, 38)})")
     else:

@@ -238,7 +238,9 @@ class Queue(Settling):
         Where `function` raises, or Spark does while its rows are computed, the claim is tried again in halves, at most
         log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone
         have failed, each with its own exception as the reason. A function that aggregates over the claim then sees
-        parts of it. Where everything raises alike, the claim is given back and the error is raised.
+        parts of it. Where everything raises alike, the claim is given back and the error is raised. One message that
+        raises in a claim of n costs at most 2 log2(n) + 3 calls more; where each row stands for itself, `per_row` costs
+        none.
         With `per_row` the `function` gets a Row of one message in place of the DataFrame, in Spark's Python workers. It
         returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which it raises
         failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`). Where all messages
