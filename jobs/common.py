@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -58,6 +59,8 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
     from ledger import errors
 
     signal.signal(signal.SIGTERM, _terminate)
+    # It logs the traceback of each error that it raises as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         return job(options) or 0
     except (
@@ -73,6 +76,14 @@ def run(parser: argparse.ArgumentParser, job: Callable[[argparse.Namespace], int
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        from ledger.termination import is_termination, jvm_has_ended, why_ended
+
+        if not is_termination(error) and not jvm_has_ended(error):
+            raise
+        # What a worker held it has given back, or it has said that it could not.
+        print(f"{parser.prog}: {why_ended(error)}", file=sys.stderr)
+        return 128 + signal.SIGTERM if is_termination(error) else 1
 
 
 def prepare() -> None:

@@ -9,22 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from ledger.attribute_columns import UNDERSTOOD, in_full, is_attributes, once, with_attributes_as_maps
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import Entry, entry, require_columns
+from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns, require_group
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
-ATTRIBUTE_FIELDS = {"data_type", "string_value", "binary_value"}
 #: Which types the columns of each kind may have, and those types in words.
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
-    Kind.ATTRIBUTES: (
-        lambda kind: _is_attributes(kind),
-        "map<string, string> or map<string, struct<data_type, string_value, binary_value>>",
-    ),
+    Kind.ATTRIBUTES: (is_attributes, UNDERSTOOD),
 }
 #: Beside the body: the columns that mean something.
 MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
@@ -69,6 +66,7 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
     column `body` (or the one named), else the whole row as JSON. Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
+    table = with_attributes_as_maps(table, body)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
@@ -79,8 +77,8 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         for name, kinds in MEANINGFUL.items()
         if name in table.column_names and (fifo or not as_json)
     }
-    if fifo and "message_group_id" not in columns:
-        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the table.")
+    if fifo:
+        require_group(table.column_names)
     if as_json:
         # A FIFO queue has one delay for all: it means nothing to it.
         columns.pop("delay_seconds", None)
@@ -90,65 +88,60 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         yield {"body": text, **given}
 
 
-def _is_attributes(kind: pa.DataType) -> bool:
-    if not pa.types.is_map(kind) or not is_text(kind.key_type):
-        return False
-    item = kind.item_type
-    return is_text(item) or (pa.types.is_struct(item) and {field.name for field in item} == ATTRIBUTE_FIELDS)
-
-
 def _attributes(pairs: Any, row: int) -> dict[str, object] | None:
-    """A map's pairs as attributes; of one in full, the value that its type asks for, and not the other. Raises
-    InvalidParameterValue for a key that stands twice: which of its values counts is a guess."""
+    """A map's pairs as attributes. Raises InvalidParameterValue for a key that stands twice."""
     if pairs is None:
         return None
-    if len(dict(pairs)) < len(pairs):
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
-        bound = f"Row {row} has this attribute twice"
-        raise InvalidParameterValue("MessageAttributes", double, bound, "Leave one of them out. Nothing was sent.")
-    return {name: _attribute(one) if isinstance(one, Mapping) else one for name, one in pairs}
-
-
-def _attribute(one: Mapping[str, Any]) -> dict[str, Any]:
-    kind = one["data_type"]
-    is_binary = isinstance(kind, str) and kind.startswith("Binary")
-    value = {"BinaryValue": one["binary_value"]} if is_binary else {"StringValue": one["string_value"]}
-    return {"DataType": kind, **value}
+    try:
+        known = once(pairs)
+    except LedgerError as error:
+        raise error.advised(f"It is row {row}. Nothing was sent.") from None
+    return {name: in_full(one) if isinstance(one, Mapping) else one for name, one in known}
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:
     """Rows as Spark writes them: what is null is left out."""
     for field in table.schema:
-        if not _has_json(field.type):
+        wrong = _without_json(field.name, field.type)
+        if wrong is not None:
             raise InvalidParameterValue(
                 "column",
-                field.name,
-                f"It is {field.type}, which is written as JSON through Spark only",
+                wrong[0],
+                f"It is {wrong[1]}, which is written as JSON through Spark only",
                 "Cast it to string, make a column body, or open the ledger with Ledger.open(root, spark=spark).",
             )
     for number, row in enumerate(table.to_pylist()):
         try:
             yield json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except ValueError:
-            raise InvalidParameterValue(
-                "messages", f"row {number}", "It holds a number that JSON has no way to write (NaN or infinite)"
-            ) from None
+            name = next((name for name, value in row.items() if not _is_json(value)), "")
+            said = f"A row has it in the column {name}. Nothing was sent. Give null for it, or filter such rows."
+            raise InvalidParameterValue("messages", f"row {number}", NOT_IN_JSON, said) from None
 
 
-def _has_json(kind: pa.DataType) -> bool:
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _without_json(path: str, kind: pa.DataType) -> tuple[str, pa.DataType] | None:
+    """Return the path and the type of what is not written as JSON here; None where all is."""
     types = pa.types
     if types.is_struct(kind):
-        return all(_has_json(field.type) for field in kind)
+        return next((found for one in kind if (found := _without_json(f"{path}.{one.name}", one.type))), None)
     if types.is_list(kind) or types.is_large_list(kind):
-        return _has_json(kind.value_type)
-    return (
+        return _without_json(f"{path}.element", kind.value_type)
+    has_json = (
         types.is_null(kind)
         or types.is_boolean(kind)
         or types.is_integer(kind)
         or types.is_floating(kind)
         or is_text(kind)
     )
+    return None if has_json else (path, kind)
 
 
 def _without_nulls(value: Any) -> Any:

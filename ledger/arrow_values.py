@@ -14,7 +14,8 @@ The left column is what libraries hand over, the right one what it becomes here:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, time
 from typing import Any
 
@@ -30,11 +31,21 @@ FIXES = {
 
 
 class NotPlain(Exception):
-    """A type that is refused: in words, and what to do."""
+    """A type that is refused: in words, and what to do. `path`: where it lies inside its column, as `.name.element`."""
 
     def __init__(self, said: str, fix: str) -> None:
-        self.said, self.fix = said, fix
+        self.said, self.fix, self.path = said, fix, ""
         super().__init__(said)
+
+
+@contextmanager
+def inside(step: str) -> Iterator[None]:
+    """Let a refusal of a type say where that lies: in a struct's field, or in the `element`, `key` or `value`."""
+    try:
+        yield
+    except NotPlain as error:
+        error.path = f".{step}{error.path}"
+        raise
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -74,8 +85,16 @@ def require_single_names(kind: pa.DataType) -> None:
         double = next((name for name in names if names.count(name) > 1), None)
         if double is not None:
             raise NotPlain(f"It is a struct with two fields {double!r}", "Rename one of the fields.")
-    for number in range(kind.num_fields):
-        require_single_names(kind.field(number).type)
+    for field in kind if types.is_struct(kind) else ():
+        with inside(field.name):
+            require_single_names(field.type)
+    if types.is_map(kind):
+        for step, inner in (("key", kind.key_type), ("value", kind.item_type)):
+            with inside(step):
+                require_single_names(inner)
+    elif hasattr(kind, "value_field"):
+        with inside("element"):
+            require_single_names(kind.value_type)
 
 
 def plain_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -125,18 +144,24 @@ def rebuilt(array: pa.Array, child: Callable[[pa.Array, pa.Field, int], pa.Array
     kind = array.type
     if types.is_struct(kind):
         fields, inner = list(kind), array.flatten()
-        made = [child(one, field, number) for number, (one, field) in enumerate(zip(inner, fields))]
+        made = []
+        for number, (one, field) in enumerate(zip(inner, fields)):
+            with inside(field.name):
+                made.append(child(one, field, number))
         parts = [pa.field(field.name, one.type) for field, one in zip(fields, made)]
         if not parts:
             return array
         return pa.StructArray.from_arrays(made, fields=parts, mask=array.is_null())
     if types.is_map(kind):
         first, count = array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()
-        keys = child(array.keys.slice(first, count), kind.key_field, 0)
-        items = child(array.items.slice(first, count), kind.item_field, 1)
+        with inside("key"):
+            keys = child(array.keys.slice(first, count), kind.key_field, 0)
+        with inside("value"):
+            items = child(array.items.slice(first, count), kind.item_field, 1)
         return pa.MapArray.from_arrays(pc.subtract(array.offsets, first), keys, items, mask=array.is_null())
     lengths = pc.fill_null(pc.list_value_length(array), 0)
-    values = child(array.flatten(), kind.value_field, 0)
+    with inside("element"):
+        values = child(array.flatten(), kind.value_field, 0)
     is_large = types.is_large_list(kind) or str(kind).startswith("large_list_view")
     listed = pa.LargeListArray if is_large else pa.ListArray
     return listed.from_arrays(_offsets(lengths, large=is_large), values, mask=array.is_null())
@@ -253,7 +278,9 @@ def _is_changed(value: Any, kind: pa.DataType) -> bool:
     if _is_binary(kind):
         return isinstance(value, str)
     if _drops_nanoseconds(kind):
-        return bool(value == value and (getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)))
+        digits = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+        # Those of pandas' NaT, a null, are not equal to themselves. Its NA has none, and says nothing of equality.
+        return bool(digits) and digits == digits
     if types.is_struct(kind):
         return isinstance(value, Mapping) and any(_is_changed(value.get(field.name), field.type) for field in kind)
     if is_list(kind) and _may_change(kind.value_type):

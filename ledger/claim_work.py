@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ledger.claim_source import earlier_rows
 from ledger.errors import InvalidParameterValue, LeaseLost, LedgerError, OutputNotWritten
 from ledger.isolation import LEAST_WITNESSES, Culprit, EverythingFails, Evidence, Isolation
 from ledger.outputs.failures import NO_RESULT, Failures, failed_messages
-from ledger.outputs.messages import CARRIED, messages_of
+from ledger.outputs.messages import CARRIED, HANDLES, messages_of
 from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
 from ledger.outputs.writers import Writer, columns_asked
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES_MESSAGES = CARRIED[0]
+#: The columns of a stamped row.
+STAMP = ("receipt_id", "claim_version", "worker", "written_at")
 #: The bodies of so many messages that failed are read at a time.
 MOST_READ = 1_000
 #: So many culprits of a claim have a line of their own in the log.
@@ -173,7 +175,13 @@ class ClaimWork:
         is_released = pc.less(left["receive_count"], most) if most else pa.repeat(True, left.num_rows)
         parts = left.filter(is_released), left.filter(pc.invert(is_released))
         if self._work.failures is not None:
-            for part, verdict in zip(parts, ("release", "park")):
+            policy = redrive.policy_of(record.attributes)
+            is_last = pc.greater_equal(parts[0]["receive_count"], policy.maximum_receives) if policy else None
+            told = [(parts[0], "release"), (parts[1], "park")]
+            if is_last is not None:
+                # Released like the others; the next receive takes it to the dead-letter queue.
+                told[:1] = [(parts[0].filter(pc.invert(is_last)), "release"), (parts[0].filter(is_last), "dead_letter")]
+            for part, verdict in told:
                 self._tell(record, replace(grant, runs=part, order=None), reasons, verdict)
         actions = list[Action]()
         for part, hidden in zip(parts, (0, self._work.park)):
@@ -220,13 +228,13 @@ class ClaimWork:
         """Under which claim a row was written, and by whom."""
         now = datetime.now(timezone.utc)
         owner = self._access.store.outputs.owner
-        stamp = {"receipt_id": self._claim.receipt_id, "claim_version": self._claim.version, "worker": owner}
-        return {**stamp, "written_at": now}
+        return dict(zip(STAMP, (self._claim.receipt_id, self._claim.version, owner, now)))
 
     def _stamped(self, rows: DataFrame) -> DataFrame:
-        rows = rows.drop("receipt_handle")
+        rows = rows.drop(HANDLES)
         if not self._work.stamped:
             return rows
+        _require_no_stamp("function", rows.columns)
         from pyspark.sql import functions as F
 
         kinds = {"claim_version": "bigint"}
@@ -263,6 +271,26 @@ class ClaimWork:
     def check(self) -> None:
         """Raises LeaseLost when the claim is held no more."""
         self._check()
+
+
+def require_own_columns(work: Work) -> None:
+    """Raise InvalidParameterValue for a `schema` that names a column which the worker adds or leaves out itself, and
+    what `columns_asked` raises, before anything is received."""
+    declared = columns_asked(work.schema).declared
+    names = [] if declared is None else [str(one["name"]) for one in declared["fields"]]
+    if work.stamped:
+        _require_no_stamp("schema", names)
+    for name in names:
+        if name.lower() == HANDLES:
+            bound = "A receipt handle ends with its claim, and this column of the function's rows is not written"
+            raise InvalidParameterValue("schema", name, bound, "Leave it out, or give the column another name.")
+
+
+def _require_no_stamp(parameter: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name.lower() in STAMP:
+            bound = "It is a column that stamped=True adds to each row"
+            raise InvalidParameterValue(parameter, name, bound, "Give the column another name, or leave out stamped.")
 
 
 class _Judge:

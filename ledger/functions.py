@@ -78,12 +78,14 @@ def rowwise(function: Callable[[Any], Any], schema: pa.Schema) -> Callable[[Data
             "It is a UDF, which gets columns; with per_row it gets a Row",
         )
         raise InvalidParameterValue("function", name, bound, f"Give the function itself: {name}.func, without @udf.")
-    for name in ("message_id", REASON):
-        if name in schema.names:
+    for name in schema.names:
+        if name.lower() in ("message_id", REASON):
             raise InvalidParameterValue("schema", name, "It has a column that each row gets by itself", "Leave it out.")
     for field in schema:
-        if schema.names.count(field.name) > 1:
-            raise InvalidParameterValue("schema", field.name, "It has two columns of this name", "Rename one.")
+        if [name.lower() for name in schema.names].count(field.name.lower()) > 1:
+            raise InvalidParameterValue(
+                "schema", field.name, "It has two columns of this name, whatever the capitals", "Rename one."
+            )
         _require_type_of_spark(field.name, field.type)
     safe = safely(F.udf(required(function, schema), from_arrow_schema(schema), useArrow=False))
 
@@ -104,9 +106,14 @@ def _require_type_of_spark(name: str, kind: pa.DataType) -> None:
     is_list = hasattr(kind, "value_field")
     if types.is_dictionary(kind):
         _require_type_of_spark(name, kind.value_type)
-    elif types.is_map(kind) or types.is_struct(kind) or (is_list and "list_view" not in str(kind)[:15]):
-        for number in range(kind.num_fields):
-            _require_type_of_spark(name, kind.field(number).type)
+    elif types.is_map(kind):
+        _require_type_of_spark(f"{name}.key", kind.key_type)
+        _require_type_of_spark(f"{name}.value", kind.item_type)
+    elif types.is_struct(kind):
+        for field in kind:
+            _require_type_of_spark(f"{name}.{field.name}", field.type)
+    elif is_list and "list_view" not in str(kind)[:15]:
+        _require_type_of_spark(f"{name}.element", kind.value_type)
     elif types.is_decimal(kind) and kind.precision > 38:
         _refuse_type(name, kind, f"decimal128(38, {min(kind.scale, 38)})")
     else:

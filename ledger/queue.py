@@ -118,7 +118,9 @@ class Queue(Settling):
         that a delay for a FIFO queue and a deduplication id for another one are refused. Other columns beside a body
         are not sent, and the log names them once. Returns a `Sent`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
-        through Spark where the ledger has it; `ids()` is a pyarrow.Table.
+        through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its message_attributes are a map, dicts
+        (pandas), a struct whose null fields are no attributes, a list of structs of key and value, or JSON objects
+        as texts; their values are those of a list.
         A list of strings (or one string), or of SQS's entries ({"MessageBody": ..., "DelaySeconds",
         "MessageAttributes", "MessageGroupId", "MessageDeduplicationId", "AWSTraceHeader"}): returns a SendOutcome for
         each, in order, which is the message's id, and knows its sequence number and MD5s.
@@ -224,17 +226,21 @@ class Queue(Settling):
           column;
         - (done, failed), with the columns message_id and reason in `failed`: what has a row in `done` is done. `failed`
           is computed apart, only if something is left, and only tells why: a message without a row failed.
+        A column receipt_handle of the rows is not written: handles end with the claim.
         A row that names no message of the claim is an error. What failed is released, in the commit that acknowledges
         the others. The queue's RedrivePolicy says after how many receives it is a dead letter. Where there is none, it
         is parked once it was received 3 times: hidden for `park` seconds. With `maximum_receives` it is parked after so
         many receives, whatever the queue's policy says. What failed passes through the driver, and so do its reasons:
         a row for each goes to the table `failures`, if there is one, with message_id, reason, verdict, receive_count,
-        receipt_handle and body. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
+        receipt_handle and body. The verdict is release, park, or dead_letter for the last receive that the queue's
+        RedrivePolicy allows. With `stamped`, rows of both tables also have receipt_id, claim_version, worker and
         written_at.
         Where `function` raises, or Spark does while its rows are computed, the claim is tried again in halves, at most
         log2(n) times. Each part that succeeds is written and acknowledged for itself. The messages that raise alone
         have failed, each with its own exception as the reason. A function that aggregates over the claim then sees
-        parts of it. Where everything raises alike, the claim is given back and the error is raised.
+        parts of it. Where everything raises alike, the claim is given back and the error is raised. One message that
+        raises in a claim of n costs at most 2 log2(n) + 3 calls more; where each row stands for itself, `per_row` costs
+        none.
         With `per_row` the `function` gets a Row of one message in place of the DataFrame, in Spark's Python workers. It
         returns a dict or a tuple of the columns that `schema`, an Arrow schema, names. A message for which it raises
         failed, with its error as the reason; nothing is computed again (`ledger.functions.safely`). Where all messages

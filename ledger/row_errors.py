@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 from ledger.errors import LedgerError, OutputNotWritten
-from ledger.rules.output_columns import refused_value
+from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.termination import is_termination, jvm_has_ended
 
@@ -55,6 +55,8 @@ _WORKERS_IMPORT = (
     "Spark's Python workers import this module, and have no session: make its UDFs inside a function, or move them to "
     "another module"
 )
+#: How Spark begins what `raise_error` says.
+_RAISED_IN_SQL = re.escape("[USER_RAISED_EXCEPTION] ")
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "part of cancelled job group", "cancelled part of")
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _IN_LIBRARIES = re.compile(r"[/\\](site-packages|dist-packages|pyspark|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
@@ -129,6 +131,30 @@ def failure_of_storage(error: BaseException) -> str | None:
     return None if found is None else found["said"]
 
 
+def raised_in_sql(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """Return the match of a pattern in what a task said that ended itself by SQL's `raise_error`; None for another
+    error.
+
+    Exceptions of the user's functions may have any text. In Python's workers their traceback stands before it, and on
+    the driver their type is none of Spark's.
+    """
+    if not _is_of(error, "pyspark", "py4j"):
+        return None
+    text = str(error)
+    before = text.partition(TRACEBACK)[0]
+    found = re.search(_RAISED_IN_SQL + f"(?={pattern.pattern})", text, pattern.flags)
+    if found is None or found.start() >= len(before):
+        return None
+    return pattern.match(text, found.end())
+
+
+def value_refused(error: BaseException) -> tuple[str, str] | None:
+    """Return the sentence about the value that the ledger refused in a task, and its row in words, where known; None
+    where the task failed otherwise."""
+    found = raised_in_sql(error, REFUSED)
+    return None if found is None else refused_value(found)
+
+
 def _text_of_spark(error: BaseException) -> str:
     """The text of an error of Spark's; empty for others, and for one that has an exception or a value of the user's."""
     if not _is_of(error, "pyspark", "py4j"):
@@ -143,15 +169,16 @@ def _is_of(error: BaseException, *packages: str) -> bool:
 
 def row_error(error: BaseException) -> RowError:
     """Return what an error says of the row that it is about."""
-    error = _first(error)
+    outer, error = error, _first(error)
     try:
         text = str(error).strip()
     except Exception as wrong:
         text = f"its text cannot be read ({type(wrong).__name__})"
-    refused = refused_value(text)
+    refused = value_refused(error)
     if refused is not None:
         # Without the message: reasons alike group in SQL.
-        return RowError(OutputNotWritten.__name__, _line(refused[0]))
+        said = outer.reason if isinstance(outer, OutputNotWritten) else refused[0]
+        return RowError(OutputNotWritten.__name__, _line(said))
     if _WORKER_ENDED in text:
         return RowError("SparkException", f"{_WORKER_ENDED}: it was killed, ended itself, or had no memory left")
     if TRACEBACK in text:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.access import Access
 from ledger.arrow_rows import SentTable, entries_of, sent_table
+from ledger.attribute_columns import with_attributes_as_maps, with_dicts_as_maps
 from ledger.entries import EntryList
 from ledger.errors import InvalidParameterValue
 from ledger.results import SendOutcome
 from ledger.rules import attempts
 from ledger.rules import message as message_rules
+from ledger.rules.attributes import is_fifo
 from ledger.store import QueueRecord
 from ledger.tabular import arrow_table, is_spark, listed, require_batch, without_nanoseconds
 
@@ -40,6 +42,7 @@ def send(
     attempts.attempt_id(attempt_id, "attempt_id")
     record = access.record()
     message_rules.require_no_attempt(attempt_id, record.attributes)
+    messages = with_dicts_as_maps(messages, body)
     table = arrow_table("messages", messages)
     if is_spark(messages) or table is not None:
         given = [name for name, value in common.items() if value is not None]
@@ -60,11 +63,15 @@ def send(
 
 
 @lru_cache(maxsize=1_000)
-def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None) -> None:
-    """Warn of the columns that are not sent: once in a process for each queue and its columns."""
+def _tell_left_out(queue: str, names: tuple[str, ...], body: str | None, *, fifo: bool) -> None:
+    """Warn of the columns that are not sent, and of names that are nearly those which mean something: once in a process
+    for each queue and its columns."""
     left = message_rules.left_out(names, body)
     if left:
         log.warning("to %s the column %s is sent; left out: %s", queue, body or "body", ", ".join(left))
+    mistaken = message_rules.mistaken_in_whole_rows(names, body, fifo=fifo)
+    if mistaken:
+        log.warning("to %s each row is sent whole, as JSON, with its columns: %s", queue, ", ".join(mistaken))
 
 
 def _send_table(
@@ -75,13 +82,12 @@ def _send_table(
         if is_spark(table):
             sent, names = access.spark().send(record, table, body, access.clock, attempt_id), table.columns
         elif access.frames is not None:
-            of_frame = access.frames.send(
-                record, access.frames.of(without_nanoseconds(table)), body, access.clock, attempt_id
-            )
+            frame = access.frames.of(without_nanoseconds(with_attributes_as_maps(table, body)))
+            of_frame = access.frames.send(record, frame, body, access.clock, attempt_id)
             sent, names = SentTable(table.num_rows, of_frame.ids().toArrow()), table.column_names
         else:
             entries = entries_of(table, record.attributes, body)
             sent = sent_table(entries, access.store.send(record, entries, access.clock, attempt_id))
             names = table.column_names
-    _tell_left_out(access.name, tuple(names), body)
+    _tell_left_out(access.name, tuple(names), body, fifo=is_fifo(record.attributes))
     return sent

@@ -242,7 +242,7 @@ def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     except UnreadableByLibrary as error:
         if isinstance(error.__cause__, NotPlain):
             said, fix = error.__cause__.said, error.__cause__.fix
-            raise InvalidParameterValue("column", field.name, said, fix) from None
+            raise InvalidParameterValue("column", f"{field.name}{error.__cause__.path}", said, fix) from None
         raise _wrong_value(field, column, error) from error.__cause__
 
 

@@ -22,16 +22,20 @@ JVM_ENDED = "Spark's JVM has ended: by a signal to the job (SIGTERM), or for wan
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Turns SIGTERM, where nobody else looks at it, into SystemExit: so the claim in hand is given back."""
+    """Turns SIGTERM, where nobody else looks at it, into SystemExit: so the claim in hand is given back. An error that
+    came of SIGTERM is SystemExit, too: Py4J raises any error (KeyError: 'p') on a call that was interrupted."""
     mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not mine:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminated)
+    if mine:
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
+    except Exception as error:
+        if is_termination(error):
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _terminated(number: int, frame: object) -> None:

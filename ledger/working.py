@@ -8,7 +8,7 @@ from dataclasses import replace
 from ledger.access import Access
 from ledger.claim import Claim
 from ledger.claim_source import STORED, ClaimSource
-from ledger.claim_work import ClaimWork
+from ledger.claim_work import ClaimWork, require_own_columns
 from ledger.isolation import Evidence
 from ledger.progress import Meter
 from ledger.results import Worked
@@ -27,6 +27,7 @@ class Worker:
     """Works through claims of one queue."""
 
     def __init__(self, access: Access, work: Work) -> None:
+        require_own_columns(work)
         self._access = access
         self._source = ClaimSource(access, work.visibility_timeout, work.attempt_id, work.say)
         self._work = replace(work, visibility_timeout=self._source.timeout)

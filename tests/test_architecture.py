@@ -85,6 +85,7 @@ LAYERS = {
     "ledger.ending": 4,
     "ledger.handles": 5,
     "ledger.arrow_rows": 5,
+    "ledger.attribute_columns": 4.5,
     "ledger.entries": 5,
     "ledger.access": 5,
     "ledger.sending": 6,

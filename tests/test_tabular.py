@@ -193,7 +193,7 @@ def test_a_key_of_the_attributes_that_stands_twice_is_refused(queue):
     maps = pa.map_(pa.string(), pa.string())
     for pairs in ([("k", "v"), ("k", "w")], [("k", "v"), ("l", "v"), ("k", "v")]):
         rows = pa.table({"body": ["a", "b"], "message_attributes": pa.array([[("k", "v")], pairs], maps)})
-        with pytest.raises(InvalidParameterValue, match="Row 1 has this attribute twice"):
+        with pytest.raises(InvalidParameterValue, match=r"this attribute twice.*It is row 1"):
             queue.send(rows)
     assert queue.counts().stored == 0
 
@@ -244,7 +244,14 @@ def test_pandas_makes_floats_of_what_is_missing():
 
 
 DAY, INSTANT = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 5)
-KEPT = [[DAY, datetime.datetime(2024, 1, 2)], [DAY, pd.NaT, None], [b"a", None], ["a", None], [{"d": DAY}, None]]
+KEPT = [
+    [DAY, datetime.datetime(2024, 1, 2)],
+    [DAY, pd.NaT, None],
+    [datetime.datetime(2024, 1, 2), pd.NA],
+    [b"a", None],
+    ["a", None],
+    [{"d": DAY}, None],
+]
 
 
 @pytest.mark.parametrize(
@@ -300,3 +307,31 @@ def test_for_spark_nanoseconds_are_microseconds_or_an_error():
     assert str(without_nanoseconds(fine).schema.field("x").type).count("timestamp[us") == 1
     with pytest.raises(InvalidParameterValue, match="nanoseconds, which Spark does not keep"):
         without_nanoseconds(pa.table({"x": pa.array([1_001], pa.timestamp("ns"))}))
+
+
+INTERVALS = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+UNION = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])])
+
+
+@pytest.mark.parametrize(
+    ("inner", "says"),
+    [(UNION, "which is a value of several types"), (INTERVALS, "for which Delta tables have no type")],
+    ids=["union", "interval"],
+)
+def test_a_refusal_of_a_type_names_its_path_inside_the_column(queue, tmp_path, inner, says):
+    offsets = pa.array([0, 1], pa.int32())
+    struct = pa.StructArray.from_arrays([inner, pa.array([1])], ["c", "d"])
+    nested = pa.StructArray.from_arrays([pa.ListArray.from_arrays(offsets, struct), pa.array([1])], ["b", "n"])
+    for path, column in (
+        ("a.b.element.c", nested),
+        ("a.value.c", pa.MapArray.from_arrays(offsets, pa.array(["k"]), struct)),
+        ("a", inner),
+    ):
+        queue.send("x")
+        with pytest.raises(LedgerError, match=rf"({path}:|'{path}' for).*It is (?!struct|list|map).*{says}"):
+            queue.receive().write(pa.table({"a": column}), str(tmp_path / "output"))
+        with pytest.raises(InvalidParameterValue, match=rf"'{path}' for.*It is (?!struct|list|map)|'a' for.*It is map"):
+            queue.send(pa.table({"a": column}))
+    double = pa.StructArray.from_arrays([pa.array([1]), pa.array([1])], ["c", "c"])
+    with pytest.raises(InvalidParameterValue, match=r"'a\.element' for parameter column.*two fields 'c'"):
+        queue.send(pa.table({"a": pa.ListArray.from_arrays(offsets, double)}))

@@ -8,7 +8,6 @@ aws_trace_header count, as in a table that `Queue.send` is given.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import json
@@ -26,9 +25,10 @@ import click
 from ledger.cli.opening import WrongInput
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
-from ledger.rules.message import left_out, require_columns
+from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
+from ledger.rules.message_attributes import attributes_of_json
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.text import names_once
+from ledger.rules.text import json_value, names_once, no_constant
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
@@ -109,13 +109,12 @@ def read(
 def _bodies(names: Sequence[str], body: str | None, *, fifo: bool) -> str | None:
     """What is made of rows with these columns, where that is not plain: which are sent whole, and what is left out."""
     if (body or "body") not in names:
-        also = [name for name in ("message_group_id", "message_deduplication_id") if fifo and name in names]
+        also = [name for name in WITH_WHOLE_ROWS if fifo and name in names]
         counts = f"; {' and '.join(also)} count, too" if also else ""
-        near = [name for name in names if difflib.get_close_matches(name.lower(), ["body"], 1, 0.8)]
-        meant = f" (is {near[0]} meant?)" if near else ""
+        near = mistaken_in_whole_rows(names, body, fifo=fifo)
+        counts += f"; {', '.join(near)}" if near else ""
         return (
-            f"there is no column body{meant}: each row is sent whole, as JSON{counts}. --body COLUMN sends that column "
-            "alone"
+            f"there is no column body: each row is sent whole, as JSON{counts}. --body COLUMN sends that column alone"
         )
     left = left_out(names, body)
     return f"sent is the column {body or 'body'}; left out: {', '.join(left)}" if left else None
@@ -227,11 +226,9 @@ def _behind_space(text: str, place: int) -> int:
 def _loaded(text: str) -> Any:
     """What a JSON text says, or a ValueError: why it is none."""
     try:
-        return json.loads(text, object_pairs_hook=names_once, parse_constant=_no_constant)
+        return json_value(text)
     except ValueError as error:
         return error
-    except RecursionError as error:
-        return ValueError(str(error))
 
 
 def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Malformed:
@@ -249,11 +246,7 @@ def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Mal
     return Row(number, found, text)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=no_constant)
 
 
 def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:
@@ -317,8 +310,8 @@ def _cell(name: str, cell: str) -> Any:
         return int(cell) if re.fullmatch(r"-?[0-9]{1,9}", cell) else cell
     if name == "message_attributes":
         try:
-            return json.loads(cell, object_pairs_hook=names_once)
-        except (ValueError, RecursionError) as error:
+            return attributes_of_json(cell)
+        except ValueError as error:
             raise ValueError(f"message_attributes is not JSON: {error}") from None
     return cell
 

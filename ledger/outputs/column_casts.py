@@ -1,7 +1,7 @@
 """A DataFrame with the columns of an output table: the rule of `rules.column_types` as expressions of SQL.
 
 A value that would be changed fails its task, in the one evaluation of the rows. The error says which column and which
-message it is, and `refused_value` finds that in what Spark says.
+message it is, and `row_errors.value_refused` finds that in what Spark says.
 """
 
 from __future__ import annotations
@@ -175,6 +175,14 @@ def not_utf8_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
     if isinstance(kind, str):
         return [f"NOT is_valid_utf8({value})"] if kind == "string" else []
     return _of_inner(value, kind, depth, not_utf8_conditions)
+
+
+def not_finite_conditions(value: str, kind: Any, depth: int = 0) -> list[str]:
+    """Return conditions of SQL, one of which is true for a value with a number, at any depth, that is infinite, or NaN,
+    which Spark takes for greater than all numbers."""
+    if isinstance(kind, str):
+        return [f"abs({value}) >= {kind}('Infinity')"] if kind in FLOATS else []
+    return _of_inner(value, kind, depth, not_finite_conditions)
 
 
 def _of_inner(value: str, kind: Any, depth: int, conditions: Callable[[str, Any, int], list[str]]) -> list[str]:

@@ -61,6 +61,10 @@ class OutputPublishing(Protocol):
         """Give a table the columns that rows ask for: those that are added, and those of wider types. Raises Conflict,
         and OutputNotWritten for what this cannot change."""
 
+    def why_not_widened(self, location: str) -> str | None:
+        """Why `evolve` gives the columns of a table no wider types, as it stands behind "because of"; None where it
+        does, and where there is no table."""
+
     def stage(self, location: str, demands: Demands, now: int) -> None:
         """Makes a table for the files of one write, where nobody else writes."""
 

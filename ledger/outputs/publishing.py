@@ -28,7 +28,7 @@ from ledger.delta_log.storage import LocalFiles, TableStorage, log_file, table_f
 from ledger.errors import OutputUnreadable
 from ledger.outputs.protocol import Target, require_same
 from ledger.outputs.schemas import add, columns_differ
-from ledger.outputs.widening import widen
+from ledger.outputs.widening import why_not_widened, widen
 from ledger.rules.output_columns import Columns
 from ledger.rules.publishable import Demands
 
@@ -59,6 +59,10 @@ class DeltaRsOutputs:
             if columns.added:
                 add(loaded, columns)
         self._files(location).make_durable(loaded.version())
+
+    def why_not_widened(self, location: str) -> str | None:
+        loaded = self._open(location)
+        return None if loaded is None else why_not_widened(loaded)
 
     def stage(self, location: str, demands: Demands, now: int) -> None:
         begin_log(self._files(location), demands, now)

@@ -16,19 +16,34 @@ from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.storage import LocalFiles, TableStorage
 from ledger.errors import OutputNotWritten
 from ledger.rules.column_types import has_local_time_in_map
-from ledger.rules.output_columns import Columns, ColumnsAsked, ColumnsDiffer, columns_of, properties_of
+from ledger.rules.output_columns import (
+    OFFER,
+    Columns,
+    ColumnsAsked,
+    ColumnsDiffer,
+    columns_of,
+    properties_of,
+    without_offer,
+)
 
 #: How often a change of columns is tried beside other writers.
 TRIES = 5
 
 
 @contextmanager
-def columns_differ(location: object) -> Iterator[None]:
-    """Turn ColumnsDiffer into OutputNotWritten."""
+def columns_differ(location: object, why_not_widened: Callable[[], str | None] = lambda: None) -> Iterator[None]:
+    """Turn ColumnsDiffer into OutputNotWritten. `why_not_widened` returns why the table is not widened here, if it is
+    not: the error offers that to other tables alone."""
     try:
         yield
     except ColumnsDiffer as error:
-        raise OutputNotWritten(location, str(error), place=error.place) from None
+        raise OutputNotWritten(location, truly_offered(str(error), why_not_widened), place=error.place) from None
+
+
+def truly_offered(said: str, why_not_widened: Callable[[], str | None]) -> str:
+    """Return an error about columns that offers to widen the table only where that is done; see `columns_differ`."""
+    why = why_not_widened() if OFFER in said else None
+    return said if why is None else without_offer(said, why)
 
 
 def schema_of(loaded: DeltaTable) -> dict[str, Any]:

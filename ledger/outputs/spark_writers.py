@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from ledger.outputs.column_casts import fitted
 from ledger.outputs.evaluated import evaluated_once
 from ledger.outputs.named_messages import Named, named_by_array, named_by_column
 from ledger.outputs.protocol import Target, require_same
+from ledger.outputs.schemas import truly_offered
 from ledger.outputs.spark_timestamps import stored_in_microseconds
 from ledger.outputs.targets import (
     different_columns,
@@ -27,10 +29,10 @@ from ledger.outputs.targets import (
     require_transactions_kept,
     table_of_spark,
 )
-from ledger.row_errors import TRACEBACK, row_error
+from ledger.row_errors import TRACEBACK, row_error, value_refused
 from ledger.rules import output_doubts
 from ledger.rules.location import Location
-from ledger.rules.output_columns import Columns, properties_of, refused_value
+from ledger.rules.output_columns import Columns, properties_of
 from ledger.rules.storage import for_spark
 from ledger.store import OutputWrites
 from ledger.store.delta.commit.file_locks import table_lock
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.outputs.protocol import OutputPublishing
     from ledger.outputs.staging import StagedRows
+
+
+#: Why a table is not widened that Spark has to commit to.
+WIDENED_BY_NONE = "its commits, which Spark has to make"
 
 
 class _OfSpark:
@@ -94,10 +100,14 @@ class _OfSpark:
         refusal = refusal_of(location, failure)
         if refusal is not None:
             return refusal
-        refused = refused_value(str(failure))
+        refused = value_refused(failure)
         if refused is not None:
-            return OutputNotWritten(location, refused[0], place=refused[1])
+            said = truly_offered(refused[0], partial(self._why_not_widened, location))
+            return OutputNotWritten(location, said, place=refused[1])
         return OutputNotWritten(location, self._said(location, failure))
+
+    def _why_not_widened(self, location: str) -> str | None:
+        return WIDENED_BY_NONE
 
     def _said(self, location: str, failure: Exception) -> str:
         if is_about_columns(failure):
@@ -157,6 +167,9 @@ class StagedWriter(_OfSpark):
             self._staged.write(rows, self._demands, {"owner": self._outputs.owner})
         except Exception as error:
             raise self.error_of(location, error) from error
+
+    def _why_not_widened(self, location: str) -> str | None:
+        return self._publishing.why_not_widened(location)
 
     def named(self, column: str, queue: str) -> Named:
         return self._staged.named(column, queue)
@@ -242,7 +255,7 @@ class SparkWriter(_OfSpark):
         try:
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            said, place = refused_value(str(error)) or (reason(error), "")
+            said, place = value_refused(error) or (reason(error), "")
             raise OutputNotWritten(self._table, said, place=place) from error
 
     def table_id(self, location: str) -> str:

@@ -27,7 +27,7 @@ from ledger.outputs.protocol import OutputLog, unreadable
 from ledger.outputs.publishing import DeltaRsOutputs, loaded_output, require_uncommitted, target_of
 from ledger.outputs.rows_aside import RowsAside
 from ledger.outputs.schemas import add, columns_differ, columns_for, create, schema_of
-from ledger.outputs.widening import widen
+from ledger.outputs.widening import why_not_widened, widen
 from ledger.rules.location import recorded
 from ledger.rules.output_columns import (
     NULL_PARTITION,
@@ -131,7 +131,7 @@ class DeltaRsOutputTables:
         self, location: str, rows: pa.Table, asked: ColumnsAsked, alone: Callable[[], AbstractContextManager[Any]]
     ) -> pa.Table:
         loaded, stored = loaded_output(location, self._options_of(location)), self._stored(location)
-        with columns_differ(location):
+        with columns_differ(location, lambda: None if loaded is None else why_not_widened(loaded)):
             if loaded is None:
                 columns = columns_of_new(schema_of_rows(rows), asked)
                 columns = replace(columns, schema=with_room(columns.schema, rows, asked.declared))
@@ -162,7 +162,7 @@ class DeltaRsOutputTables:
         for tried in range(TRIES):
             loaded, stored = self._output(location), self._stored(location)
             require_uncommitted(loaded, application)
-            with columns_differ(location):
+            with columns_differ(location, partial(why_not_widened, loaded)):
                 columns = _columns_for(loaded, rows, asked)
                 with _row_named(rows):
                     require_not_null(loaded, rows)

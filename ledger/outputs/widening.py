@@ -114,8 +114,8 @@ class _Rewritten:
             raise ColumnsDiffer(f"{self._retyped} cannot be widened: of the stored rows, {said}; {fix}") from None
 
 
-def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
-    names = ", ".join(columns.retyped)
+def why_not_widened(loaded: DeltaTable) -> str | None:
+    """Return why a table is not written anew here, as it stands behind "because of"; None where it is."""
     configuration = loaded.metadata().configuration
     size = sum(pa.table(loaded.get_add_actions())["size_bytes"].to_pylist())
     why = [f"its property {name}" for name in KEPT if configuration.get(name, "false").lower() not in ("false", "none")]
@@ -124,8 +124,13 @@ def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
     odd = odd_path(loaded)
     why += [] if odd is None else [f"the path of its file {odd}, which delta-rs would write in another way"]
     why += [f"its {size:,} bytes, of at most {WIDENED_BYTES:,}"] * (size > WIDENED_BYTES)
-    if why:
+    return why[0] if why else None
+
+
+def _require_plain(loaded: DeltaTable, columns: Columns) -> None:
+    why = why_not_widened(loaded)
+    if why is not None:
         raise ColumnsDiffer(
-            f"the columns {names} are not widened here because of {why[0]}: write the table anew with Spark, "
-            'spark.table(...).withColumn(...).write.mode("overwrite").option("overwriteSchema", True)'
+            f"the columns {', '.join(columns.retyped)} are not widened here because of {why}: write the table anew "
+            'with Spark, spark.table(...).withColumn(...).write.mode("overwrite").option("overwriteSchema", True)'
         )

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ledger.outputs.messages import CARRIED, require_failed
 from ledger.outputs.named_messages import Named
 from ledger.outputs.protocol import Target
 from ledger.outputs.schemas import columns_differ
-from ledger.outputs.spark_writers import SparkWriter, StagedWriter
+from ledger.outputs.spark_writers import WIDENED_BY_NONE, SparkWriter, StagedWriter
 from ledger.outputs.targets import (
     not_written,
     place_of,
@@ -38,6 +39,7 @@ from ledger.rules.output_columns import (
     columns_of,
     columns_of_new,
     properties_of,
+    untold,
 )
 from ledger.rules.publishable import NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.model.arrow_types import schema_of_rows
@@ -105,9 +107,14 @@ def columns_asked(schema: Any) -> ColumnsAsked:
         with reading_by_library():
             rows = arrow_table("schema", pa.schema(schema).empty_table())
         assert rows is not None
-        return ColumnsAsked(declared=schema_of_rows(rows))
+        declared = schema_of_rows(rows)
     except (UnreadableByLibrary, ColumnsDiffer) as error:
         raise InvalidParameterValue("schema", type(schema).__name__, str(error), "Give types of Delta's.") from None
+    for one in declared["fields"]:
+        for path in untold(one["name"], one["type"]):
+            fix = "Give its type, or leave it out until rows tell it."
+            raise InvalidParameterValue("schema", path, "Its type has nulls alone, or nothing, inside", fix)
+    return ColumnsAsked(declared=declared)
 
 
 def writer_of(
@@ -141,7 +148,7 @@ def writer_of(
     if publishing is None:
         why = "Spark has to commit to it, as the ledger is opened with an engine that does not publish there"
     else:
-        with columns_differ(place.text):
+        with columns_differ(place.text, partial(publishing.why_not_widened, place.text)):
             found, columns, why = _to_publish(publishing, spark, written, place.text, asked)
         if found is not None:
             return StagedWriter(outputs, rows, table, failed, columns, place, publishing, found, access.clock)
@@ -181,7 +188,7 @@ def _to_publish(
 
 def _columns_by_spark(spark: SparkSession, rows: Mapping[str, Any], location: str, asked: ColumnsAsked) -> Columns:
     """The same of a table that Spark commits to. Raises OutputNotWritten."""
-    with not_written(location), columns_differ(location):
+    with not_written(location), columns_differ(location, lambda: WIDENED_BY_NONE):
         known = table_of_spark(spark, location)
         if known is None:
             return _columns_of_new(spark, rows, asked)

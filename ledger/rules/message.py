@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
@@ -22,6 +22,8 @@ IDENTIFIER = r"[!-~]{1,128}"
 _INVALID, _NOT_VALIDATED = "One or more parameters are invalid.", "One or more parameters cannot be validated."
 #: What to do with a dictionary that is a body, and no entry.
 AS_JSON = "To send it as a JSON body, send json.dumps of it; rows of a table without a column body are sent so."
+#: Of a row that is sent whole.
+NOT_IN_JSON = "It holds a number that JSON has no way to write (NaN or infinite)"
 NOT_FOR_THIS_QUEUE = "The request include parameter that is not valid for this queue type"
 
 
@@ -49,6 +51,18 @@ class Entry(NamedTuple):
 #: What entries call the fields, and what tables do.
 _NAMES = {field.sqs: field.name for field in GIVEN}
 _GIVEN = {field.name for field in GIVEN}
+#: The columns that count to a FIFO queue also of rows that are sent whole.
+WITH_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
+#: What columns are called in place of their names, without what stands between words.
+_SHORTER = {
+    "groupid": "message_group_id",
+    "deduplicationid": "message_deduplication_id",
+    "dedupid": "message_deduplication_id",
+    "dedupeid": "message_deduplication_id",
+    "delay": "delay_seconds",
+    "attributes": "message_attributes",
+    "messagebody": "body",
+}
 _COLUMNS = {name: field.name for field in GIVEN for name in (field.sqs, field.stored_as) if name is not None}
 
 
@@ -93,19 +107,51 @@ def require_columns(names: Iterable[str], body: str | None = None) -> None:
             raise InvalidParameterValue("column", name, bound, "Rename the column. Nothing was sent.")
 
 
+def meant_by(name: str, absent: Collection[str]) -> str | None:
+    """Return the column which means something that another column is nearly named as, of those that are `absent` from
+    its table; None where it is none of them: `messageGroupId` and `group_id` are nearly `message_group_id`."""
+    plain = re.sub(r"[\W_]", "", name.lower())
+    for column in absent:
+        if plain == column.replace("_", "") or _SHORTER.get(plain) == column:
+            return column
+    near = difflib.get_close_matches(name.lower(), absent, 1, 0.8)
+    return near[0] if near else None
+
+
+def with_meaning(name: str, absent: Collection[str]) -> str:
+    """Return a column's name as users are told of it: with the column that is perhaps meant."""
+    meant = meant_by(name, absent)
+    return name if meant is None else f"{name} (is {meant} meant?)"
+
+
 def left_out(names: Iterable[str], body: str | None) -> list[str]:
     """The columns of a table that are not sent, because its bodies are a column and these mean nothing beside it. One
     that is nearly the name of a column which means something is shown with it."""
     known = list(names)
     if (body or "body") not in known:
         return []
-    meaningful = [name for name in _GIVEN if name not in known and name != "body"]
-    found = []
-    for name in known:
-        if name not in _GIVEN and name != body:
-            near = difflib.get_close_matches(name.lower(), meaningful, 1, 0.8)
-            found.append(f"{name} (is {near[0]} meant?)" if near else name)
-    return found
+    absent = [name for name in _GIVEN if name not in known and name != "body"]
+    return [with_meaning(name, absent) for name in known if name not in _GIVEN and name != body]
+
+
+def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
+    """The columns of a table without a column of bodies whose names are nearly that, or the group or deduplication id
+    of a FIFO queue, which count of rows that are sent whole. Each is shown with the column that is perhaps meant."""
+    known = list(names)
+    if (body or "body") in known:
+        return []
+    absent = [name for name in ("body", *(WITH_WHOLE_ROWS if fifo else ())) if name not in known]
+    return [with_meaning(name, absent) for name in known if meant_by(name, absent) is not None]
+
+
+def require_group(names: Iterable[str]) -> None:
+    """Raise InvalidParameterValue for a table without the column that a FIFO queue needs. It names the one that is
+    perhaps meant."""
+    known, group = list(names), "message_group_id"
+    if group not in known:
+        near = [name for name in known if meant_by(name, [group]) is not None]
+        fix = f"Rename {near[0]}, if it is meant, or add it to the table." if near else "Add it to the table."
+        raise InvalidParameterValue("column", group, "A FIFO queue needs it", fix)
 
 
 def entry(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.text import forbidden
+from ledger.rules.text import forbidden, json_value
 from ledger.shown import invalid_character
 
 #: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
@@ -60,6 +60,12 @@ def message_attributes(given: object) -> dict[str, Attribute]:
             f"Number of message attributes exceeds the allowed maximum [{MAXIMUM_MESSAGE_ATTRIBUTES}]",
         )
     return {_name(name): _attribute(name, value) for name, value in given.items()}
+
+
+def attributes_of_json(text: str) -> object:
+    """Return the JSON value of a text in a column of attributes, for `message_attributes`; None for an empty text.
+    Raises ValueError, which says why, for what is no JSON."""
+    return json_value(text) if text else None
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:

@@ -41,11 +41,13 @@ BY_CHANCE = "ledger.columnsTypedByChance"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
+#: How an error offers to widen a column. Only tables that are widened here are offered it: `without_offer`.
+OFFER = f', or give schema="{WIDEN}", which makes '
 #: What stands before the sentence in the error of a task that refuses a value; behind it stands the row's message.
 REFUSES = "ledger refuses a value: "
 #: Both end in END. In them each BAR has a POINT behind it, so that a name or a value with bars ends nothing.
 BAR, POINT, END = "|", ".", "||"
-_REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
+REFUSED = re.compile(f"{REFUSES}(.*?){re.escape(END)}(.*?){re.escape(END)}", re.DOTALL)
 
 
 #: By whether the rows have texts, and by the column's type: how pandas and Arrow make other values of all of a column.
@@ -111,7 +113,7 @@ def columns_of_new(rows: Mapping[str, Any], asked: ColumnsAsked = NOTHING_ASKED)
         known = told(kind)
         if known is not None:
             fields.append(field_of(name, known))
-        left_out += _untold(name, kind)
+        left_out += untold(name, kind)
     wrong = [_unread_said(name, unread) for name, kind in types.items() if (unread := unread_by_some(kind)) is not None]
     if wrong:
         raise ColumnsDiffer(wrong[0])
@@ -150,25 +152,26 @@ def columns_of(
     Raises ColumnsDiffer, which names each column that does not fit.
     """
     merge = _Merge(_named(properties, LEFT_OUT), _named(properties, BY_CHANCE), asked, first)
-    declared = asked.declared
-    before = table if declared is None else merge.struct(table, declared, "")
-    for one in () if declared is None else declared["fields"]:
-        known = _type_of(before, one["name"])
-        if told(one["type"]) is not None and plain(known) != plain(one["type"]):
-            said = f"{name_of(known)} in the table, and {name_of(one['type'])} in schema="
-            merge.wrong.append(f"column {one['name']} is {said}: give the table's type, or leave the column out of it")
+    before = table
+    if asked.declared is not None:
+        kinds = {one["name"]: _type_of(table, one["name"]) for one in asked.declared["fields"]}
+        # What is said of these is about `schema`, not about rows.
+        differ = {name for name, kind in kinds.items() if kind is not None and _clashes(asked.declared, name, kind)}
+        others = [one for one in asked.declared["fields"] if one["name"] not in differ]
+        before = merge.struct(table, {**asked.declared, "fields": others}, "")
+        for one in asked.declared["fields"]:
+            known = _type_of(before, one["name"])
+            if told(one["type"]) is not None and plain(known) != plain(one["type"]):
+                merge.wrong.append(_declared_said(one["name"], one["type"], known))
     after = merge.struct(before, rows, "")
     if merge.wrong:
         raise ColumnsDiffer(", ".join(dict.fromkeys(merge.wrong)))
     return Columns(after, tuple(merge.added), tuple(merge.retyped))
 
 
-def refused_value(text: str) -> tuple[str, str] | None:
-    """Return the sentence about the value that failed a task, and its row in words where that is known, from what Spark
-    says; None where the task failed otherwise."""
-    found = _REFUSED.search(text)
-    if found is None:
-        return None
+def refused_value(found: re.Match[str]) -> tuple[str, str]:
+    """Return the sentence about the value that failed a task, and its row in words where that is known, from a match of
+    REFUSED in what Spark says."""
     sentence, message = (one.replace(BAR + POINT, BAR) for one in found.groups())
     return sentence, f"the row of message {message}" if message else ""
 
@@ -231,7 +234,14 @@ def _offer(given: Any, column: Any, path: str = "") -> str:
     to = widened(given, column)
     if to == plain(column):
         return f' (schema="{WIDEN}" does not help: no wider type holds both)'
-    return f', or give schema="{WIDEN}", which makes {path or "the column"} {name_of(to)}'
+    return f"{OFFER}{path or 'the column'} {name_of(to)}"
+
+
+def without_offer(said: str, why: str) -> str:
+    """Return an error about columns for a table that is not widened here, because of `why`: Spark can write it anew."""
+    return said.replace(
+        OFFER, f', or have Spark write the table anew (schema="{WIDEN}" does not, because of {why}), with '
+    )
 
 
 class _Merge:
@@ -325,6 +335,16 @@ class _Merge:
         return {**column, **parts}
 
 
+def _clashes(declared: Mapping[str, Any], name: str, kind: Any) -> bool:
+    return fit(_type_of(declared, name), kind) is Fit.NEVER
+
+
+def _declared_said(name: str, given: Any, column: Any) -> str:
+    said = f"column {name} is {name_of(column)} in the table, and {name_of(given)} in schema="
+    offer = _offer(given, column) if widened(given, column) != plain(column) else ""
+    return f"{said}: give the table's type, or leave the column out of it{offer}"
+
+
 def _type_of(schema: Mapping[str, Any], name: str) -> Any:
     return next((one["type"] for one in schema["fields"] if one["name"].lower() == name.lower()), None)
 
@@ -352,15 +372,15 @@ def _is_nameless(name: str, kind: Any) -> bool:
     return any(_is_nameless(*one) for one in (*inner, *((one["name"], one["type"]) for one in kind.get("fields", ()))))
 
 
-def _untold(name: str, kind: Any) -> list[str]:
-    """The paths of what a type does not tell."""
+def untold(name: str, kind: Any) -> list[str]:
+    """Return the paths of what the type of a column does not tell, such as those of nulls."""
     known = told(kind)
     if known is None:
         return [name]
     if not isinstance(kind, str) and kind["type"] == "struct":
-        return [path for one in kind["fields"] for path in _untold(f"{name}.{one['name']}", one["type"])]
+        return [path for one in kind["fields"] for path in untold(f"{name}.{one['name']}", one["type"])]
     inner = None if isinstance(kind, str) else kind.get("elementType", kind.get("valueType"))
-    return [] if inner is None else _untold(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
+    return [] if inner is None else untold(f"{name}.{'element' if 'elementType' in kind else 'value'}", inner)
 
 
 def without_later(columns: Columns) -> Columns:

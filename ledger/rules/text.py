@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from typing import Any
@@ -32,6 +33,20 @@ def names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         double = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise NamedTwice(f"the name {double!r} stands in it twice")
     return known
+
+
+def json_value(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, which says why, for a text that is no JSON: also for NaN and
+    Infinity, which Python reads, for an object with a name twice, and for one that is nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=names_once, parse_constant=no_constant)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def no_constant(name: str) -> None:
+    """Raise ValueError for NaN, Infinity or -Infinity, as json's `parse_constant`."""
+    raise ValueError(f"{name} is no JSON")
 
 
 def forbidden(text: str) -> str | None:

@@ -170,6 +170,7 @@ MALFORMED = {
     "csv, not UTF-8": (b"body\na\n\xff\n", 3, "UTF-8"),
     "csv, attributes": (b"body,message_attributes\na,{\n", 2, "message_attributes"),
     "csv, an attribute twice": (b'body,message_attributes\na,"{""a"":1,""a"":2}"\n', 2, "twice"),
+    "csv, an attribute that is NaN": (b'body,message_attributes\na,"{""a"":NaN}"\n', 2, "NaN is no JSON"),
     "csv, attributes without end": (b"body,message_attributes\na," + b"[" * 100_000 + b"\n", 2, "message_attributes"),
 }
 
@@ -358,6 +359,6 @@ def test_a_bad_element_of_an_array_is_named_by_its_number(cli, queue):
 
 def test_a_column_that_is_nearly_one_that_means_something_is_shown_with_it(cli, queue):
     ran = cli("send", "work", "-", "--format", "csv", given="bdy,n\na,1\n")
-    assert "there is no column body (is bdy meant?): each row is sent whole" in ran.err
+    assert "each row is sent whole, as JSON; bdy (is body meant?)." in ran.err
     ran = cli("send", "work", "-", "--format", "csv", given="body,delay_second\na,1\n")
     assert "left out: delay_second (is delay_seconds meant?)" in ran.err

@@ -109,6 +109,27 @@ def test_m1_rows_sent_as_json_with_bytes_that_are_no_utf_8_are_refused_at_any_de
     assert all("ü" in body for body in bodies(queue.receive(2)))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "double('NaN')", "float('-Infinity')", "double('Infinity')", "array(1D, double('NaN'))",
+        "named_struct('b', map('k', float('NaN')))",
+    ],
+)  # fmt: skip
+def test_rows_sent_as_json_with_numbers_that_json_does_not_have_are_refused_alike(queue, spark, clock, column):
+    frame = spark.range(1).selectExpr("id", f"{column} AS price")
+    said = r"a number that JSON has no way to write \(NaN or infinite\).*in the column price.*Nothing was sent"
+    for messages in (frame, frame.toArrow()):
+        with pytest.raises(InvalidParameterValue, match=said):
+            queue.send(messages)
+    with pytest.raises(InvalidParameterValue, match=said):
+        other = Ledger.in_memory().create_queue("q")
+        other.send(frame.selectExpr("id", "double('NaN') AS price").toArrow())
+    assert queue.counts().stored == 0
+    queue.send(spark.range(1).selectExpr("id", "CAST(NULL AS DOUBLE) AS price", "1.5D AS n"))
+    assert bodies(queue.receive(9)) == ['{"id":0,"n":1.5}']
+
+
 def test_rows_sent_as_json_may_have_nulls_and_bytes_and_names_that_differ_in_their_capitals(queue, spark):
     columns = "CAST(NULL AS STRING) AS text", "X'ff' AS bytes", "array(NULL, 'a') AS list", "'b' AS x", "'c' AS X"
     assert queue.send(spark.range(1).selectExpr(*columns)).count == 1

@@ -127,7 +127,7 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path):
     """The generated table: each type of rows into each type of column, each value. Both engines store the same one, or
     both refuse it."""
     from ledger.outputs.column_casts import fitted
-    from ledger.rules.output_columns import refused_value
+    from ledger.row_errors import value_refused
 
     before = spark.conf.get("spark.sql.session.timeZone")
     # A zone with a gap in the night of DAY: no answer may depend on it.
@@ -149,7 +149,7 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path):
                 try:
                     found = rows.toArrow().sort_by("n")["x"].to_pylist() if kept else []
                 except Exception as error:
-                    found = [(refused_value(str(error)) or [str(error)[:300]])[0]]
+                    found = [(value_refused(error) or [str(error)[:300]])[0]]
                 found = [told(one) for one in found]
                 if found != [expected[number] for number in kept]:
                     wrong.append((given, column, found, [expected[number] for number in kept]))
@@ -159,7 +159,7 @@ def test_rows_of_arrow_and_dataframes_are_stored_alike(spark, tmp_path):
                         wrong.append((given, column, values[number], stored, "must be refused"))
                         continue
                     except Exception as error:
-                        refused, said = error, refused_value(str(error))[0]
+                        refused, said = error, value_refused(error)[0]
                     if not said or "column x is " not in said or not re.search("would be changed|has no value", said):
                         wrong.append((given, column, values[number], str(refused)[:300]))
     finally:

@@ -255,6 +255,8 @@ def test_two_rows_that_raise_take_no_other_message_with_them(place):
     dead = place.ledger.sql("SELECT reason, messages, example FROM dead_letters ORDER BY reason").to_pylist()
     expected = [{"reason": row["reason"], "messages": 1, "example": row["message_id"]} for row in rows]
     assert dead == expected, "each has its own reason"
+    verdicts = sorted((row["receive_count"], row["verdict"]) for row in failures_of(place))
+    assert verdicts == [(1, "release")] * 2 + [(2, "release")] * 2 + [(3, "dead_letter")] * 2
     assert place.queue.counts().deleted == 38 and place.ledger.queue("dead").counts().visible == 2
 
 

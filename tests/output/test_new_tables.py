@@ -151,6 +151,51 @@ def test_columns_are_widened_and_added_when_that_is_asked(place, write):
         write({"price": ["x"]}, schema="widen")
 
 
+@pytest.mark.parametrize(
+    ("alter", "why"),
+    [
+        (
+            lambda table: table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"}),
+            "its property delta.enableChangeDataFeed",
+        ),
+        (lambda table: table.alter.add_constraint({"positive": "n > 0"}), "what it asks of "),
+        (
+            lambda table: write_deltalake(
+                table, table.to_pyarrow_table(), mode="overwrite", schema_mode="overwrite", partition_by=["part"]
+            ),
+            "its partitions by part",
+        ),
+    ],
+    ids=["change data feed", "CHECK", "partitions"],
+)
+def test_widening_is_offered_for_tables_alone_that_are_widened(place, write, alter, why):
+    write({"n": pa.array([1], pa.int32()), "part": ["a"]})
+    alter(DeltaTable(place.table))
+    for rows, schema in (
+        ({"n": [2**40], "part": ["a"]}, None),
+        ({"n": [1.5], "part": ["a"]}, None),
+        ({"n": [1], "part": ["a"]}, pa.schema([("n", pa.int64())])),
+    ):
+        with pytest.raises(OutputNotWritten) as refused:
+            write(rows, schema=schema)
+        said = str(refused.value)
+        assert f'or have Spark write the table anew (schema="widen" does not, because of {why}' in said
+        assert 'give schema="widen"' not in said
+    with pytest.raises(OutputNotWritten, match="are not widened here because of"):
+        write({"n": [2**40], "part": ["a"]}, schema="widen")
+
+
+def test_a_type_in_schema_that_is_not_the_tables_is_refused_with_both_and_widen_where_it_helps(place, write):
+    write({"n": pa.array([1], pa.int32()), "note": ["a"]})
+    with pytest.raises(OutputNotWritten) as refused:
+        write({"n": [1]}, schema=pa.schema([("n", pa.int64()), ("note", pa.int64())]))
+    said = str(refused.value)
+    assert "column n is int in the table, and bigint in schema=: give the table's type" in said
+    assert 'or give schema="widen", which makes the column bigint' in said
+    assert "column note is string in the table, and bigint in schema=" in said and said.count("widen") == 1
+    assert write({"n": [2**40], "note": ["b"]}, schema="widen")[-1]["n"] == 2**40
+
+
 def test_a_stored_value_that_would_be_changed_keeps_its_column_from_being_widened(place, write):
     write({"n": [2**53 + 1]})
     with pytest.raises(OutputNotWritten, match="n is bigint, and double in the table: the value 9007199254740993"):

@@ -82,6 +82,27 @@ def test_columns_of_a_published_table_are_widened_when_that_is_asked(spark, tmp_
     assert sorted(DeltaTable(place.table).to_pyarrow_table()["price"].to_pylist()) == [9.99, 10.0]
 
 
+@pytest.mark.parametrize(
+    "properties", ["", "TBLPROPERTIES (delta.enableChangeDataFeed = true)", "PARTITIONED BY (part)"]
+)
+def test_widening_is_offered_for_tables_alone_that_are_widened(spark, tmp_path, properties):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    spark.sql(f"CREATE TABLE delta.`{place.table}` (message_id STRING, n INT, part STRING) USING delta {properties}")
+    place.queue.send("a")
+    claim = place.queue.receive()
+    with pytest.raises(OutputNotWritten) as refused:
+        claim.write(claim.dataframe.selectExpr("message_id", "1099511627776L AS n", "'a' AS part"), place.table)
+    assert ('or give schema="widen"' in str(refused.value)) == (not properties), str(refused.value)
+    assert ('(schema="widen" does not, because of ' in str(refused.value)) == bool(properties)
+    done = place.queue.work(
+        lambda messages: messages.selectExpr("message_id", "1099511627776L AS n", "'a' AS part"),
+        place.table, failures=f"{place.table}_failed", maximum_receives=1, until="once",
+    ) if claim.release() else None  # fmt: skip
+    assert done.failed == 1
+    (reason,) = DeltaTable(f"{place.table}_failed").to_pyarrow_table()["reason"].to_pylist()
+    assert ('or give schema="widen"' in reason) == (not properties), reason
+
+
 def test_a_lease_that_is_lost_makes_no_table(write):
     place = write.place
     place.queue.send("a")

@@ -319,9 +319,107 @@ def test_work_per_row_without_a_schema_is_refused(spark, tmp_path):
 )
 def test_a_type_that_spark_does_not_have_is_refused_with_one_to_take(spark, tmp_path, kind, said):
     place = Place(tmp_path, FrozenClock(), spark=spark)
-    pattern = f"'odd' for parameter schema.*{re.escape(said)}".replace(r"\.\*", ".*")
+    pattern = f"'odd[a-z.]*' for parameter schema.*{re.escape(said)}".replace(r"\.\*", ".*")
     with pytest.raises(InvalidParameterValue, match=pattern):
         place.queue.work(halved, place.table, per_row=True, schema=pa.schema([("odd", kind)]))
+
+
+@pytest.mark.parametrize("name", ["receipt_handle", "Receipt_Handle", "message_id", "Message_ID", "_failed", "_FAILED"])
+def test_a_name_in_the_schema_that_the_worker_has_a_column_of_its_own_for_is_refused(spark, tmp_path, name):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send("1")
+    schema = pa.schema([("n", pa.int64()), (name, pa.string())])
+    with pytest.raises(InvalidParameterValue, match=f"'{name}' for parameter schema"):
+        place.queue.work(lambda row: {"n": 1, name: "x"}, place.table, per_row=True, schema=schema, until="once")
+    assert place.queue.counts().visible == 1
+
+
+@pytest.mark.parametrize("name", ["receipt_id", "claim_version", "Worker", "written_at"])
+def test_a_column_that_stamped_adds_is_refused_in_a_schema_and_in_rows(spark, tmp_path, name):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send("1")
+    schema = pa.schema([("n", pa.int64()), (name, pa.string())])
+    with pytest.raises(InvalidParameterValue, match=f"'{name}' for parameter schema.*stamped"):
+        place.queue.work(
+            lambda row: {"n": 1, name: "x"}, place.table, per_row=True, schema=schema, stamped=True, until="once"
+        )
+    with pytest.raises(InvalidParameterValue, match=f"'{name}' for parameter function.*stamped"):
+        place.queue.work(
+            lambda messages: messages.select("message_id", F.lit("x").alias(name)), place.table, stamped=True
+        )
+    assert {message.receive_count for message in place.queue.receive(None).messages()} == {1}
+    assert not DeltaTable.is_deltatable(place.table)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (pa.null(), "odd"),
+        (pa.list_(pa.null()), "odd"),
+        (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.null())])))]), "odd.b"),
+        (pa.map_(pa.string(), pa.null()), "odd"),
+        (pa.struct([]), "odd"),
+    ],
+    ids=str,
+)
+def test_a_type_that_tells_nothing_is_refused_in_a_schema_by_name(spark, tmp_path, kind, path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send("1")
+    schema = pa.schema([("n", pa.int64()), ("odd", kind)])
+    said = rf"'{re.escape(path)}' for parameter schema.*has nulls alone, or nothing, inside"
+    with pytest.raises(InvalidParameterValue, match=said):
+        place.queue.work(halved, place.table, per_row=True, schema=schema)
+    with pytest.raises(InvalidParameterValue, match=said):
+        place.queue.work(lambda messages: messages.select("message_id"), place.table, schema=schema)
+    with pytest.raises(InvalidParameterValue, match=said):
+        place.queue.consume(lambda message: {"n": 1}, place.table, schema=schema, until="once")
+    assert place.queue.counts().visible == 1
+    claim = place.queue.receive()
+    with pytest.raises(InvalidParameterValue, match=said):
+        claim.write(pa.table({"n": [1]}), place.table, schema=schema)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ledger refuses a value: mine||1||",
+        "in my log: ledger refuses a value: column n is bad||the row of 7||",
+        "a\nledger refuses a row:MessageBody|x|61|NULL|",
+    ],
+)
+def test_an_exception_of_the_users_with_our_words_is_told_as_theirs(spark, tmp_path, text):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["1", "2", "x"])
+
+    def number(body):
+        if body == "x":
+            raise ValueError(text)
+        return int(body)
+
+    as_number = F.udf(number, "int")
+    done = place.queue.work(
+        lambda messages: messages.select("message_id", as_number("body").alias("n")),
+        place.table, failures=f"{place.table}_failed", maximum_receives=1, until="once",
+    )  # fmt: skip
+    assert (done.messages, done.failed) == (2, 1)
+    (reason,) = DeltaTable(f"{place.table}_failed").to_pyarrow_table()["reason"].to_pylist()
+    assert reason.startswith(f"ValueError: {text.splitlines()[0]} (test_safely.py:")
+    place.queue.send(["x"])
+    claim = place.queue.receive()
+    with pytest.raises(LedgerError) as refused:
+        claim.write(claim.dataframe.select("message_id", as_number("body").alias("n")), place.table)
+    assert "ValueError: " in str(refused.value) and "the row of message" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["ledger refuses a row:missing|MessageBody||null|", "ledger refuses a value: m||1||"])
+def test_an_exception_of_a_frame_that_is_sent_is_told_as_the_users(spark, tmp_path, text):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+
+    def broken(number):
+        raise ValueError(text)
+
+    with pytest.raises(InvalidParameterValue, match=r"Spark could not compute its rows.*ValueError: ledger refuses"):
+        place.queue.send(spark.range(1).select(F.udf(broken, "string")("id").alias("body")))
 
 
 def test_a_udf_in_place_of_a_function_of_rows_is_refused(spark, tmp_path):

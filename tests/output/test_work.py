@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pyarrow.compute as pc
 import pytest
@@ -220,3 +221,21 @@ def test_what_was_parked_and_is_released_dies_with_the_reason_for_which_it_was_p
     assert queue.counts().visible == 4 and not queue.receive(None)
     told = place.ledger.sql("SELECT cause, reason, messages FROM dead_letters ORDER BY reason").to_pylist()
     assert [tuple(row.values()) for row in told] == [("released", f"no {n}", 1) for n in (0, 3, 6, 9)]
+
+
+def test_an_error_that_came_of_sigterm_ends_the_work_as_sigterm_does(place, queue):
+    """Py4J raises KeyError: 'p' on a call that a signal interrupted."""
+    said = []
+
+    def interrupted(messages):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except SystemExit:
+            raise KeyError("p")  # noqa: B904
+
+    with pytest.raises(SystemExit) as ended:
+        queue.work(interrupted, place.table, report=said.append)
+    assert ended.value.code == 143 and ended.value.__suppress_context__
+    assert any("gives back 10 messages: the process was told to end (SIGTERM)" in line for line in said), said
+    assert {message.receive_count for message in queue.receive(None).messages()} == {1}

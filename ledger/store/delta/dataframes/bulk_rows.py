@@ -10,12 +10,20 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import InvalidMessageContents, InvalidParameterValue, LedgerError, MissingParameter, StorageFailed
-from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_utf8_conditions, schema_of
-from ledger.row_errors import failure_of_storage, is_of_function, row_error
+from ledger.outputs.column_casts import SHOWN_CHARACTERS, not_finite_conditions, not_utf8_conditions, schema_of
+from ledger.row_errors import failure_of_storage, is_of_function, raised_in_sql, row_error
 from ledger.rules import message_attributes
 from ledger.rules.attributes import is_fifo
 from ledger.rules.limits import MAXIMUM_DELAY, MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.message import IDENTIFIER, NO_DEDUPLICATION_ID, NOT_FOR_THIS_QUEUE, require_columns, too_long
+from ledger.rules.message import (
+    IDENTIFIER,
+    NO_DEDUPLICATION_ID,
+    NOT_FOR_THIS_QUEUE,
+    NOT_IN_JSON,
+    require_columns,
+    require_group,
+    too_long,
+)
 from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.columns import quoted
@@ -69,8 +77,8 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
             raise InvalidParameterValue(
                 "column", name, f"It is {kind} and must be {' or '.join(MEANINGFUL[name])}", "Cast it."
             )
-    if fifo and "message_group_id" not in named:
-        raise InvalidParameterValue("column", "message_group_id", "A FIFO queue needs it", "Add it to the DataFrame.")
+    if fifo:
+        require_group(frame.columns)
     most, size = int(queue["MaximumMessageSize"]), F.octet_length(text)
 
     def text_of(name: str) -> Column:
@@ -264,7 +272,7 @@ def _whole(pattern: str) -> str:
 def refusal(error: Exception, queue: Mapping[str, str]) -> LedgerError | None:
     """What a send to a queue failed for before anything was sent: a row was refused, or Spark did not compute it. None
     where the rows had no part in it: the process is told to end, say."""
-    found = _REFUSAL.search(str(error))
+    found = raised_in_sql(error, _REFUSAL)
     if found is None:
         return full_disk(error, "Spark's own files (spark.local.dir)") or _not_computed(error)
     field, bound, column, shown = found.groups()
@@ -375,7 +383,8 @@ def _identifier(value: Column, field: str, column: str, missing: Column | None =
 
 
 def _as_json(frame: DataFrame) -> Column:
-    """A row as JSON. Where a text at any depth is no UTF-8, Spark would write U+FFFD for its bytes: the task fails."""
+    """A row as JSON. The task fails for a text at any depth that is no UTF-8, of whose bytes Spark would make U+FFFD,
+    and for a number that is NaN or infinite, of which it would make a text."""
     from pyspark.sql import functions as F
 
     whole = F.to_json(F.struct("*"), ALL_DIGITS)
@@ -384,6 +393,9 @@ def _as_json(frame: DataFrame) -> Column:
         # Of two columns whose names differ in their capitals alone, Spark can name neither.
         for wrong in not_utf8_conditions(quoted(one["name"]), one["type"]) if names[one["name"].lower()] == 1 else ():
             refused = _refuse(CHARACTER, F.lit(NO_UTF_8), at=f"the column {one['name']}")
+            whole = F.when(F.expr(wrong), refused).otherwise(whole)
+        for wrong in not_finite_conditions(quoted(one["name"]), one["type"]) if names[one["name"].lower()] == 1 else ():
+            refused = _refuse("messages", F.lit(NOT_IN_JSON), at=f"the column {one['name']}")
             whole = F.when(F.expr(wrong), refused).otherwise(whole)
     return whole
 

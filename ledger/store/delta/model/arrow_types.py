@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.arrow_values import NotPlain, is_list
+from ledger.arrow_values import NotPlain, inside, is_list
 from ledger.rules.column_types import (
     MOST_DIGITS,
     USUAL_DECIMAL,
@@ -70,13 +70,18 @@ def delta_type(kind: pa.DataType) -> Any:
             return decimal(MOST_DIGITS, max(0, min(kind.scale, MOST_DIGITS)))
         return decimal(min(kind.precision, MOST_DIGITS), kind.scale)
     if types.is_struct(kind):
-        return {"type": "struct", "fields": [field_of(field.name, delta_type(field.type)) for field in kind]}
+        return {"type": "struct", "fields": [field_of(one.name, _inner_type(one.name, one.type)) for one in kind]}
     if types.is_map(kind):
-        inner = {"keyType": delta_type(kind.key_type), "valueType": delta_type(kind.item_type)}
+        inner = {"keyType": _inner_type("key", kind.key_type), "valueType": _inner_type("value", kind.item_type)}
         return {"type": "map", **inner, "valueContainsNull": True}
     if is_list(kind):
-        return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
+        return {"type": "array", "elementType": _inner_type("element", kind.value_type), "containsNull": True}
     raise NotPlain(f"It is {kind}, for which Delta tables have no type", _cast_of(kind))
+
+
+def _inner_type(step: str, kind: pa.DataType) -> Any:
+    with inside(step):
+        return delta_type(kind)
 
 
 def _cast_of(kind: pa.DataType) -> str:
@@ -123,7 +128,7 @@ def schema_of_rows(rows: pa.Table, table: Mapping[str, Any] | None = None) -> di
             if not is_void:
                 values = rows[field.name].drop_null()
                 first = f". Its first value is {values[0]}" if len(values) else ""
-                raise ColumnsDiffer(f"column {field.name}: {error.said}{first}. {error.fix}") from None
+                raise ColumnsDiffer(f"column {field.name}{error.path}: {error.said}{first}. {error.fix}") from None
             known = VOID
         if is_void and fit(known, there.get(field.name.lower(), VOID)) is Fit.NEVER:
             known = VOID
