@@ -110,6 +110,7 @@ def properties(ledger, table):
     return known["delta.logRetentionDuration"], known["delta.deletedFileRetentionDuration"]
 
 
+@pytest.mark.parametrize("engine", ["delta-rs", pytest.param("spark", marks=pytest.mark.soak)])
 def test_an_upkeep_sets_what_its_settings_say_and_once(open_ledger, engine):
     ledger = open_ledger(engine, log_retention=86_400, deleted_file_retention=7_200)
     assert properties(ledger, "visibility") == ("interval 30 days", "interval 7 days")
