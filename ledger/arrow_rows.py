@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.attribute_columns import UNDERSTOOD, in_full, is_attributes, once, with_attributes_as_maps
+from ledger.attribute_columns import COLUMN, UNDERSTOOD, attributes_reader, is_attributes
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns, require_group
-from ledger.rules.message_fields import GIVEN, Kind
+from ledger.rules.message_fields import GIVEN, IN_WHOLE_ROWS, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
@@ -55,48 +55,42 @@ def entries_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> l
     entries = []
     for number, given in enumerate(rows_of(table, queue, body)):
         try:
+            if isinstance(given, LedgerError):
+                raise given
             entries.append(entry(given.pop("body"), queue, **given))
         except LedgerError as error:
             raise error.advised(f"It is row {number}. Nothing was sent.") from None
     return entries
 
 
-def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any]]:
+def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iterator[dict[str, Any] | LedgerError]:
     """Every row as what an entry for a queue with these attributes is made of, by the fields' names: its body the
-    column `body` (or the one named), else the whole row as JSON. Raises InvalidParameterValue for the table."""
+    column `body` (or the one named), else the whole row as JSON. Of a row whose attributes cannot be read the error.
+    Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
-    table = with_attributes_as_maps(table, body)
+    read = attributes_reader(table, body)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
     texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
-    # A row that is sent as JSON as a whole keeps its columns to itself, but for the group of a FIFO queue.
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for IN_WHOLE_ROWS.
     columns = {
-        name: require_column(table, name, *kinds).to_pylist()
+        name: (table[name] if name == COLUMN else require_column(table, name, *kinds)).to_pylist()
         for name, kinds in MEANINGFUL.items()
-        if name in table.column_names and (fifo or not as_json)
+        if name in table.column_names and (not as_json or (fifo and name in IN_WHOLE_ROWS))
     }
     if fifo:
         require_group(table.column_names)
-    if as_json:
-        # A FIFO queue has one delay for all: it means nothing to it.
-        columns.pop("delay_seconds", None)
     for number, text in enumerate(texts):
         given = {name: values[number] for name, values in columns.items()}
-        given["message_attributes"] = _attributes(given.get("message_attributes"), number)
+        try:
+            attributes = given.pop(COLUMN, None)
+            given[COLUMN] = None if attributes is None else read(attributes)
+        except LedgerError as error:
+            yield error
+            continue
         yield {"body": text, **given}
-
-
-def _attributes(pairs: Any, row: int) -> dict[str, object] | None:
-    """A map's pairs as attributes. Raises InvalidParameterValue for a key that stands twice."""
-    if pairs is None:
-        return None
-    try:
-        known = once(pairs)
-    except LedgerError as error:
-        raise error.advised(f"It is row {row}. Nothing was sent.") from None
-    return {name: in_full(one) if isinstance(one, Mapping) else one for name, one in known}
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:

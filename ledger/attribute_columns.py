@@ -12,14 +12,14 @@ holds for lists (`rules.message_attributes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.message_attributes import attributes_of_json, message_attributes
-from ledger.tabular import is_text
+from ledger.tabular import is_text, made_by
 
 COLUMN = "message_attributes"
 #: What is understood, for errors.
@@ -47,7 +47,7 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 
     Raises InvalidParameterValue for attributes that a list of messages may not have either; it names the row.
     """
-    if not (type(messages).__module__.startswith("pandas") and hasattr(messages, "dtypes")):
+    if not (made_by(messages, "pandas") and hasattr(messages, "dtypes")):
         return messages
     names = list(messages.columns)
     if (
@@ -73,17 +73,28 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     Raises InvalidParameterValue for a type that is not understood, and for attributes that a list of messages may not
     have either; it names the column or the row.
     """
-    names = table.column_names
-    if names.count(COLUMN) != 1 or not _counts(names, body):
+    if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
-    column = table[COLUMN]
-    if is_attributes(column.type) or column.null_count == len(column):
-        return table
-    reader = _reader_of(column.type)
+    made = _maps(table[COLUMN].to_pylist(), attributes_reader(table, body))
+    return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
+
+
+def attributes_reader(table: pa.Table, body: str | None) -> Callable[[Any], object]:
+    """Return what makes attributes, as a list of messages has them, of a value of the table's column of attributes; it
+    raises InvalidParameterValue for a value that is not understood. Raises it for a type that is none."""
+    if not _has_attributes(table, body):
+        return lambda value: value
+    reader = _reader_of(table[COLUMN].type)
     if reader is None:
-        raise InvalidParameterValue("column", COLUMN, f"It is {column.type} and must be {UNDERSTOOD}", "Cast it.")
-    made = _maps(column.to_pylist(), reader)
-    return table.set_column(names.index(COLUMN), COLUMN, made)
+        said = f"It is {table[COLUMN].type} and must be {UNDERSTOOD}"
+        raise InvalidParameterValue("column", COLUMN, said, "Cast it.")
+    return reader
+
+
+def _has_attributes(table: pa.Table, body: str | None) -> bool:
+    """Whether a table has a column of attributes that means something, and not null alone."""
+    names = table.column_names
+    return names.count(COLUMN) == 1 and _counts(names, body) and table[COLUMN].null_count < table.num_rows
 
 
 def _counts(names: Iterable[str], body: str | None) -> bool:
@@ -95,16 +106,24 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
     """Return what makes attributes of a value of this type; None for a type that is not understood."""
     types = pa.types
     if types.is_struct(kind):
-        return _of_struct
+        return _of_struct if all(_is_value(field.type) for field in kind) else None
     if is_text(kind):
         return _of_value
     if types.is_map(kind) and is_text(kind.key_type):
-        return _of_pairs
+        return _of_pairs if _is_value(kind.item_type) else None
     if (types.is_list(kind) or types.is_large_list(kind)) and types.is_struct(kind.value_type):
         item = kind.value_type
-        if {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type):
-            return lambda items: _of_pairs([(one["key"], one["value"]) for one in items])
+        named = {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type)
+        if named and _is_value(item.field("value").type):
+            return _of_items
     return None
+
+
+def _is_value(kind: pa.DataType) -> bool:
+    """Whether each value of a type may be that of an attribute, or is refused by its row."""
+    if pa.types.is_struct(kind):
+        return {field.name for field in kind} == _FIELDS
+    return not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
 
 
 def _of_value(value: object) -> object:
@@ -118,6 +137,12 @@ def _of_value(value: object) -> object:
 
 def _of_struct(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: _in_full(one) for name, one in fields.items() if one is not None}
+
+
+def _of_items(items: Sequence[Mapping[str, object] | None]) -> dict[str, object]:
+    if None in items:
+        raise InvalidParameterValue("MessageAttributes", None, "An element of the list is null", "Leave it out.")
+    return _of_pairs([(one["key"], one["value"]) for one in items if one is not None])
 
 
 def _of_pairs(pairs: Any) -> dict[str, object]:

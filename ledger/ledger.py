@@ -340,7 +340,7 @@ class Ledger:
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
         judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
-        if judged.is_confirmed:
+        if judged.is_near(self.clock()):
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)
         if judged.at is not None:

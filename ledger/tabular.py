@@ -83,7 +83,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
         return None
     _require_no_objects(field, value)
     _require_no_nul(value)
-    if type(value).__module__.startswith("pandas") and hasattr(value, "columns"):
+    if made_by(value, "pandas") and hasattr(value, "columns"):
         _require_names(list(value.columns))
     try:
         with reading_by_library():
@@ -97,6 +97,11 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
     _require_names(table.column_names)
     columns = {one.name: _plain(one, table[number]) for number, one in enumerate(table.schema)}
     return pa.table(columns) if columns else table.select([])
+
+
+def made_by(value: object, library: str) -> bool:
+    """Whether a value is of a class of a library's, or of one made of that, as geopandas' frames are."""
+    return any(one.__module__.partition(".")[0] == library for one in type(value).__mro__)
 
 
 def _require_no_nul(value: Any) -> None:
@@ -209,7 +214,7 @@ def _read(value: Any) -> pa.Table:
 def _require_no_objects(field: str, value: Any) -> None:
     """Raise InvalidParameterValue for polars' columns of Python objects: Arrow is handed their addresses as values."""
     kinds = getattr(value, "schema", None)
-    if type(value).__module__.startswith("polars") and isinstance(kinds, Mapping):
+    if made_by(value, "polars") and isinstance(kinds, Mapping):
         for name, kind in kinds.items():
             if "Object" in str(kind):
                 raise InvalidParameterValue("column", name, f"It is {kind}, which Arrow cannot read", "Cast it.")
@@ -217,7 +222,7 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
     """Raise InvalidParameterValue for a value in a column of pandas' objects that Arrow has made another one."""
-    if not (type(value).__module__.startswith("pandas") and hasattr(value, "dtypes")):
+    if not (made_by(value, "pandas") and hasattr(value, "dtypes")):
         return
     for place, kind in enumerate(value.dtypes):
         if str(kind) == "object":
@@ -328,7 +333,7 @@ def _unreadable(field: str, value: Any, error: Exception) -> InvalidParameterVal
             break
     said = f"Arrow cannot read it as a table ({why[:200]})"
     fix = "Give every column values of one type, or cast it (to string, say)."
-    if name != field and type(value).__module__.startswith("pandas"):
+    if name != field and made_by(value, "pandas"):
         said, fix = _of_objects(value[column]) or (said, fix)
     if "_pli128" in why or "_plu128" in why:
         said, fix = (

@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from ledger.cli.opening import WrongInput
+from ledger.errors import LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.csv_header import wrong_header
 from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
@@ -330,11 +331,16 @@ def _table(
         raise WrongInput(f"{kind} is not read from stdin: name the file.")
     try:
         table = _delta(source) if kind == "delta" else _parquet(source)
+    except FileNotFoundError:
+        raise WrongInput(f"{source}: No such file or folder") from None
     except (OSError, pa.ArrowException) as error:
         raise WrongInput(f"{source} cannot be read as {kind}: {str(error)[:200]}") from None
     names.update(dict.fromkeys(table.column_names))
     for number, columns in enumerate(arrow_rows.rows_of(arrow_table("input", table), attributes, body), 1):
-        yield Row(number, columns, "")
+        if isinstance(columns, LedgerError):
+            yield Malformed(number, f"cannot be read: {columns}")
+        else:
+            yield Row(number, columns, "")
 
 
 def _delta(source: str) -> Any:

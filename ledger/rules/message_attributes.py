@@ -6,12 +6,13 @@ import hashlib
 import re
 import struct
 from collections.abc import Mapping
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import NamedTuple
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules.limits import MAXIMUM_MESSAGE_ATTRIBUTES
-from ledger.rules.text import forbidden, json_value
+from ledger.rules.text import JsonFloat, forbidden, json_value
 from ledger.shown import invalid_character
 
 #: Of whole texts. Spark's engine, Java's, reads them alike, but for what a letter is.
@@ -45,7 +46,8 @@ class Attribute(NamedTuple):
 
 
 def message_attributes(given: object) -> dict[str, Attribute]:
-    """Attributes by name: each a string, a number, bytes, or SQS's {DataType, StringValue or BinaryValue}.
+    """Attributes by name: each a string, a number (int, float, Decimal), bytes, or SQS's {DataType, StringValue or
+    BinaryValue}.
 
     Raises InvalidParameterValue that names the attribute.
     """
@@ -123,7 +125,7 @@ def _attribute(name: str, given: object) -> Attribute:
         data_type, text, binary = given.get("DataType"), given.get("StringValue"), given.get("BinaryValue")
     elif isinstance(given, (bytes, bytearray)):
         data_type, text, binary = "Binary", None, bytes(given)
-    elif isinstance(given, Real) and not isinstance(given, bool):
+    elif isinstance(given, (Real, Decimal)) and not isinstance(given, bool):
         data_type, text, binary = "Number", _number(name, given), None
     else:
         data_type, text, binary = "String", given, None
@@ -183,8 +185,11 @@ def _advice(given: object, value: object, kind: str) -> str:
     return f"It is of the type {type(value).__name__}: give {asked}, such as str(value)."
 
 
-def _number(name: str, given: Real) -> str:
-    """The digits of a number of Python's or numpy's (numpy's single floats have fewer digits than Python's)."""
+def _number(name: str, given: Real | Decimal) -> str:
+    """The digits of a number of Python's or numpy's (numpy's single floats have fewer digits than Python's), or as they
+    stand in a JSON text."""
+    if isinstance(given, JsonFloat):
+        return given.text
     try:
         if isinstance(given, Integral):
             return int.__repr__(int(given))

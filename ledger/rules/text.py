@@ -35,11 +35,24 @@ def names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return known
 
 
+class JsonFloat(float):
+    """A fraction of a JSON text; `text` has its digits as they stand there, which may be more than Python's."""
+
+    text: str
+
+    def __new__(cls, text: str) -> JsonFloat:
+        """The number of a text."""
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
 def json_value(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, which says why, for a text that is no JSON: also for NaN and
-    Infinity, which Python reads, for an object with a name twice, and for one that is nested too deeply."""
+    """The value of a JSON text; of fractions a JsonFloat. Raises ValueError, which says why, for a text that is no
+    JSON: also for NaN and Infinity, which Python reads, for an object with a name twice, and for one that is nested too
+    deeply."""
     try:
-        return json.loads(text, object_pairs_hook=names_once, parse_constant=no_constant)
+        return json.loads(text, object_pairs_hook=names_once, parse_constant=no_constant, parse_float=JsonFloat)
     except RecursionError as error:
         raise ValueError(str(error)) from None
 

@@ -38,8 +38,11 @@ class QueueRecord:
 
     @property
     def noted_at(self) -> int:
-        """The latest instant that a clock has said when it noted what had expired; -1: nothing is noted."""
-        return max(self.expired_before, self.expiry_noted_at)
+        """The latest instant that a clock has said when it noted what had expired; -1: nothing is noted. An earlier
+        release did not record it: there it was no later than the last change."""
+        if self.expired_before < 0:
+            return -1
+        return max(self.expired_before, self.modified_at if self.expiry_noted_at < 0 else self.expiry_noted_at)
 
     @property
     def latest(self) -> int:
@@ -72,20 +75,20 @@ class QueueRecord:
             modified_at=max(now, self.modified_at),
             revision=self.revision + 1,
         )
-        return made._noting(self.retention.changed(retention_period(attributes), now).expired_before, now)
+        before = self.retention.changed(retention_period(attributes), now).expired_before
+        return made._noting(before, now, self.noted_at)
 
     def expired(self, at: int) -> QueueRecord:
         """The queue with what had expired at the instant `at` noted for good; itself, when all that is noted."""
         before = self.retention.expired(at)
         if before == self.expired_before:
             return self
-        return replace(self, revision=self.revision + 1)._noting(before, at)
+        return replace(self, revision=self.revision + 1)._noting(before, at, self.noted_at)
 
-    def _noting(self, expired_before: int, now: int) -> QueueRecord:
+    def _noting(self, expired_before: int, now: int, noted_at: int) -> QueueRecord:
         if expired_before == self.expired_before:
             return self
-        noted_at = max(now, self.expiry_noted_at)
-        return replace(self, expired_before=expired_before, expiry_noted_at=noted_at)
+        return replace(self, expired_before=expired_before, expiry_noted_at=max(now, noted_at))
 
 
 #: What a change makes of the queue as it is now, given all queues of the ledger: its attributes and its tags.

@@ -1,8 +1,11 @@
 """`ledger destroy`: all that is the ledger's, for good, and nothing else."""
 
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from ledger import Ledger
 from ledger.errors import LedgerDoesNotExist, LedgerError
@@ -107,3 +110,43 @@ def test_a_backup_or_another_folder_is_none(cli, root, used, tmp_path):
         with pytest.raises(LedgerDoesNotExist):
             Ledger.destroy(str(place))
     assert Ledger.restore_backup(tmp_path / "monday", tmp_path / "again") is None
+
+
+def test_tables_of_somebody_else_are_no_ledger(tmp_path):
+    """Whatever their names are, and beside what a call that was stopped has left."""
+    for name in TABLES:
+        write_deltalake(str(tmp_path / name), pa.table({"x": [1]}))
+    with pytest.raises(LedgerError, match=r"Nothing shows that .*queues is a table of a ledger"):
+        Ledger.destroy(str(tmp_path))
+    (tmp_path / "_ledger_destroyed-mine").mkdir()
+    with pytest.raises(LedgerError):
+        Ledger.destroy(str(tmp_path))
+    for name in TABLES:
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.txt").write_text("x")
+    (tmp_path / "_ledger_destroyed-00000000" / "queues").mkdir(parents=True)
+    assert Ledger.destroy(str(tmp_path)).stays == ("_ledger_destroyed-mine", *sorted(TABLES))
+    assert all((tmp_path / name / "mine.txt").exists() for name in TABLES)
+
+
+def test_one_table_of_somebody_else_in_a_ledgers_place_stops_all(root, used):
+    shutil.rmtree(Path(root, "tasks"))
+    write_deltalake(str(Path(root, "tasks")), pa.table({"x": [1]}))
+    with pytest.raises(LedgerError, match=r"Nothing shows that .*tasks"):
+        Ledger.destroy(root)
+    assert Path(root, "messages", "_delta_log").exists()
+
+
+def test_a_table_that_is_a_link_is_left_to_the_user(root, used, tmp_path):
+    Path(root, "tasks").rename(tmp_path / "elsewhere")
+    Path(root, "tasks").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LedgerError, match="is a link"):
+        Ledger.destroy(root)
+    assert Path(root, "messages", "_delta_log").exists()
+
+
+def test_a_restored_ledger_whose_log_begins_with_a_checkpoint_is_one(root, used, tmp_path):
+    Ledger.open(root).backup(str(tmp_path / "monday"))
+    Ledger.restore_backup(str(tmp_path / "monday"), str(tmp_path / "again"))
+    assert Ledger.destroy(str(tmp_path / "again")).files and not (tmp_path / "again").exists()

@@ -1,14 +1,16 @@
 """Message attributes of data frames: dicts, structs, lists of structs, maps and JSON texts."""
 
 import datetime
+import decimal
 import itertools
+import json
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from ledger import Ledger
+from ledger import Ledger, tabular
 from ledger.errors import InvalidParameterValue
 
 _numbers = itertools.count()
@@ -140,3 +142,57 @@ def test_rows_that_are_sent_whole_keep_the_column_to_themselves(queue):
     queue.send(pd.DataFrame({"id": [1], "message_attributes": [{"kind": "x"}]}))
     (message,) = queue.receive(10)
     assert message.body == '{"id":1,"message_attributes":{"kind":"x"}}' and message.message_attributes == {}
+
+
+def test_digits_of_json_texts_and_decimals_stay_as_they_are(queue):
+    text = '{"a":0.12345678901234567890,"b":1.10,"c":12345678901234567890.5,"d":7}'
+    found = sent_as(queue, pa.table({"body": ["x"], "message_attributes": [text]}))["x"]
+    assert [found[name].value for name in "abcd"] == [
+        "0.12345678901234567890", "1.10", "12345678901234567890.5", "7"
+    ]  # fmt: skip
+    exact = decimal.Decimal("12345678901234567890.10")
+    found = sent_as(queue, [{"MessageBody": "y", "MessageAttributes": {"a": exact}}])["y"]
+    assert (found["a"].data_type, found["a"].value) == ("Number", "12345678901234567890.10")
+    kind = pa.struct([("a", pa.decimal128(30, 2))])
+    table = pa.table({"body": ["z"], "message_attributes": pa.array([{"a": exact}], kind)})
+    assert sent_as(queue, table)["z"]["a"].value == "12345678901234567890.10"
+
+
+class Frame(pd.DataFrame):
+    """A class made of pandas' frames, as geopandas' are."""
+
+
+def test_frames_of_a_class_made_of_pandas_are_read_as_pandas_are(queue):
+    given = Frame({"body": ["a", "b"], "message_attributes": [{"n": 1}, {"n": 1.5}]})
+    found = sent_as(queue, given)
+    assert [found[body]["n"].value for body in "ab"] == ["1", "1.5"]
+    mixed = Frame({"body": ["a", "b"], "d": [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 2, 13, 45)]})
+    with pytest.raises(InvalidParameterValue, match=r"column.*d.*Row 1"):
+        tabular.arrow_table("messages", mixed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])), [None], "An element of the list is null"),
+        (pa.struct([("a", pa.timestamp("s"))]), {"a": 2**60}, "must be a struct of attributes"),
+        (pa.map_(pa.string(), pa.list_(pa.string())), [("a", ["b"])], "must be a struct of attributes"),
+    ],
+)
+def test_what_no_attribute_can_be_is_refused_by_name(without_spark, kind, value, said):
+    queue = without_spark.create_queue(f"refused-{next(_numbers)}")
+    table = pa.table({"body": ["a"], "message_attributes": pa.array([value], kind)})
+    with pytest.raises(InvalidParameterValue, match=said):
+        queue.send(table)
+    assert queue.counts().stored == 0
+
+
+def test_a_fifo_queue_sends_a_whole_row_with_its_attributes_inside(without_spark, frames_ledger):
+    """As README says, the group and the deduplication id alone mean something there."""
+    for ledger in (without_spark, frames_ledger):
+        attributes = {"FifoQueue": True, "ContentBasedDeduplication": True}
+        queue = ledger.create_queue(f"whole-{next(_numbers)}.fifo", attributes)
+        queue.send(pa.table({"message_group_id": ["g"], "message_attributes": [{"a": "b"}], "delay_seconds": ["x"]}))
+        (message,) = queue.receive(1)
+        body = {"message_group_id": "g", "message_attributes": {"a": "b"}, "delay_seconds": "x"}
+        assert json.loads(message.body) == body and not message.message_attributes

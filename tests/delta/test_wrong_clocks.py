@@ -1,6 +1,7 @@
 """A wall clock that is set while time passes as ever: what is refused, and that one wrong look destroys nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -915,3 +916,32 @@ def test_a_clock_that_is_behind_makes_no_retention_longer(queue, process, machin
         process("two").queue("jobs").set_attributes({"MessageRetentionPeriod": 14 * DAY})
     machine.set(4 * DAY)
     assert queue.counts().expired == 2
+
+
+def test_what_an_earlier_release_noted_by_a_clock_ahead_is_not_believed(queue, ledger, process, machine):
+    """It did not record by which clock: there the last change counts."""
+    queue.set_attributes({"MessageRetentionPeriod": 4 * DAY})
+    machine.set(3 * DAY)
+    process("two").queue("jobs").set_attributes({"MessageRetentionPeriod": 14 * DAY})
+    machine.set(-3 * DAY)
+    record = ledger.store.queue("jobs")
+    assert record.expiry_noted_at > 0
+    old = replace(record, expiry_noted_at=-1)
+    assert old.noted_at == record.noted_at and replace(old, expired_before=-1).noted_at == -1
+    skew = 30_000
+    assert old.put_back(machine.clock(), skew).expired_before == machine.clock() - 14 * DAY * 1_000
+    later = old.expired(machine.clock())
+    assert later is old or later.noted_at == record.noted_at, "a right clock's note does not make it right"
+
+
+@pytest.mark.parametrize(("days", "vacuums"), [(0.5, 5), (3, 0)])
+def test_rounds_that_are_each_on_another_machine_vacuum_too(process, machine, monkeypatch, days, vacuums):
+    """Where the clock is less than a day behind the mark; further on, it may be ahead."""
+    process().create_queue("jobs", {"Lanes": 1})
+    process().upkeep()
+    machine.restart("boot 2")
+    machine.advance(days * DAY)
+    late, vacuumed = process(), []
+    monkeypatch.setattr(late.store.engine, "vacuum", vacuumed.append)
+    late.upkeep()
+    assert len(vacuumed) == vacuums

@@ -10,22 +10,27 @@ Processes that have the ledger open find no table any more; no verb makes one ag
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from ledger.backup_folder import require_no_backup
 from ledger.delta_log.damage import LOST
 from ledger.delta_log.durability import durability_of
 from ledger.delta_log.failures import naming
+from ledger.delta_log.maintenance import CHECKPOINT
 from ledger.delta_log.object_store import STORES, ObjectStore
-from ledger.errors import InvalidParameterValue, LedgerDoesNotExist
+from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
+from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError
 from ledger.place import here, remove_empty
 from ledger.store.delta.commit.file_locks import LOCKS, all_locked
 from ledger.store.delta.commit.storage_safety import PROBES
-from ledger.store.delta.model.tables import TABLES
+from ledger.store.delta.model.tables import NEEDED, TABLES
 
 #: Where a local ledger's tables are moved before they are removed.
 DOOMED = "_ledger_destroyed-"
@@ -49,7 +54,8 @@ class Destroyed:
 def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, *, dry_run: bool = False) -> Destroyed:
     """Remove a ledger, and return what that was; with `dry_run` only look.
 
-    Raises LedgerDoesNotExist; LedgerError while another process holds a table's lock, and then nothing is removed;
+    Raises LedgerDoesNotExist; LedgerError while another process holds a table's lock, and where nothing shows that a
+    table is a ledger's (nothing is removed then);
     InvalidParameterValue for a storage where only Spark reaches the files; StorageFailed.
     """
     place = here("root", root)
@@ -58,16 +64,20 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
     if place.scheme not in STORES:
         fix = f"Remove the folders {', '.join(TABLES)} with the storage's own tools."
         raise InvalidParameterValue("root", root, "Must be a local path or an object store", fix)
-    return _destroy_objects(place.text, ObjectStore(place.text, storage_options), dry_run=dry_run)
+    return _destroy_objects(place.text, storage_options, dry_run=dry_run)
 
 
 def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
     require_no_backup(folder)
-    doomed = [*folder.glob(f"{DOOMED}*")]
-    _require_whole(str(folder), lambda name: (folder / name / "_delta_log").is_dir(), is_begun=bool(doomed))
-    mine = [*(folder / name for name in (*ORDER, *BESIDE)), *doomed]
+    doomed = [path for path in folder.glob(f"{DOOMED}*") if _is_doomed(path)]
+    there = [name for name in ORDER if (folder / name / LOG).is_dir()]
+    if not doomed:
+        _require_all(str(folder), there)
+    for name in there:
+        _require_own(folder / name, table_files(str(folder / name), None))
+    mine = [*(folder / name for name in (*there, *BESIDE)), *doomed]
     names = {path.name for path in mine}
-    files = [path.stat().st_size for one in mine for path in one.rglob("*") if path.is_file()]
+    files = [path.lstat().st_size for one in mine for path in one.rglob("*") if not path.is_dir()]
     stays = sorted(path.name for path in folder.iterdir() if path.name not in names)
     found = Destroyed(str(folder), len(files), sum(files), tuple(stays[:100]))
     if dry_run:
@@ -76,27 +86,36 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
         aside = folder / f"{DOOMED}{secrets.token_hex(4)}"
         with all_locked(folder, TABLES):
             aside.mkdir()
-            for name in ORDER:
-                with contextlib.suppress(FileNotFoundError):
-                    (folder / name).rename(aside / name)
+            for name in there:
+                (folder / name).rename(aside / name)
             durability_of(folder).sync_folders([str(folder)])
         for one in (*doomed, aside, *(folder / name for name in BESIDE)):
-            if one.exists():
+            if one.is_symlink():
+                one.unlink()
+            elif one.exists():
                 shutil.rmtree(one)
         remove_empty([folder])
     return found
 
 
-def _destroy_objects(root: str, objects: ObjectStore, *, dry_run: bool) -> Destroyed:
-    mine = dict.fromkeys((*ORDER, *BESIDE), 0)
-    files, size, others = 0, 0, dict[str, None]()
-    for path, bytes_ in objects.sizes():
+def _is_doomed(path: Path) -> bool:
+    """Whether a folder is what a call that was stopped has left: tables of the ledger alone are in it."""
+    is_ours = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
+    return is_ours and {one.name for one in path.iterdir()} <= {*ORDER}
+
+
+def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: bool) -> Destroyed:
+    objects, mine, others = ObjectStore(root, options), dict.fromkeys((*ORDER, *BESIDE), 0), dict[str, None]()
+    files, size = 0, 0
+    for path, length in objects.sizes():
         name = path.partition("/")[0]
         if name in mine:
-            mine[name], files, size = mine[name] + 1, files + 1, size + bytes_
+            mine[name], files, size = mine[name] + 1, files + 1, size + length
         else:
             others[name] = None
-    _require_whole(root, lambda name: bool(mine[name]), is_begun=False)
+    _require_all(root, [name for name in ORDER if mine[name]])
+    for name in ORDER:
+        _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
     if not dry_run:
         for name in mine:
             if mine[name]:
@@ -104,7 +123,31 @@ def _destroy_objects(root: str, objects: ObjectStore, *, dry_run: bool) -> Destr
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
-def _require_whole(root: str, is_there: Callable[[str], bool], *, is_begun: bool) -> None:
-    missing = [name for name in TABLES if not is_there(name)]
-    if missing and not is_begun:
+def _require_all(root: str, there: Sequence[str]) -> None:
+    missing = [name for name in TABLES if name not in there]
+    if missing:
         raise LedgerDoesNotExist(root, f"it lacks {', '.join(missing)}", missing)
+
+
+def _require_own(place: Path | str, files: TableStorage) -> None:
+    """Raise LedgerError where nothing shows that a table is a ledger's: somebody's own may have the name. A damaged one
+    shows it, too, in one of its entries or checkpoints."""
+    if isinstance(place, Path) and place.is_symlink():
+        advice = f"Remove what it leads to, {place.resolve()}, and the link. Nothing was removed."
+        raise LedgerError(f"{place} is a link", advice)
+    if not any(_says_so(files, path) for path in sorted(files.log_paths())):
+        advice = (
+            f"Is it another table? Every table of a ledger says {NEEDED!r} in its description. Nothing was removed."
+        )
+        raise LedgerError(f"Nothing shows that {place} is a table of a ledger", advice)
+
+
+def _says_so(files: TableStorage, path: str) -> bool:
+    if version_of(path) is not None:
+        return f'"description":"{NEEDED} ' in (files.read(path) or b"").decode(errors="replace").replace('": "', '":"')
+    if not CHECKPOINT.fullmatch(path):
+        return False
+    with contextlib.suppress(OSError, pa.ArrowException, KeyError), files.open(path) as file:
+        said = file.read(["metaData"])["metaData"].to_pylist()
+        return any(one is not None and str(one["description"]).startswith(NEEDED) for one in said)
+    return False

@@ -38,12 +38,21 @@ MARK = "ledger.marked"
 WITNESSES, MOST_COMMITS = ("messages", "visibility"), 20
 
 
+#: In seconds, see Judged.is_near.
+NEAR = 86_400
+
+
 class Judged(NamedTuple):
     """By which instant ages may be judged (None: by none), and whether the clock itself was confirmed. Where it was
     not, no queue's time is moved beyond that instant."""
 
     at: int | None
     is_confirmed: bool
+
+    def is_near(self, now: int) -> bool:
+        """Whether a clock that says `now` may be ahead by no more than NEAR, far less than files are kept for: what
+        goes by the machine's clock, as the engines do, may be done. Rounds may each be on another machine."""
+        return self.is_confirmed or (self.at is not None and now - self.at <= NEAR * MILLISECONDS)
 
 
 #: A first look.

@@ -146,8 +146,8 @@ class Upkeep:
             joined += sum(self._tidied(tidying, queue, rows, listing) for queue in queues)
         self._say("joins small files")
         compacted += sum(self._compact(where) for where in _where(_of_many_files(files)))
-        if vacuum and judged.is_confirmed:
-            remove_abandoned(self._store, self._clock)
+        if vacuum and now is not None:
+            remove_abandoned(self._store, self._clock if judged.is_confirmed else lambda: now)
         for table in TABLES if vacuum else ():
             self._say(f"vacuums {table}")
             retain(self._engine, self._store.transactions, settings, table, self._clock)
@@ -155,7 +155,7 @@ class Upkeep:
                 # Once more: of what was committed since, however long that is ago, no entry of the log goes unread.
                 filled += fill_receipts(self._engine, self._store.transactions)
             # The engines go by the machine's clock, whatever instant a round judges by.
-            if judged.is_confirmed:
+            if judged.is_near(self._clock()):
                 with self._store.transactions.turn(table):
                     self._engine.vacuum(table)
         removed = lanes.keys() & set(gone)
