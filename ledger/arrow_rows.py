@@ -12,8 +12,8 @@ import pyarrow as pa
 from ledger.attribute_columns import COLUMN, UNDERSTOOD, attributes_reader, is_attributes
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
-from ledger.rules.message import NOT_IN_JSON, Entry, entry, require_columns, require_group
-from ledger.rules.message_fields import GIVEN, IN_WHOLE_ROWS, Kind
+from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
+from ledger.rules.message_fields import GIVEN, Kind
 from ledger.store import Sent
 from ledger.tabular import is_integer, is_text, require_column
 
@@ -74,11 +74,11 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
     texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
-    # A row that is sent as JSON as a whole keeps its columns to itself, but for IN_WHOLE_ROWS.
+    # A row that is sent as JSON as a whole keeps its columns to itself, but for WITH_WHOLE_ROWS.
     columns = {
         name: (table[name] if name == COLUMN else require_column(table, name, *kinds)).to_pylist()
         for name, kinds in MEANINGFUL.items()
-        if name in table.column_names and (not as_json or (fifo and name in IN_WHOLE_ROWS))
+        if name in table.column_names and (not as_json or (fifo and name in WITH_WHOLE_ROWS))
     }
     if fifo:
         require_group(table.column_names)

@@ -47,7 +47,7 @@ def with_dicts_as_maps(messages: Any, body: str | None) -> Any:
 
     Raises InvalidParameterValue for attributes that a list of messages may not have either; it names the row.
     """
-    if not (made_by(messages, "pandas") and hasattr(messages, "dtypes")):
+    if not (made_by(messages, "pandas") and hasattr(messages, "columns")):
         return messages
     names = list(messages.columns)
     if (
@@ -111,7 +111,10 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], object] | None:
         return _of_value
     if types.is_map(kind) and is_text(kind.key_type):
         return _of_pairs if _is_value(kind.item_type) else None
-    if (types.is_list(kind) or types.is_large_list(kind)) and types.is_struct(kind.value_type):
+    is_list = types.is_list(kind) or types.is_large_list(kind)
+    if is_list and types.is_null(kind.value_type):
+        return _of_items
+    if is_list and types.is_struct(kind.value_type):
         item = kind.value_type
         named = {field.name for field in item} == {"key", "value"} and is_text(item.field("key").type)
         if named and _is_value(item.field("value").type):

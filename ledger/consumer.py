@@ -28,7 +28,7 @@ from ledger.handler_calls import CallSteps, Handled, Handlers, Verdict
 from ledger.handler_evidence import Evidence, Finding
 from ledger.handler_rows import NAMES_MESSAGE
 from ledger.isolation import EverythingFails
-from ledger.outputs.writers import columns_asked, writer_of
+from ledger.outputs.writers import columns_asked, require_declared, writer_of
 from ledger.results import Consumed
 from ledger.row_errors import row_error
 from ledger.rules import limits as bounds
@@ -339,3 +339,4 @@ def require_output(access: Access, told: Consumption) -> None:
     access.store.outputs.require_writable()
     nothing = pa.table({NAMES_MESSAGE: pa.array([], pa.string())})
     writer_of(access, nothing, told.output, None, columns_asked(told.schema))
+    require_declared(access, told.output, told.schema)

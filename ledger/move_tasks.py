@@ -39,8 +39,8 @@ class MoveTasks:
             if self._store.put_task(task):
                 break
         after = self._move(task, self._source)
-        if after.is_running:
-            start_thread(partial(self.run, after.task, after.revision), "ledger-move-task")
+        if after is None or after.is_running:
+            start_thread(partial(self.run, task.task, -1 if after is None else after.revision), "ledger-move-task")
         return task
 
     def all(self) -> list[MoveTask]:
@@ -66,13 +66,13 @@ class MoveTasks:
 
     def step(self, task: MoveTask) -> MoveTask | None:
         """Moves what a running task may move now; returns the task after it, or None when somebody else takes this
-        step, or it was cancelled: of all who try, one moves."""
+        step, it was cancelled, or it waits: of all who try, one moves."""
         taken = move_task.taken(task, self._clock())
         return self._move(taken) if self._store.put_task(taken) else None
 
-    def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask:
-        """Moves what a task may move now that this process has taken its step; returns the task after it. `source`:
-        the queue, where it was looked up a moment ago."""
+    def _move(self, task: MoveTask, source: QueueRecord | None = None) -> MoveTask | None:
+        """Moves what a task may move now that this process has taken its step; returns the task after it, None where it
+        waits for as long as an abandoned one does. `source`: the queue, where it was looked up a moment ago."""
         try:
             source, target = source or self._as_it_is(), self._destination(task.destination)
             allowed = move_task.allowance(task, self._clock())
@@ -80,7 +80,7 @@ class MoveTasks:
         except ClocksDisagree as error:
             # Until somebody has put the clock, or the queue's time, right.
             log.warning("the move task %s of %s waits: %s", task.task, self._source.name, error)
-            return task
+            return None
         except LedgerError as error:
             log.warning("the move task %s of %s failed: %s", task.task, self._source.name, error)
             after = move_task.ended(task, TaskStatus.FAILED, self._clock(), str(error))

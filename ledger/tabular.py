@@ -82,7 +82,7 @@ def arrow_table(field: str, value: Any) -> pa.Table | None:
             )
         return None
     _require_no_objects(field, value)
-    _require_no_nul(value)
+    require_no_nul(value)
     if made_by(value, "pandas") and hasattr(value, "columns"):
         _require_names(list(value.columns))
     try:
@@ -104,7 +104,7 @@ def made_by(value: object, library: str) -> bool:
     return any(one.__module__.partition(".")[0] == library for one in type(value).__mro__)
 
 
-def _require_no_nul(value: Any) -> None:
+def require_no_nul(value: Any) -> None:
     """Raise InvalidParameterValue for a name with a NUL character: it ends there for whoever reads through Arrow's C
     interface, and may be another column's."""
     schema = getattr(value, "schema", None)
@@ -222,7 +222,7 @@ def _require_no_objects(field: str, value: Any) -> None:
 
 def _require_as_given(value: Any, table: pa.Table) -> None:
     """Raise InvalidParameterValue for a value in a column of pandas' objects that Arrow has made another one."""
-    if not (made_by(value, "pandas") and hasattr(value, "dtypes")):
+    if not (made_by(value, "pandas") and hasattr(value, "columns")):
         return
     for place, kind in enumerate(value.dtypes):
         if str(kind) == "object":

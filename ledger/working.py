@@ -10,6 +10,7 @@ from ledger.claim import Claim
 from ledger.claim_source import STORED, ClaimSource
 from ledger.claim_work import ClaimWork, require_own_columns
 from ledger.isolation import Evidence
+from ledger.outputs.writers import require_declared
 from ledger.progress import Meter
 from ledger.results import Worked
 from ledger.rules import limits as bounds
@@ -28,6 +29,7 @@ class Worker:
 
     def __init__(self, access: Access, work: Work) -> None:
         require_own_columns(work)
+        require_declared(access, work.output, work.schema)
         self._access = access
         self._source = ClaimSource(access, work.visibility_timeout, work.attempt_id, work.say)
         self._work = replace(work, visibility_timeout=self._source.timeout)

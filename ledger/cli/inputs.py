@@ -132,8 +132,8 @@ def _entries(rows: Sequence[Row], body: str | None, *, fifo: bool) -> Iterator[d
     whole = not any(name in row.columns for row in rows)
     if whole and body is not None and rows:
         raise WrongInput(f"No row has a column {body!r}. Nothing was sent.")
-    # As for tables. To a FIFO queue, which has one delay for all, that of a row sent as a whole means nothing.
-    counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column != "delay_seconds")}
+    # As for tables.
+    counted = {column: sqs for column, sqs in SQS.items() if not whole or (fifo and column in WITH_WHOLE_ROWS)}
     for row in rows:
         text = row.text if whole else row.columns.get(name)
         given = {sqs: row.columns[column] for column, sqs in counted.items() if row.columns.get(column) is not None}

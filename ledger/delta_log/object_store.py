@@ -176,7 +176,10 @@ class ObjectStore:
 
     def remove(self, folder: str) -> None:
         """Removes all files in a folder, at any depth."""
-        paths = list(self.paths(folder))
+        self.remove_all(list(self.paths(folder)))
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        """Removes files, as far as they are there."""
         with self._naming():
             try:
                 obstore.delete(self._store, paths)

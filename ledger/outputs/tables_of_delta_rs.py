@@ -72,6 +72,17 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
         return fitted(rows, columns.schema)
 
 
+def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows with null in the columns of the table that they do not have: of a table with column mapping delta-rs
+    takes no others."""
+    if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+        return rows
+    for field in pa.schema(loaded.schema().to_arrow()):
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
 @contextmanager
 def _row_named(rows: pa.Table) -> Iterator[None]:
     """Let an error about one of the rows say which it is."""
@@ -189,6 +200,7 @@ class DeltaRsOutputTables:
                 with conflicts():
                     said = properties(metadata, (application, version))
                     how |= {"schema_mode": "merge"} if columns.added else {}
+                    applied = applied if columns.added else _with_absent_columns(loaded, applied)
                     write_deltalake(loaded, applied, mode="append", commit_properties=said, **how)
                 stored.make_durable(loaded.version())
                 return

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ledger.access import Access
 from ledger.delta_log.protocol import reason
-from ledger.errors import InvalidParameterValue, OutputNotWritten
+from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.column_casts import schema_of
 from ledger.outputs.messages import CARRIED, require_failed
@@ -31,6 +31,7 @@ from ledger.outputs.targets import (
 from ledger.rules.column_types import has_local_time_in_map
 from ledger.rules.location import Location
 from ledger.rules.output_columns import (
+    IN_SCHEMA,
     NOTHING_ASKED,
     WIDEN,
     Columns,
@@ -43,7 +44,7 @@ from ledger.rules.output_columns import (
 )
 from ledger.rules.publishable import NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.model.arrow_types import schema_of_rows
-from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch
+from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch, require_no_nul
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,16 +106,41 @@ def columns_asked(schema: Any) -> ColumnsAsked:
         raise InvalidParameterValue("schema", schema, f'Must be "{WIDEN}", or a schema of Arrow (pyarrow.schema(...))')
     try:
         with reading_by_library():
-            rows = arrow_table("schema", pa.schema(schema).empty_table())
+            # Through Arrow's C interface a name ends at its first NUL character.
+            known = schema if isinstance(schema, pa.Schema) else pa.schema(schema)
+            require_no_nul(known.empty_table())
+            rows = arrow_table("schema", known.empty_table())
         assert rows is not None
         declared = schema_of_rows(rows)
     except (UnreadableByLibrary, ColumnsDiffer) as error:
-        raise InvalidParameterValue("schema", type(schema).__name__, str(error), "Give types of Delta's.") from None
+        raise InvalidParameterValue("schema", "a schema of Arrow", str(error), "Give types of Delta's.") from None
+    for field in known:
+        if pa.types.is_decimal(field.type) and field.type.scale < 0:
+            bound = f"It is {field.type}, and Delta has no negative scale"
+            raise InvalidParameterValue("schema", field.name, bound, "Give a scale of 0 or more.")
     for one in declared["fields"]:
         for path in untold(one["name"], one["type"]):
             fix = "Give its type, or leave it out until rows tell it."
             raise InvalidParameterValue("schema", path, "Its type has nulls alone, or nothing, inside", fix)
     return ColumnsAsked(declared=declared)
+
+
+def require_declared(access: Access, table: object, schema: Any) -> None:
+    """Raise InvalidParameterValue for a `schema` of Arrow's that gives a column another type than the table that is
+    there, before anything is received for it. Tables of Spark's catalog, and those that delta-rs does not read, are
+    looked at when rows are written."""
+    asked = columns_asked(schema)
+    if asked.declared is None:
+        return
+    with reading_by_library():
+        rows = arrow_table("schema", pa.schema(schema).empty_table())
+    try:
+        ArrowWriter(access.store.outputs, rows, table, None, asked).require_fitting()
+    except OutputNotWritten as error:
+        if IN_SCHEMA in error.reason:
+            raise InvalidParameterValue("schema", str(table), error.reason) from None
+    except (LedgerError, NotImplementedError):
+        return
 
 
 def writer_of(

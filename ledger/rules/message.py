@@ -136,12 +136,15 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
 
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:
     """The columns of a table without a column of bodies whose names are nearly that, or the group or deduplication id
-    of a FIFO queue, which count of rows that are sent whole. Each is shown with the column that is perhaps meant."""
+    of a FIFO queue, which count of rows that are sent whole. Each is shown with the column that is perhaps meant. And
+    those that would mean something beside a body, and mean nothing there."""
     known = list(names)
     if (body or "body") in known:
         return []
-    absent = [name for name in ("body", *(WITH_WHOLE_ROWS if fifo else ())) if name not in known]
-    return [with_meaning(name, absent) for name in known if meant_by(name, absent) is not None]
+    counted = WITH_WHOLE_ROWS if fifo else ()
+    absent = [name for name in ("body", *counted) if name not in known]
+    nearly = [with_meaning(name, absent) for name in known if meant_by(name, absent) is not None]
+    return [*nearly, *(f"{name} (is not applied)" for name in known if name in _GIVEN and name not in counted)]
 
 
 def require_group(names: Iterable[str]) -> None:

@@ -65,8 +65,6 @@ FIELDS = (
 )
 #: What senders say.
 GIVEN = tuple(field for field in FIELDS if field.is_given)
-#: The columns that mean something to a FIFO queue, too, where the rows of a table are sent whole, as JSON.
-IN_WHOLE_ROWS = ("message_group_id", "message_deduplication_id")
 #: What users see.
 SHOWN = tuple(field for field in FIELDS if field.is_shown)
 #: What has a column in the table `messages`.

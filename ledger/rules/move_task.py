@@ -94,8 +94,10 @@ def is_abandoned(task: MoveTask, now: int) -> bool:
 
 
 def put_back(task: MoveTask, now: int) -> MoveTask:
-    """The task as it is after a clock ahead of `now` has started it, or carried it on."""
-    started_at, updated_at = min(task.started_at, now), min(task.updated_at, now)
+    """The task as it is after a clock ahead of `now` has started it, or carried it on: with a rate it goes on at once,
+    as if it had begun so long ago as what it has moved takes."""
+    begun = now if task.rate is None else now - task.moved * MILLISECONDS // task.rate
+    started_at, updated_at = min(task.started_at, begun), min(task.updated_at, now)
     return task._replace(started_at=started_at, updated_at=updated_at, revision=task.revision + 1)
 
 

@@ -335,12 +335,16 @@ class _Merge:
         return {**column, **parts}
 
 
+#: What is said of a column that `schema=` gives another type than the table.
+IN_SCHEMA = "in schema="
+
+
 def _clashes(declared: Mapping[str, Any], name: str, kind: Any) -> bool:
     return fit(_type_of(declared, name), kind) is Fit.NEVER
 
 
 def _declared_said(name: str, given: Any, column: Any) -> str:
-    said = f"column {name} is {name_of(column)} in the table, and {name_of(given)} in schema="
+    said = f"column {name} is {name_of(column)} in the table, and {name_of(given)} {IN_SCHEMA}"
     offer = _offer(given, column) if widened(given, column) != plain(column) else ""
     return f"{said}: give the table's type, or leave the column out of it{offer}"
 

@@ -68,3 +68,10 @@ def test_of_rows_that_are_sent_whole_the_names_that_would_count_are_told_of(make
         before = len(caplog.messages)
         make().send(pd.DataFrame({"order": ["a"], "colour": ["x"]}))
         assert len(caplog.messages) == before
+
+
+def test_columns_that_are_not_applied_to_rows_sent_whole_are_told(make, caplog):
+    caplog.set_level(logging.WARNING)
+    make().send(pd.DataFrame({"colour": ["red"], "delay_seconds": [5], "message_attributes": [{"a": "b"}]}))
+    told = "with its columns: delay_seconds (is not applied), message_attributes (is not applied)"
+    assert told in caplog.text

@@ -1,5 +1,6 @@
 """A wall clock that is set while time passes as ever: what is refused, and that one wrong look destroys nothing."""
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -7,7 +8,8 @@ import pytest
 
 from ledger import Ledger, move_tasks
 from ledger.errors import ClocksDisagree
-from ledger.rules import instants
+from ledger.rules import instants, move_task
+from ledger.rules.move_task import MoveTask
 from ledger.rules.state import Record
 from ledger.settings import Settings
 from ledger.store.delta.model.where import Where
@@ -898,6 +900,11 @@ def test_a_move_task_waits_while_the_clocks_disagree(abandoned, process, machine
         process().upkeep()
     (task,) = process().queue("dead").list_message_move_tasks(5)
     assert task.status == "RUNNING"
+    store, ticks, before = process().store, iter(range(30)), process().store.engine.version("tasks")
+    mover = move_tasks.MoveTasks(store, store.queue("dead"), machine.clock)
+    with contextlib.suppress(StopIteration):
+        mover.run(task.task, -1, lambda seconds: (next(ticks), machine.advance(1)))
+    assert store.engine.version("tasks") <= before + 1, "it looks again after a while, and not each second"
     process().repair_clock()
     for _ in range(3):
         machine.advance(600)
@@ -945,3 +952,9 @@ def test_rounds_that_are_each_on_another_machine_vacuum_too(process, machine, mo
     monkeypatch.setattr(late.store.engine, "vacuum", vacuumed.append)
     late.upkeep()
     assert len(vacuumed) == vacuums
+
+
+def test_a_task_with_a_rate_goes_on_at_once_behind_a_repair():
+    task = MoveTask("t", "dead", None, 1, 10 * DAY * 1_000, 10 * DAY * 1_000 + 900_000, 5_000, moved=900)
+    right = move_task.put_back(task, DAY * 1_000)
+    assert right.updated_at == DAY * 1_000 and move_task.allowance(right, DAY * 1_000) == 1

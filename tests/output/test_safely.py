@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -446,3 +446,49 @@ def test_a_module_that_makes_a_udf_when_spark_workers_import_it_is_named_as_the_
     with pytest.raises(LedgerError, match=said):
         place.queue.work(answer, place.table, per_row=True, schema=pa.schema([("n", pa.float64())]))
     assert {message.receive_count for message in place.queue.receive(None).messages()} == {1}
+
+
+def test_a_schema_that_is_not_the_tables_receives_nothing(spark, tmp_path):
+    """Nothing of it is about a message: two of them were received until they were parked."""
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send(["1", "2"])
+    write_deltalake(place.table, pa.table({"message_id": pa.array([], pa.string()), "n": pa.array([], pa.int64())}))
+    schema = pa.schema([("n", pa.float64())])
+    said = "'.*out.*' for parameter schema.*column n is bigint in the table, and double in schema="
+    for work in (
+        lambda: place.queue.work(halved, place.table, per_row=True, schema=schema, until="once"),
+        lambda: place.queue.consume(lambda message: {"n": 1.5}, place.table, schema=schema, until="once"),
+    ):
+        with pytest.raises(InvalidParameterValue, match=said):
+            work()
+    assert {message.receive_count for message in place.queue.receive(None).messages()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [("a\0b", pa.int64(), "A NUL character is in its name"), ("d", pa.decimal128(5, -2), "no negative scale")],
+)
+def test_what_no_reader_has_is_refused_in_a_schema(spark, tmp_path, name, kind, said):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send("1")
+    schema = pa.schema([("n", pa.int64()), (name, kind)])
+    for work in (
+        lambda: place.queue.work(halved, place.table, per_row=True, schema=schema),
+        lambda: place.queue.consume(lambda message: {"n": 1}, place.table, schema=schema, until="once"),
+    ):
+        with pytest.raises(InvalidParameterValue, match=said):
+            work()
+    assert place.queue.counts().visible == 1
+
+
+def test_rows_of_arrow_without_a_column_go_into_a_table_with_column_mapping(spark, tmp_path):
+    place = Place(tmp_path, FrozenClock(), spark=spark)
+    place.queue.send("1")
+    spark.sql(
+        f"CREATE TABLE delta.`{place.table}` (message_id STRING, k BIGINT, s STRING) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    claim = place.queue.receive()
+    rows = pa.table({"message_id": [one.message_id for one in claim], "k": [5]})
+    assert claim.write(rows, place.table, messages="message_id").messages == 1
+    assert [(row.k, row.s) for row in spark.read.format("delta").load(place.table).collect()] == [(5, None)]

@@ -212,3 +212,21 @@ def test_a_ledger_is_destroyed_and_nothing_beside_it(opened, s3, place, files):
     assert list(files.paths()) == ["results/part-0.parquet"]
     with pytest.raises(LedgerDoesNotExist):
         Ledger.destroy(place, storage_options=s3.options)
+
+
+def test_a_removal_of_a_ledger_that_is_stopped_is_carried_on(opened, s3, place, files, monkeypatch):
+    opened().create_queue("jobs").send(["a", "b"])
+    remove_all, left = ObjectStore.remove_all, iter([True] * 3)
+
+    def stopping(self, paths):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        remove_all(self, paths)
+
+    monkeypatch.setattr(ObjectStore, "remove_all", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.destroy(place, storage_options=s3.options)
+    monkeypatch.undo()
+    with pytest.raises(LedgerDoesNotExist):
+        opened(create=False)
+    assert Ledger.destroy(place, storage_options=s3.options).files and not list(files.paths())

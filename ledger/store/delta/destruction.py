@@ -2,7 +2,8 @@
 
 On a local path the tables are moved into one folder first, under their locks, so that no process finds half a ledger,
 and none commits to a table that is on its way out. Then the folder is removed. What is stopped in between is carried on
-by the next call. On an object store the table `queues` goes first, without which nobody opens a ledger.
+by the next call. On an object store the table `queues` goes first, without which nobody opens a ledger; and of each
+table the log goes last, which shows that it is a ledger's.
 
 Processes that have the ledger open find no table any more; no verb makes one again.
 """
@@ -72,7 +73,7 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
     doomed = [path for path in folder.glob(f"{DOOMED}*") if _is_doomed(path)]
     there = [name for name in ORDER if (folder / name / LOG).is_dir()]
     if not doomed:
-        _require_all(str(folder), there)
+        _require_any(str(folder), there)
     for name in there:
         _require_own(folder / name, table_files(str(folder / name), None))
     mine = [*(folder / name for name in (*there, *BESIDE)), *doomed]
@@ -113,20 +114,21 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
             mine[name], files, size = mine[name] + 1, files + 1, size + length
         else:
             others[name] = None
-    _require_all(root, [name for name in ORDER if mine[name]])
-    for name in ORDER:
+    there = [name for name in ORDER if mine[name]]
+    _require_any(root, there)
+    for name in there:
         _require_own(name, table_files(f"{root.rstrip('/')}/{name}", options))
-    if not dry_run:
-        for name in mine:
-            if mine[name]:
-                objects.remove(name)
+    for name in (*there, *BESIDE) if not dry_run else ():
+        # The log last: it shows whose the table is, should this be stopped.
+        objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
+        objects.remove(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 
-def _require_all(root: str, there: Sequence[str]) -> None:
-    missing = [name for name in TABLES if name not in there]
-    if missing:
-        raise LedgerDoesNotExist(root, f"it lacks {', '.join(missing)}", missing)
+def _require_any(root: str, there: Sequence[str]) -> None:
+    """Raise LedgerDoesNotExist where none of a ledger's tables is there. Some may have gone before."""
+    if not there:
+        raise LedgerDoesNotExist(root, f"it lacks {', '.join(TABLES)}", [*TABLES])
 
 
 def _require_own(place: Path | str, files: TableStorage) -> None:

@@ -20,11 +20,12 @@ from ledger.rules.message import (
     NO_DEDUPLICATION_ID,
     NOT_FOR_THIS_QUEUE,
     NOT_IN_JSON,
+    WITH_WHOLE_ROWS,
     require_columns,
     require_group,
     too_long,
 )
-from ledger.rules.message_fields import GIVEN, IN_WHOLE_ROWS, Kind
+from ledger.rules.message_fields import GIVEN, Kind
 from ledger.rules.text import CONTROLS, FORBIDDEN, NONE_AT_ALL, PLAIN
 from ledger.store.delta.dataframes.columns import quoted
 from ledger.store.delta.model.tables import MESSAGES
@@ -70,7 +71,7 @@ def message_columns(frame: DataFrame, queue: Mapping[str, str], body: str | None
     text = _body(frame, body)
     as_json = body is None and "body" not in kinds
     # A row that is sent as JSON as a whole keeps its columns to itself, but for what a FIFO queue asks of each.
-    counted = [name for name in MEANINGFUL if not as_json or (fifo and name in IN_WHOLE_ROWS)]
+    counted = [name for name in MEANINGFUL if not as_json or (fifo and name in WITH_WHOLE_ROWS)]
     named = {name: kinds[name] for name in counted if name in kinds}
     for name, kind in named.items():
         if kind not in MEANINGFUL[name]:

@@ -159,11 +159,10 @@ def _set_times(
         ahead, at = (latest - now) / MILLISECONDS, now if order is None else order.last
         repair = ClockRepair(queue.name, ahead, len(times), changed.count, sent_ahead, bool(last))
         found = repair if times or sent_ahead else None
-        edits, arrived = NO_EDITS, Runs.empty()
+        edits = NO_EDITS
         if not dry_run:
             if last and order is not None:
-                arrived = _arrived(order, lanes, now + skew)
-                lanes.supersede(arrived)
+                lanes.supersede(_arrived(order, lanes, now + skew))
             lanes.supersede(_changed(lanes, times, right_code))
             if times and lanes.heads.purged_at is not None:
                 lanes.heads.purged_at = min(lanes.heads.purged_at, now)
@@ -172,7 +171,7 @@ def _set_times(
             others = set(times) - set(edits["lane"].unique().to_pylist())
             edits = pa.concat_tables([lanes.heads.edits(sorted(others), at), edits])
         reason = f"the queue's time was {repair.ahead:.1f} s ahead"
-        events = [{"event": "clock repaired", "messages": changed.count + arrived.count, "reason": reason}]
+        events = [{"event": "clock repaired", "messages": changed.count, "reason": reason}]
         where = Where(queue.id, tuple_of(edits["lane"].unique().to_pylist()))
         return Plan(snapshot, where, edits, events, lambda version: (found, at), now)
 
