@@ -116,7 +116,7 @@ class Queue(Settling):
         row as JSON when there is no such column; any number of rows. Beside the body the columns delay_seconds,
         message_attributes, message_group_id, message_deduplication_id and aws_trace_header count, but
         that a delay for a FIFO queue and a deduplication id for another one are refused. Other columns beside a body
-        are not sent, and the log names them once. Returns a `Sent`: count, and `ids()`.
+        are not sent, and the log names them once. Returns a `Sent`, without Spark a `SentTable`: count, and `ids()`.
         An Arrow table (or a pandas or polars DataFrame, or what else has Arrow's PyCapsule interface): as a DataFrame,
         through Spark where the ledger has it; `ids()` is a pyarrow.Table. Its message_attributes are a map, dicts
         (pandas), a struct whose null fields are no attributes, a list of structs of key and value, or JSON objects

@@ -24,20 +24,35 @@ def queues() -> None:
 @click.argument("prefix", default="")
 @as_json
 @with_root
-def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> None:
+def list_queues(prefix: str, json: bool, root: str | None, settings: str | None) -> int:
     """How many messages are in each state, for queues whose names begin with PREFIX. Reading disturbs nobody.
 
     \b
     Example:
       ledger queues list
     """
-    ledger = open_ledger(root, settings, read_only=True)
-    rows = [depth_of(queue) for queue in ledger.list_queues(prefix)]
+    from ledger.errors import ClocksDisagree
+
+    rows, wrong = [], list[str]()
+    for queue in open_ledger(root, settings, read_only=True).list_queues(prefix):
+        try:
+            rows.append(depth_of(queue))
+        except ClocksDisagree as error:
+            # The others are shown all the same.
+            rows.append(dict.fromkeys(DEPTH) | {"queue": queue.name})
+            wrong.append(f"{queue.name}: {error}")
+    for one in wrong:
+        click.echo(f"ledger: {one}", err=True)
     if json:
         print_json(*rows)
     else:
         names = {"in_flight": "in flight", "age_of_oldest": "age of oldest (s)"}
         print_table([{names.get(name, name): value for name, value in row.items()} for row in rows], "no queues")
+    return int(bool(wrong))
+
+
+#: What is shown of a queue, in a row.
+DEPTH = ("queue", "visible", "delayed", "locked", "in_flight", "deleted", "age_of_oldest")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:

@@ -98,6 +98,8 @@ def _cut_back(root: str, yes: bool, dry_run: bool, json: bool) -> None:
         print_json({"repaired": bool(found) and not dry_run, **dataclasses.asdict(found)})
     elif dry_run or not found:
         click.echo("\n".join(_shown(found)))
+        if found:
+            click.echo(f"`ledger repair {root} --yes` does that. Stop all that uses the ledger before.")
     else:
         click.echo(f"Repaired. What was taken out is in {found.lost}")
 
@@ -107,11 +109,12 @@ def _shown(found: Repair) -> Iterator[str]:
         yield "Nothing is damaged."
     for table in found.tables:
         if table.commits:
-            lost = f"{len(table.commits):,} commits are lost"
+            are = "is" if len(table.commits) == 1 else "are"
+            lost = f"{many(len(table.commits), 'commit')} {are} lost"
             yield f"{table.table}: version {table.version} is the last whole one; {lost}"
         for commit in table.commits:
             about = commit.verb or "not known"
-            about += "" if commit.messages is None else f", {commit.messages:,} messages"
+            about += "" if commit.messages is None else f", {many(commit.messages, 'message')}"
             yield f"  version {commit.version}: {about}{f' ({commit.flaw})' if commit.flaw else ''}"
         for version, what in table.past.items():
             yield f"{table.table}: the entry of version {version} {what}; a later checkpoint has its rows"
@@ -123,5 +126,7 @@ def _shown(found: Repair) -> Iterator[str]:
             yield f"{table.table}: {len(table.files):,} data files are lost, with {held} messages"
         for path, what in table.files.items():
             yield f"  {path} {what}"
+    if any(table.commits for table in found.tables):
+        yield "What was sent in lost commits is gone. Messages whose acknowledgement is lost are received again."
     for path in found.checkpoints:
         yield f"{path} cannot be read; the entries tell the same, and nothing is lost with it"

@@ -138,7 +138,9 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
         ArrowWriter(access.store.outputs, rows, table, None, asked).require_fitting()
     except OutputNotWritten as error:
         if IN_SCHEMA in error.reason:
-            raise InvalidParameterValue("schema", str(table), error.reason) from None
+            fix = 'Where per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'
+            fix = fix if f'"{WIDEN}"' in error.reason else ""
+            raise InvalidParameterValue("schema", str(table), error.reason, fix) from None
     except (LedgerError, NotImplementedError):
         return
 

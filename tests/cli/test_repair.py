@@ -60,3 +60,12 @@ def test_a_queue_that_a_clock_ahead_has_changed_is_named_and_put_right(cli, root
 def test_a_ledger_without_damage_is_left_as_it_is(cli, queue):
     answer = cli("repair")
     assert answer.code == 0 and "Nothing is damaged" in answer.out
+
+
+def test_queues_whose_time_is_right_are_listed_beside_one_whose_is_not(cli, ahead, ledger):
+    ledger.create_queue("right").send("a")
+    shown = cli("queues", "list", "--json")
+    rows = {row["queue"]: row["visible"] for row in shown.documents}
+    assert shown.code == 1 and rows == {"right": 1, "work": None}
+    assert "work: This machine's clock says" in shown.err and "repair --clock" in shown.err
+    assert "right" in cli("queues", "list").out
