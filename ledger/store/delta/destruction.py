@@ -56,8 +56,8 @@ def destroy_ledger(root: str, storage_options: Mapping[str, str] | None = None, 
     """Remove a ledger, and return what that was; with `dry_run` only look.
 
     Raises LedgerDoesNotExist; LedgerError while another process holds a table's lock, and where nothing shows that a
-    table is a ledger's (nothing is removed then);
-    InvalidParameterValue for a storage where only Spark reaches the files; StorageFailed.
+    table is a ledger's (nothing is removed then); InvalidParameterValue for a storage where only Spark reaches the
+    files; StorageFailed.
     """
     place = here("root", root)
     if place.is_local:
@@ -101,8 +101,8 @@ def _destroy_folder(folder: Path, *, dry_run: bool) -> Destroyed:
 
 def _is_doomed(path: Path) -> bool:
     """Whether a folder is what a call that was stopped has left: tables of the ledger alone are in it."""
-    is_ours = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
-    return is_ours and {one.name for one in path.iterdir()} <= {*ORDER}
+    is_named = re.fullmatch(rf"{DOOMED}[0-9a-f]{{8}}", path.name) is not None
+    return is_named and path.is_dir() and not path.is_symlink() and {one.name for one in path.iterdir()} <= {*ORDER}
 
 
 def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: bool) -> Destroyed:
