@@ -131,7 +131,9 @@ def left_out(names: Iterable[str], body: str | None) -> list[str]:
     if (body or "body") not in known:
         return []
     absent = [name for name in _GIVEN if name not in known and name != "body"]
-    return [with_meaning(name, absent) for name in known if name not in _GIVEN and name != body]
+    # Where another column is the body, one of this name is none.
+    counted = {*(_GIVEN - {"body"}), body or "body"}
+    return [with_meaning(name, absent) for name in known if name not in counted]
 
 
 def mistaken_in_whole_rows(names: Iterable[str], body: str | None, *, fifo: bool) -> list[str]:

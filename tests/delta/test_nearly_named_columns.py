@@ -75,3 +75,11 @@ def test_columns_that_are_not_applied_to_rows_sent_whole_are_told(make, caplog):
     make().send(pd.DataFrame({"colour": ["red"], "delay_seconds": [5], "message_attributes": [{"a": "b"}]}))
     told = "with its columns: delay_seconds (is not applied), message_attributes (is not applied)"
     assert told in caplog.text
+
+
+def test_a_column_of_bodies_beside_another_body_is_left_out_and_told(make, caplog):
+    caplog.set_level(logging.WARNING)
+    queue = make()
+    queue.send(pd.DataFrame({"body": ["a"], "text": ["b"]}), body="text")
+    assert [message.body for message in queue.receive(1)] == ["b"]
+    assert "the column text is sent; left out: body" in caplog.text
