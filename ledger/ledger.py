@@ -337,9 +337,10 @@ class Ledger:
         from ledger.store.delta.verbs.upkeep import Upkeep
 
         opened = self._on_delta("upkeep")
+        # Before the clock is read for anything else: who stands still between two readings has not looked twice.
+        judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         rounds, began_at = opened.store.rounds, self.clock()
         begun = rounds.look()
-        judged = Judged(self.clock(), is_confirmed=True) if opened.ages is None else opened.ages.judge()
         if judged.is_near(self.clock()):
             carry_on(opened.store, self.clock)
         done = Upkeep(opened.store, self.clock, report).run(vacuum, judged)

@@ -129,6 +129,12 @@ def test_two_receives_that_are_decided_at_once_may_acknowledge_what_is_written()
     assert play(generate("s29-10000/2969")).problems == []
 
 
+@pytest.mark.parametrize("seed", [4, 147, 218])
+def test_an_upkeep_that_stands_still_before_it_judges_has_looked_at_its_clock_once(seed):
+    """It read the clock for its record before, and so had looked twice: one that was ahead was believed."""
+    assert play(generate(f"s46/{seed}@clocks")).problems == []
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(0, 300, 100))
 def test_no_schedule_breaks_a_promise(first):
