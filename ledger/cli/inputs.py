@@ -29,7 +29,7 @@ from ledger.rules.csv_header import wrong_header
 from ledger.rules.message import WITH_WHOLE_ROWS, left_out, mistaken_in_whole_rows, require_columns
 from ledger.rules.message_attributes import attributes_of_json
 from ledger.rules.message_fields import GIVEN
-from ledger.rules.text import json_value, names_once, no_constant
+from ledger.rules.text import JSON, json_value
 
 ENDINGS = {"txt": "text", "json": "json", "jsonl": "json", "ndjson": "json", "csv": "csv", "parquet": "parquet"}
 #: A field of a CSV file may be as long as the longest message, and then some: what is too long is the queue's to say.
@@ -199,7 +199,7 @@ def _json_array(lines: Sequence[tuple[int, str]], body: str | None) -> Iterator[
     place, element = _behind_space(text, 1), 0
     while text[place : place + 1] != "]":
         try:
-            found, end = _DECODER.raw_decode(text, place)
+            found, end = JSON.raw_decode(text, place)
         except json.JSONDecodeError as error:
             yield broken(error.pos, f"{error.msg}: column {error.colno}")
             return
@@ -245,9 +245,6 @@ def _json_row(number: int, text: str, found: Any, body: str | None) -> Row | Mal
         return Malformed(number, "is neither an object nor a text")
     require_columns(found, body)
     return Row(number, found, text)
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=no_constant)
 
 
 def _csv(file: Iterable[str], body: str | None) -> Iterator[Row | Malformed]:

@@ -47,19 +47,23 @@ class JsonFloat(float):
         return made
 
 
+def _no_constant(name: str) -> None:
+    """Raise ValueError for NaN, Infinity or -Infinity, as json's `parse_constant`."""
+    raise ValueError(f"{name} is no JSON")
+
+
+#: What reads a JSON text, also one that something stands behind: see `json_value`.
+JSON = json.JSONDecoder(object_pairs_hook=names_once, parse_constant=_no_constant, parse_float=JsonFloat)
+
+
 def json_value(text: str) -> Any:
     """The value of a JSON text; of fractions a JsonFloat. Raises ValueError, which says why, for a text that is no
     JSON: also for NaN and Infinity, which Python reads, for an object with a name twice, and for one that is nested too
     deeply."""
     try:
-        return json.loads(text, object_pairs_hook=names_once, parse_constant=no_constant, parse_float=JsonFloat)
+        return JSON.decode(text)
     except RecursionError as error:
         raise ValueError(str(error)) from None
-
-
-def no_constant(name: str) -> None:
-    """Raise ValueError for NaN, Infinity or -Infinity, as json's `parse_constant`."""
-    raise ValueError(f"{name} is no JSON")
 
 
 def forbidden(text: str) -> str | None:

@@ -362,3 +362,13 @@ def test_a_column_that_is_nearly_one_that_means_something_is_shown_with_it(cli, 
     assert "each row is sent whole, as JSON; bdy (is body meant?)." in ran.err
     ran = cli("send", "work", "-", "--format", "csv", given="body,delay_second\na,1\n")
     assert "left out: delay_second (is delay_seconds meant?)" in ran.err
+
+
+@pytest.mark.parametrize("text", ["{row}\n", "[{row}]"])
+def test_digits_of_attributes_stay_as_they_are_in_lines_and_in_arrays(cli, queue, tmp_path, text):
+    row = '{"body": "x", "message_attributes": {"p": 0.12345678901234567890, "q": 1.10}}'
+    (tmp_path / "rows.json").write_text(text.replace("{row}", row))
+    assert cli("send", "work", str(tmp_path / "rows.json")).code == 0
+    (message,) = queue.receive(1)
+    attributes = {name: one.value for name, one in message.message_attributes.items()}
+    assert attributes == {"p": "0.12345678901234567890", "q": "1.10"}
