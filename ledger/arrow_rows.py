@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledger.attribute_columns import COLUMN, UNDERSTOOD, attributes_reader, is_attributes
+from ledger.attribute_columns import COLUMN, attributes_by_row
 from ledger.errors import InvalidParameterValue, LedgerError
 from ledger.rules.attributes import is_fifo
 from ledger.rules.message import NOT_IN_JSON, WITH_WHOLE_ROWS, Entry, entry, require_columns, require_group
@@ -21,10 +21,9 @@ from ledger.tabular import is_integer, is_text, require_column
 TYPES = {
     Kind.TEXT: (is_text, "string"),
     Kind.NUMBER: (is_integer, "int8, int16, int32 or int64"),
-    Kind.ATTRIBUTES: (is_attributes, UNDERSTOOD),
 }
-#: Beside the body: the columns that mean something.
-MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name != "body"}
+#: Beside the body and the attributes: the columns that mean something.
+MEANINGFUL = {field.name: TYPES[field.kind] for field in GIVEN if field.name not in ("body", COLUMN)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,28 +68,26 @@ def rows_of(table: pa.Table, queue: Mapping[str, str], body: str | None) -> Iter
     Raises InvalidParameterValue for the table."""
     fifo = is_fifo(queue)
     require_columns(table.column_names, body)
-    read = attributes_reader(table, body)
+    attributes_of = attributes_by_row(table, body)
     if not table.num_columns:
         raise InvalidParameterValue("column", "body", "The table has no columns")
     as_json = body is None and "body" not in table.column_names
     texts = _json_rows(table) if as_json else require_column(table, body or "body", is_text, "string").to_pylist()
     # A row that is sent as JSON as a whole keeps its columns to itself, but for WITH_WHOLE_ROWS.
     columns = {
-        name: (table[name] if name == COLUMN else require_column(table, name, *kinds)).to_pylist()
+        name: require_column(table, name, *kinds).to_pylist()
         for name, kinds in MEANINGFUL.items()
         if name in table.column_names and (not as_json or (fifo and name in WITH_WHOLE_ROWS))
     }
     if fifo:
         require_group(table.column_names)
     for number, text in enumerate(texts):
-        given = {name: values[number] for name, values in columns.items()}
         try:
-            attributes = given.pop(COLUMN, None)
-            given[COLUMN] = None if attributes is None else read(attributes)
+            attributes = attributes_of(number)
         except LedgerError as error:
             yield error
             continue
-        yield {"body": text, **given}
+        yield {"body": text, COLUMN: attributes, **{name: values[number] for name, values in columns.items()}}
 
 
 def _json_rows(table: pa.Table) -> Iterator[str]:

@@ -75,19 +75,26 @@ def with_attributes_as_maps(table: pa.Table, body: str | None) -> pa.Table:
     """
     if not _has_attributes(table, body) or is_attributes(table[COLUMN].type):
         return table
-    made = _maps(table[COLUMN].to_pylist(), attributes_reader(table, body))
+    read = _required_reader(table[COLUMN].type)
+    made = _maps(table[COLUMN].to_pylist(), read)
     return table.set_column(table.column_names.index(COLUMN), COLUMN, made)
 
 
-def attributes_reader(table: pa.Table, body: str | None) -> Callable[[Any], object]:
-    """Return what makes attributes, as a list of messages has them, of a value of the table's column of attributes; it
-    raises InvalidParameterValue for a value that is not understood. Raises it for a type that is none."""
+def attributes_by_row(table: pa.Table, body: str | None) -> Callable[[int], object]:
+    """Return what makes the attributes of a table's row, by its number, as a list of messages has them; it raises
+    InvalidParameterValue for a value that is not understood. Raises it for a type that is none."""
     if not _has_attributes(table, body):
-        return lambda value: value
-    reader = _reader_of(table[COLUMN].type)
+        return lambda number: None
+    read = _required_reader(table[COLUMN].type)
+    # Of a type that is refused Python may have no values.
+    values = table[COLUMN].to_pylist()
+    return lambda number: None if values[number] is None else read(values[number])
+
+
+def _required_reader(kind: pa.DataType) -> Callable[[Any], object]:
+    reader = _reader_of(kind)
     if reader is None:
-        said = f"It is {table[COLUMN].type} and must be {UNDERSTOOD}"
-        raise InvalidParameterValue("column", COLUMN, said, "Cast it.")
+        raise InvalidParameterValue("column", COLUMN, f"It is {kind} and must be {UNDERSTOOD}", "Cast it.")
     return reader
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ledger.errors import InvalidParameterValue
 from ledger.rules import arns
+from ledger.rules.limits import MILLISECONDS
 from ledger.rules.message_id import SEQ_BOUND
 
 if sys.version_info >= (3, 11):
@@ -113,6 +114,11 @@ class Settings:
         if self.log_retention is not None:
             require_within(self.log_retention, "deletion_interval", self.deletion_interval)
             require_within(self.log_retention, "deleted_file_retention", self.deleted_file_retention)
+
+    @property
+    def skew(self) -> int:
+        """The setting maximum_clock_skew, in milliseconds."""
+        return round(self.maximum_clock_skew * MILLISECONDS)
 
     @property
     def account(self) -> arns.Account:

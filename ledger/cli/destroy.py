@@ -53,15 +53,13 @@ def _depth(root: str, settings: str | None) -> dict[str, int] | None:
     from ledger.errors import LedgerError
 
     try:
-        counts = [queue.counts() for queue in open_ledger(root, settings, read_only=True).list_queues()]
+        ledger = open_ledger(root, settings, read_only=True)
+        rows = ledger.sql("SELECT * FROM queue_depth").to_pylist()
     except LedgerError:
         return None
-    in_flight = sum(one.in_flight for one in counts)
-    return {
-        "queues": len(counts),
-        "messages": sum(one.stored for one in counts) + in_flight,
-        "in_flight": in_flight,
-    }
+    in_flight = sum(row["in_flight"] for row in rows)
+    stored = sum(row[state] for row in rows for state in ("visible", "delayed", "locked"))
+    return {"queues": len(rows), "messages": stored + in_flight, "in_flight": in_flight}
 
 
 def _in_words(depth: dict[str, int] | None, found: Destroyed) -> str:

@@ -13,6 +13,7 @@ from ledger.cli.printing import many, print_blocks, print_json, print_table, rep
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.queue import Queue
+    from ledger.results import Counts
 
 
 @click.group()
@@ -39,7 +40,7 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
             rows.append(depth_of(queue))
         except ClocksDisagree as error:
             # The others are shown all the same.
-            rows.append(dict.fromkeys(DEPTH) | {"queue": queue.name})
+            rows.append(_depth(queue.name, None))
             wrong.append(f"{queue.name}: {error}")
     for one in wrong:
         click.echo(f"ledger: {one}", err=True)
@@ -51,22 +52,20 @@ def list_queues(prefix: str, json: bool, root: str | None, settings: str | None)
     return int(bool(wrong))
 
 
-#: What is shown of a queue, in a row.
-DEPTH = ("queue", "visible", "delayed", "locked", "in_flight", "deleted", "age_of_oldest")
+#: The states of messages that are shown, as Counts calls them.
+STATES = ("visible", "delayed", "locked", "in_flight", "deleted")
 
 
 def depth_of(queue: Queue) -> dict[str, Any]:
     """How many messages a queue has in each state, and the age of the oldest in seconds."""
-    counts = queue.counts()
-    return {
-        "queue": queue.name,
-        "visible": counts.visible,
-        "delayed": counts.delayed,
-        "locked": counts.locked,
-        "in_flight": counts.in_flight,
-        "deleted": counts.deleted,
-        "age_of_oldest": None if counts.age_of_oldest is None else round(counts.age_of_oldest, 1),
-    }
+    return _depth(queue.name, queue.counts())
+
+
+def _depth(name: str, counts: Counts | None) -> dict[str, Any]:
+    """The row of a queue; without counts one that has no more than its name."""
+    age = None if counts is None else counts.age_of_oldest
+    states = {state: getattr(counts, state, None) for state in STATES}
+    return {"queue": name, **states, "age_of_oldest": None if age is None else round(age, 1)}
 
 
 @queues.command()

@@ -39,7 +39,7 @@ from ledger.rules.output_columns import (
     stored_as_text,
     without_later,
 )
-from ledger.rules.publishable import not_applied
+from ledger.rules.publishable import MAPPING, not_applied
 from ledger.rules.storage import S3
 from ledger.store import ArrowOutputs
 from ledger.store.delta.model.arrow_types import schema_of_rows, with_room
@@ -75,7 +75,7 @@ def _fitted(rows: pa.Table, columns: Columns) -> pa.Table:
 def _with_absent_columns(loaded: DeltaTable, rows: pa.Table) -> pa.Table:
     """The rows with null in the columns of the table that they do not have: of a table with column mapping delta-rs
     takes no others."""
-    if loaded.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+    if loaded.metadata().configuration.get(MAPPING, "none") == "none":
         return rows
     for field in pa.schema(loaded.schema().to_arrow()):
         if field.name not in rows.column_names:

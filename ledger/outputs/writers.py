@@ -42,7 +42,7 @@ from ledger.rules.output_columns import (
     properties_of,
     untold,
 )
-from ledger.rules.publishable import NOT_IN_NAMES, demands_of_new, not_applied, odd_name
+from ledger.rules.publishable import MAPPING, NOT_IN_NAMES, demands_of_new, not_applied, odd_name
 from ledger.store.delta.model.arrow_types import schema_of_rows
 from ledger.tabular import UnreadableByLibrary, arrow_table, is_spark, reading_by_library, require_batch, require_no_nul
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 OF_NEW = "spark.databricks.delta.properties.defaults."
 #: The property of a table whose columns may have any name.
-MAPPING = "delta.columnMapping.mode"
 
 
 class Writer(Protocol):
@@ -132,10 +131,8 @@ def require_declared(access: Access, table: object, schema: Any) -> None:
     asked = columns_asked(schema)
     if asked.declared is None:
         return
-    with reading_by_library():
-        rows = arrow_table("schema", pa.schema(schema).empty_table())
     try:
-        ArrowWriter(access.store.outputs, rows, table, None, asked).require_fitting()
+        ArrowWriter(access.store.outputs, pa.schema(schema).empty_table(), table, None, asked).require_fitting()
     except OutputNotWritten as error:
         if IN_SCHEMA in error.reason:
             fix = 'Where per_row asks for a schema, one claim.write of such rows with schema="widen" widens the table.'

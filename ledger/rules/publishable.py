@@ -35,6 +35,8 @@ OF_COLUMNS = ("delta.identity.", "delta.columnMapping.", "CURRENT_DEFAULT", "EXI
 AFTERWARDS = ("delta.autoOptimize.",)
 #: Types of columns that every writer knows, without a feature of the table.
 PLAIN = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
+#: The property by which names of columns are not those in files; Spark takes more names then.
+MAPPING = "delta.columnMapping.mode"
 #: Delta takes no columns of these names, unless they are mapped to others.
 NOT_IN_NAMES = " ,;{}()\n\t="
 

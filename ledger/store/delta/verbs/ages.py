@@ -84,7 +84,7 @@ class Ages:
         self._wait, self._skew = settings.mark_seconds * MILLISECONDS, settings.maximum_clock_skew
 
     def judge(self) -> Judged:
-        """Return by which instant this round may judge ages. Where it may judge none it was marked.
+        """Return by which instant this round may judge ages; a round that may judge none leaves a mark.
 
         Raises ClocksDisagree where the clock made a step, or is not the storage's; StorageFailed.
         """

@@ -1,19 +1,19 @@
 """Putting a queue's time right, after a clock that was ahead has committed there.
 
 In a queue time never goes back, so one commit of such a clock makes every right clock disagree until it has caught up.
-A repair is one commit for each queue. It sets the time of each lane that is ahead to now. What lanes record as done in
-the future is recorded as done now. A deadline that only the wrong time explains is moved back by as much as the lane
-was ahead, so that a lease lasts as long as its timeout says (see `instants.put_back`). What was sent by the wrong clock
-stays as it is, as messages never change: it becomes visible when its time has come.
+A repair is one commit for each queue. It sets the time of each lane that is ahead to now. Everything that a lane
+records in the future becomes an event of now. A deadline that no hold by a right clock could have comes back by as much
+as the lane does. So a lease lasts as long as its timeout says (see `instants.put_back`). Messages never change, so what
+the wrong clock sent keeps its instant, and becomes visible when that has come.
 
 The queue itself may have been changed by that clock. A longer MessageRetentionPeriod notes what had expired until then,
-and by a clock ahead that is too much, or even what is sent later: the repair notes what has expired by the period that
+and by a clock ahead that is too much, or even what is sent later. The repair notes what has expired by the period that
 there is now (`QueueRecord.put_back`).
 
-Sends to a FIFO queue follow each other, and none is before the last. So there the repair also records of the messages
-that were sent ahead when they arrived, which is now, and a second commit, to `messages`, notes that the instants of the
-sends until now do not count (`state.last_sends`). It counts as a send does: of a send that came in between, or was
-decided before, one of the two decides again. Then each message is before what follows it, by number and by arrival.
+Sends to a FIFO queue follow each other, and none is before the last. So the repair also records when the messages that
+were sent ahead arrived: now. A second commit, to `messages`, notes that the instants of the sends until now do not
+count (`state.last_sends`). It counts as a send does: of a send that came in between, or was decided before, one of the
+two decides again. Then each message is before what follows it, by number and by arrival.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ledger.store.delta.verbs.store import DeltaStore
 
 @dataclass(frozen=True)
 class ClockRepair:
-    """What a repair put right in a queue, or would.
+    """What a repair puts right in a queue.
 
     `ahead`: by how many seconds its time was. `lanes`: how many lanes were. `messages`: of how many messages what is
     recorded changes. `sent_ahead`: how many were sent by a clock that was ahead (the files that have such, counted
@@ -85,7 +85,7 @@ def repair_clock(store: DeltaStore, clock: Clock) -> list[ClockRepair]:
 
 def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
     found = _set_queues_time(store, queue, clock, dry_run=dry_run)
-    now, skew = clock(), _skew(store)
+    now, skew = clock(), store.settings.skew
     is_changed = queue.put_back(now, skew) is not queue
     running = [one for one in store.tasks() if one.source == queue.id and one.is_running]
     tasks = [one for one in running if max(one.started_at, one.updated_at) > now + skew]
@@ -94,16 +94,12 @@ def _repair(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: boo
     if not dry_run and is_changed:
         store.put_back_queue(queue, clock)
     for task in tasks if not dry_run else ():
-        # Where its process is first, that goes by the right clock, or it is found by the next repair.
+        # Another process may store it first: by a right clock, or the next repair finds it.
         store.put_task(move_task.put_back(task, clock()))
     found = found or ClockRepair(queue.name, 0.0, 0, 0, 0)
     latest = max([queue.latest, *(max(one.started_at, one.updated_at) for one in tasks)])
     ahead = max(found.ahead, (latest - now) / MILLISECONDS)
     return replace(found, ahead=ahead, changed_ahead=is_changed, tasks=len(tasks))
-
-
-def _skew(store: DeltaStore) -> int:
-    return round(store.settings.maximum_clock_skew * MILLISECONDS)
 
 
 def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry_run: bool) -> ClockRepair | None:
@@ -115,7 +111,7 @@ def _set_queues_time(store: DeltaStore, queue: QueueRecord, clock: Clock, *, dry
         with transactions.turn("messages", queue.id, losses):
             sent, now = engine.transaction_version("messages", fifo.sends(queue.id)) or 0, clock()
             last = _last_send(store, queue, now)
-            ahead = last if last > now + _skew(store) else 0
+            ahead = last if last > now + store.settings.skew else 0
             found, arrived_at = _set_times(store, queue, clock, ahead, dry_run=dry_run)
             if dry_run or not ahead:
                 return found
@@ -146,7 +142,7 @@ def _set_times(
     """Put a queue's time right, in one commit to `visibility`; return what that was, and the latest arrival that is
     recorded then. `last`: when the last message was sent to a FIFO queue where sends to it are refused for that; else
     0."""
-    skew = _skew(store)
+    skew = store.settings.skew
 
     def decide(losses: int) -> Plan[tuple[ClockRepair | None, int]]:
         snapshot = store.engine.load("visibility", Where(queue.id))
@@ -198,7 +194,7 @@ class _Order(NamedTuple):
 
     @staticmethod
     def of(store: DeltaStore, queue: QueueRecord, lanes: Lanes, now: int) -> _Order:
-        latest = now + _skew(store)
+        latest = now + store.settings.skew
         columns = ["lane", "segment", "seq", "sent_at", "sequence_number"]
         rows = store.engine.messages(Where(queue.id), columns, sent_after=now).sort_by("sequence_number")
         instants = milliseconds(rows["sent_at"]).to_numpy()
@@ -208,7 +204,7 @@ class _Order(NamedTuple):
         places, between = _places(sent, moved)
         last = max([0, *places[-1:], *between[-1:]])
         # However many there are, nobody's clock is found to be behind for it.
-        most = _skew(store) // 2
+        most = store.settings.skew // 2
         if last > most:
             places, between, last = places * most // last, between * most // last, most
         arrived_at = pa.array(first + places, pa.int64())
@@ -228,8 +224,8 @@ def _places(sent: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _arrived(order: _Order, lanes: Lanes, latest: int) -> Runs:
-    """Of a FIFO queue the messages that were sent ahead, with what is recorded about them and when they arrive. Of what
-    a repair before has put right the arrival is known, which is no later than `latest`."""
+    """Return the messages of a FIFO queue that were sent ahead, with what is recorded about them and when they arrive.
+    A message that an earlier repair has put right keeps its arrival, which is no later than `latest`."""
 
     def right_code(at: int, record: Record) -> int:
         is_known = record.enqueued_at is not None and record.enqueued_at <= latest

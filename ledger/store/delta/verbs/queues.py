@@ -115,7 +115,7 @@ class Queues:
 
     def put_back(self, queue: QueueRecord, clock: Clock) -> None:
         """See QueueRecord.put_back."""
-        skew = round(self._settings.maximum_clock_skew * MILLISECONDS)
+        skew = self._settings.skew
         self._rewrite("repair_clock", [queue], lambda known, others, now: known.put_back(now, skew), clock)
 
     def delete(self, queue: QueueRecord, clock: Clock) -> None:
@@ -176,7 +176,7 @@ class Queues:
         """When the last queue of this name was deleted, if the log up to a version tells of it; None when that is
         longer ago than `interval` seconds."""
         since = now - interval * MILLISECONDS
-        skew, most = round(self._settings.maximum_clock_skew * MILLISECONDS), FEW_COMMITS
+        skew, most = self._settings.skew, FEW_COMMITS
         while True:
             behind = max(version - most, -1)
             commits = [commit for commit in self._tables.history("queues", behind) if commit.version <= version]

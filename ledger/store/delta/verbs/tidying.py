@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from ledger.clock import Clock
 from ledger.delta_log.protocol import Conflict, LogReplaced, require_generation
-from ledger.rules.limits import MILLISECONDS
 from ledger.rules.state import Record
 from ledger.store import QueueRecord
 from ledger.store.delta.commit.retrying import Attempts
@@ -157,7 +156,7 @@ class Tidying:
 
     def _is_believed(self, queue: QueueRecord) -> bool:
         """Whether no clock that was ahead may have noted what has expired in a queue."""
-        return queue.noted_at <= self._now() + round(self._store.settings.maximum_clock_skew * MILLISECONDS)
+        return queue.noted_at <= self._now() + self._store.settings.skew
 
     def _has_expired(self, queue: QueueRecord, lanes: Lanes, listing: Listing, at: int) -> bool:
         until = queue.retention.expired(at)

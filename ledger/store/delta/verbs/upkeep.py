@@ -112,7 +112,7 @@ class Upkeep:
         if vacuum:
             require_possible(self._engine, settings)
         before = NEVER if now is None else now - settings.keep_deleted_receipts * MILLISECONDS
-        skew = round(settings.maximum_clock_skew * MILLISECONDS)
+        skew = settings.skew
         not_beyond = None if judged.is_confirmed else NEVER if now is None else now
         tidying = Tidying(self._store, self._clock, before, not_beyond, self._generation)
         self._say("fills the receipts")
