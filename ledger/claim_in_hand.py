@@ -31,10 +31,10 @@ from ledger.message import Message
 from ledger.outputs.arrow_writer import ArrowWriter
 from ledger.outputs.named_messages import named_by_ids, of_claim, others_of_claim
 from ledger.outputs.reasons import give_back_each
-from ledger.outputs.write import Decision, write_output
+from ledger.outputs.write import Decision, Written, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Consumed
-from ledger.row_errors import LONGEST, RowError, is_of_function, row_error
+from ledger.row_errors import LONGEST, RACES, RowError, is_lost_race, is_of_function, row_error
 from ledger.row_types import common_types
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
@@ -241,16 +241,24 @@ class ClaimInHand:
             def decide(_: QueueRecord, __: Writer) -> Decision:
                 return Decision(runs, actions)
 
-            told, ending = self._told, self.claim.endings.ending
-            table = table_of(rows, types)
-            written, changed, earlier = write_output(
-                self._access, self._grant, table, told.output, decide, ending, asked=columns_asked_by(told)
-            )
+            written, changed, earlier = self._write(table_of(rows, types), decide)
             if earlier:
                 raise LeaseLost(earlier_rows(written))
         else:
             written, changed = self._apply(record, runs, actions)
         return self._counted(record, done, others, written, changed, rows)
+
+    def _write(self, rows: pa.Table, decide: Callable[[QueueRecord, Writer], Decision]) -> Written:
+        told, ending = self._told, self.claim.endings.ending
+        for tried in range(RACES):
+            try:
+                return write_output(
+                    self._access, self._grant, rows, told.output, decide, ending, asked=columns_asked_by(told)
+                )
+            except OutputNotWritten as error:
+                if tried + 1 == RACES or not is_lost_race(error):
+                    raise
+        raise AssertionError("RACES is 1 at least")
 
     def _reject(self, others: list[Handled], mark: int = 0) -> tuple[Consumed, list[Handled], int]:
         """Move what no retry helps to the dead-letter queue, each message for its reason, in a commit of its own.

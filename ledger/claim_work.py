@@ -23,7 +23,7 @@ from ledger.outputs.reasons import give_back_each
 from ledger.outputs.write import Decision, write_output
 from ledger.outputs.writers import Writer, columns_asked
 from ledger.results import Worked
-from ledger.row_errors import is_of_function, row_error, row_error_of
+from ledger.row_errors import RACES, is_lost_race, is_of_function, row_error, row_error_of
 from ledger.rules import message_id as ids
 from ledger.rules import redrive
 from ledger.rules.attributes import limits_of, receipts_of
@@ -130,6 +130,16 @@ class ClaimWork:
 
     def _attempt(self, grant: Grant) -> None:
         """Computes, writes and acknowledges the claim, or a part of it."""
+        for _ in range(RACES - 1):
+            try:
+                return self._attempt_once(grant)
+            except OutputNotWritten as error:
+                if not is_lost_race(error):
+                    raise
+                self._say(f"another writer changed the table, the rows are computed again: {row_error(error).text}")
+        return self._attempt_once(grant)
+
+    def _attempt_once(self, grant: Grant) -> None:
         self._check()
         record, frames = self._access.record(), self._access.spark("Queue.work")
         rows, failed = self._answered(self._work.function(frames.messages(record, grant)))

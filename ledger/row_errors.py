@@ -14,11 +14,14 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import NamedTuple
 
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import LedgerError, OutputNotWritten
 from ledger.rules.output_columns import REFUSED, refused_value
 from ledger.rules.text import escaped
 from ledger.termination import is_termination, jvm_has_ended
 
+#: A write that loses a race with other writers of its table is tried again, so often in all.
+RACES = 3
 #: So many characters of a message are kept.
 LONGEST = 300
 #: How an exception of a Python worker begins, in what Spark says.
@@ -103,14 +106,21 @@ def row_error_of(text: str) -> RowError:
     return RowError("", text) if found is None else RowError(found["type"], found["message"] or "", found["place"])
 
 
+def is_lost_race(error: BaseException) -> bool:
+    """Whether a write lost a race with other writers of its table: it may do well when it is tried again."""
+    first = _first(error)
+    return isinstance(first, Conflict) or type(first).__module__.startswith("delta.exceptions")
+
+
 def is_of_function(error: BaseException) -> bool:
     """Whether an error may come from the function or from its rows, so that other rows may do well. Not: what the
-    ledger says, a process that is told to end, a JVM that has ended, a Spark job that somebody cancelled."""
+    ledger says, a lost race, a process that is told to end, a JVM that has ended, a Spark job that somebody
+    cancelled."""
     if not isinstance(error, Exception) or is_termination(error) or jvm_has_ended(error):
         return False
     if isinstance(error, LedgerError) and not isinstance(error, OutputNotWritten):
         return False
-    if failure_of_storage(error) is not None:
+    if failure_of_storage(error) is not None or is_lost_race(error):
         return False
     return not any(said in _text_of_spark(_first(error)) for said in _CANCELLED)
 

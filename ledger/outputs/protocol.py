@@ -57,9 +57,9 @@ class OutputPublishing(Protocol):
     def make(self, location: str, demands: Demands, now: int) -> None:
         """Makes a table, empty. Of several that do so at once one is first, and nothing becomes of the others."""
 
-    def evolve(self, location: str, columns: Columns) -> None:
-        """Give a table the columns that rows ask for: those that are added, and those of wider types. Raises Conflict,
-        and OutputNotWritten for what this cannot change."""
+    def evolve(self, location: str, target: Target, columns: Columns) -> None:
+        """Give a table, which was the `target` when its `columns` were found, those that rows ask for: those that are
+        added, and those of wider types. Raises Conflict, and OutputNotWritten for what this cannot change."""
 
     def why_not_widened(self, location: str) -> str | None:
         """Why `evolve` gives the columns of a table no wider types, as it stands behind "because of"; None where it

@@ -49,12 +49,14 @@ class DeltaRsOutputs:
             files.make_log()
         files.put_new(log_file(0), first_commit(demands, now))
 
-    def evolve(self, location: str, columns: Columns) -> None:
+    def evolve(self, location: str, target: Target, columns: Columns) -> None:
         loaded = self._open(location)
         if loaded is None:
             raise OutputUnreadable(location, "the table is gone", gone=True)
         with columns_differ(location):
             if columns.retyped:
+                # By the columns that others have made meanwhile these could be narrower.
+                require_same(target, target_of(loaded))
                 widen(loaded, columns, location, self._files(location), self.storage_options)
             if columns.added:
                 add(loaded, columns)

@@ -184,7 +184,7 @@ class StagedWriter(_OfSpark):
                     if not self._target.table_id:
                         self._publishing.make(location, demands, self._clock())
                     else:
-                        self._publishing.evolve(location, self._after)
+                        self._publishing.evolve(location, self._target, self._after)
             found = self._publishing.look(location)
             if found is None:
                 raise OutputNotWritten(self._table, "it is gone")

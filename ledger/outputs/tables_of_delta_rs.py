@@ -157,8 +157,7 @@ class DeltaRsOutputTables:
                 rows = _fitted(rows, columns)
                 if columns.retyped:
                     with alone():
-                        widen(loaded, columns, location, stored, self._options_of(location))
-                        stored.make_durable(loaded.version())
+                        self._widen(location, rows, asked)
         return rows
 
     def append_output(
@@ -181,7 +180,9 @@ class DeltaRsOutputTables:
                 with _row_named(rows):
                     _require_partitions_kept(loaded, ready)
             if columns.retyped:
-                raise Conflict("the table's columns were changed while rows were written for it")
+                # Others have made the table, or its columns, since the rows were prepared.
+                self._widen(location, rows, asked)
+                continue
             known, applied = schema_of(loaded), _without_offsets(_with_lengths_applied(loaded, ready))
             bounds = exact_bounds(applied.drop_columns(_partitions_in(loaded, applied)))
             how = _without_wrong_statistics(applied.schema, bounds)
@@ -213,6 +214,22 @@ class DeltaRsOutputTables:
                     raise
                 with columns_differ(location), _row_named(rows):
                     raise broken_constraint(loaded, ready) from error
+
+    def _widen(self, location: str, rows: pa.Table, asked: ColumnsAsked) -> None:
+        """Give a table the wider types that rows ask for. Raises OutputNotWritten."""
+        for tried in range(TRIES):
+            loaded, stored = self._output(location), self._stored(location)
+            with columns_differ(location, partial(why_not_widened, loaded)):
+                columns = _columns_for(loaded, rows, asked)
+                if not columns.retyped:
+                    return
+                try:
+                    widen(loaded, columns, location, stored, self._options_of(location))
+                    stored.make_durable(loaded.version())
+                    return
+                except Conflict:
+                    if tried + 1 == TRIES:
+                        raise
 
     def _publish_rows(
         self,

@@ -2,8 +2,8 @@
 
 Only Spark can change a type in place, and many readers do not read a table whose types Spark changed. Each stored value
 is compared with its cast back. The commit stands right on the version that was read: a commit of others between the two
-makes it fail, and it is tried again from their version. The files are written into a folder below the table, as those
-of other writes are, so that the log tells of them what is right (`outputs.file_entries`).
+makes it fail, and whoever asked looks at their columns first. The files are written into a folder below the table, as
+those of other writes are, so that the log tells of them what is right (`outputs.file_entries`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from deltalake import DeltaTable, Schema
 from pyarrow.dataset import ParquetReadOptions
 
 from ledger.delta_log.delta_rs_commits import add_actions, conflicts, demands_of, odd_path, properties, read_demands
-from ledger.delta_log.protocol import Conflict, StagedFile
+from ledger.delta_log.protocol import StagedFile
 from ledger.delta_log.storage import TableStorage
 from ledger.outputs.file_entries import Bounds, corrected, exact_bounds, together
 from ledger.outputs.rows_aside import RowsAside
-from ledger.outputs.schemas import TRIES, schema_of
+from ledger.outputs.schemas import schema_of
 from ledger.rules.output_columns import Columns, ColumnsDiffer
 from ledger.store.delta.model.exact_casts import fitted
 
@@ -38,30 +38,26 @@ KEPT = ("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionV
 def widen(
     loaded: DeltaTable, columns: Columns, location: str, stored: TableStorage, options: dict[str, str] | None
 ) -> None:
-    """Write a table anew with the types of `columns`, in one commit. Raises ColumnsDiffer for a table that cannot be
-    written anew here, or has a value that would be changed: it says which command does it."""
-    for tried in range(TRIES):
-        _require_plain(loaded, columns)
-        # What the rows add is added by their own commit.
-        names = {one["name"] for one in schema_of(loaded)["fields"]}
-        schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
-        if schema == schema_of(loaded):
-            return
-        files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
-        said = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
-        # The commit takes out the files that are there: those that come in survive a power cut before it.
-        stored.sync([one.path for one in files])
-        try:
-            with conflicts():
-                made = Schema.from_json(json.dumps(schema))
-                loaded.create_write_transaction(add_actions(files), "overwrite", made, [], commit_properties=said)
-            loaded.update_incremental()
-            log.info("%s was written anew: its columns %s are wider now", location, ", ".join(columns.retyped))
-            return
-        except Conflict:
-            if tried + 1 == TRIES:
-                raise
-            loaded.update_incremental()
+    """Write a table anew with the types of `columns`, which were found for the table as `loaded`, in one commit.
+
+    Raises:
+        ColumnsDiffer: for a table that cannot be written anew here, or has a value that would be changed. It says which
+            command does it.
+        Conflict: where others committed meanwhile. They may have widened the same columns, perhaps further.
+    """
+    _require_plain(loaded, columns)
+    # What the rows add is added by their own commit.
+    names = {one["name"] for one in schema_of(loaded)["fields"]}
+    schema = {**columns.schema, "fields": [one for one in columns.schema["fields"] if one["name"] in names]}
+    files = _Rewritten(loaded, schema, columns.retyped).files(location, options)
+    said = properties({"verb": "widen", "columns": list(columns.retyped)}, rebases=0)
+    # The commit takes out the files that are there: those that come in survive a power cut before it.
+    stored.sync([one.path for one in files])
+    with conflicts():
+        made = Schema.from_json(json.dumps(schema))
+        loaded.create_write_transaction(add_actions(files), "overwrite", made, [], commit_properties=said)
+    loaded.update_incremental()
+    log.info("%s was written anew: its columns %s are wider now", location, ", ".join(columns.retyped))
 
 
 class _Rewritten:

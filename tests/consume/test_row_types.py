@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log.protocol import Conflict
 from ledger.errors import OutputNotWritten
+from ledger.outputs import publishing, tables_of_delta_rs
 
 
 def column(table, name="score"):
@@ -189,6 +191,60 @@ def test_consumers_that_make_the_table_at_once_with_other_types_lose_no_row(plac
         thread.join(100)
     assert sum(done.messages for done in results) == 12 == len(calls) and column(place.table).type == "double"
     assert sorted(column(place.table).to_pylist()) == sorted([1, 0.5, 0.25, 7] * 3)
+
+
+@pytest.fixture
+def beside(place, monkeypatch):
+    """Has others consume a message with an answer, when a function of the delta-rs tables has returned twice: at first
+    the rows alone are looked at."""
+
+    def register(function, answer):
+        unhindered, seen = getattr(tables_of_delta_rs, function), []
+
+        def hindered(*arguments, **given):
+            result = unhindered(*arguments, **given)
+            seen.append(function)
+            if len(seen) == 2:
+                queue = place.another().queue("others")
+                assert queue.consume(lambda message: {"score": answer}, place.table, until="once").messages == 1
+            return result
+
+        place.ledger.create_queue("others").send("1")
+        monkeypatch.setattr(tables_of_delta_rs, function, hindered)
+
+    return register
+
+
+def test_a_table_that_others_made_of_whole_numbers_meanwhile_takes_the_fractions(place, beside, caplog):
+    caplog.set_level("INFO")
+    beside("loaded_output", 1)
+    done, calls = consumed(place, [0.5])
+    assert (done.messages, done.parked, len(calls)) == (1, 0, 1)
+    assert sorted(column(place.table).to_pylist()) == [0.5, 1] and "in parts" not in caplog.text
+
+
+def test_a_column_that_others_made_wider_still_meanwhile_stays_so(place, beside):
+    place.queue.send("first")
+    place.queue.consume(lambda message: {"score": np.int32(7)}, place.table, until="once")
+    beside("columns_for", 8.0)
+    done, calls = consumed(place, [2**40])
+    assert (done.messages, done.parked, len(calls)) == (1, 0, 1)
+    assert column(place.table).type == "double" and sorted(column(place.table).to_pylist()) == [7, 8, 2**40]
+
+
+def test_a_table_that_is_another_one_by_now_is_written_to_and_no_row_is_blamed(place, monkeypatch):
+    """Of a write that lost a race nothing is in the table: it is tried again."""
+    unhindered, lost = publishing.commit_files, list[bool]()
+
+    def hindered(*arguments, **given):
+        if len(lost) < 2:
+            lost.append(True)
+            raise Conflict("another table lies there by now")
+        return unhindered(*arguments, **given)
+
+    monkeypatch.setattr(publishing, "commit_files", hindered)
+    done, calls = consumed(place, [1])
+    assert len(lost) == 2 and (done.messages, done.parked, len(calls)) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("row", "warns"), [({"token": 1}, True), ({"tokens": "1"}, True), ({"tokens": 1}, False)])

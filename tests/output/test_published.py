@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
@@ -128,6 +129,28 @@ def test_a_table_that_was_changed_while_rows_were_written_for_it_gets_none_of_th
         spark.sql(f"ALTER TABLE delta.`{place.table}` DROP CONSTRAINT few")
     assert commits(place) == [] and left(place) == [] and place.queue.counts().in_flight == 6
     assert claim.write(rows_of(claim), place.table, messages="message_id").messages == 6
+
+
+def test_a_column_that_others_made_wider_meanwhile_is_not_made_narrower(place, spark, claim, at_step):
+    make(spark, place)
+    beside = place.another(spark=None)
+    beside.create_queue("others").send("7")
+    other = beside.queue("others").receive(1)
+    rows = pa.table({"message_id": [m.message_id for m in other], "n": [7.0]})
+    at_step("staged", lambda: other.write(rows, place.table, schema="widen"))
+    longer = rows_of(claim).withColumn("n", F.col("n").cast("bigint"))
+    with pytest.raises(OutputNotWritten, match="changed while rows were written"):
+        claim.write(longer, place.table, messages="message_id", schema="widen")
+    assert str(DeltaTable(place.table).schema().fields[1].type.type) == "double"
+    assert claim.write(longer, place.table, messages="message_id", schema="widen").messages == 6
+
+
+def test_work_whose_table_was_changed_meanwhile_computes_its_rows_again(place, spark, at_step):
+    make(spark, place)
+    place.queue.send(["1", "2"])
+    at_step("staged", lambda: spark.sql(f"ALTER TABLE delta.`{place.table}` ADD COLUMN more INT"))
+    done = place.queue.work(lambda messages: messages.select("message_id"), place.table)
+    assert (done.messages, done.failed, place.queue.counts().deleted) == (2, 0, 2)
 
 
 def test_a_writer_that_stood_still_in_the_very_commit_publishes_nothing_behind_a_fence(place, spark, monkeypatch):
