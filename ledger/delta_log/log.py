@@ -28,7 +28,7 @@ from ledger.delta_log.actions import APPENDED, Action, add_action, commit_info, 
 from ledger.delta_log.data_files import FILE, Encoded, in_parts, new_path
 from ledger.delta_log.delta_rs_commits import LISTED_AFTER, REBASES
 from ledger.delta_log.durability import with_mark
-from ledger.delta_log.history import Generations
+from ledger.delta_log.history import MISSING, Generations, damaged
 from ledger.delta_log.maintenance import is_due
 from ledger.delta_log.paths import ALTERED, LARGE, NEW_PARTITION, REASONS, REWRITTEN, SETTING, STATISTICS, WIDER
 from ledger.delta_log.protocol import (
@@ -314,7 +314,13 @@ class LogWriter:
             raise self._replaced(before)
 
     def _replaced(self, latest: Files) -> LogReplaced:
+        """Return the error of a log that has lost a version. Raises LedgerDamaged where that is its newest one, which a
+        checkpoint alone has: nothing can follow it."""
         self.followed.forget()
+        if latest.entry is None:
+            newest = self.followed.newest()
+            if newest is not None and newest.version == latest.version and newest.entry is None:
+                raise damaged(self._table.name, latest.version, MISSING)
         return LogReplaced(f"the log of {self._table.name} has lost version {latest.version}, which was read")
 
     def _listed_anew(self) -> Files | None:

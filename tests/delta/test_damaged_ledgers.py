@@ -315,6 +315,27 @@ def test_a_hole_that_a_checkpoint_sums_up_is_damage_of_the_past(open_ledger, roo
     assert main(["doctor", root]) == 0
 
 
+@pytest.mark.parametrize(("table", "verb"), [("visibility", "receive"), ("messages", "send")])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_newest_entry_that_a_checkpoint_alone_has_is_named_at_once_and_repaired(
+    open_ledger, root, queue, table, verb, is_open
+):
+    """Before, each verb lost to other writers sixty times: there was none."""
+    queue.receive(1).release()
+    log = DeltaTable(f"{root}/{table}")
+    log.create_checkpoint()
+    Path(root, table, "_delta_log", f"{log.version():020}.json").unlink()
+    used = queue if is_open else open_ledger().queue("jobs")
+    with pytest.raises(
+        LedgerDamaged, match=rf"Version {log.version()} of the table {table} .* is missing.*ledger repair"
+    ):
+        used.receive(None) if verb == "receive" else used.send("four")
+    Ledger.repair(root)
+    jobs = open_ledger().queue("jobs")
+    jobs.send("four")
+    assert sorted(one.body for one in jobs.receive(None).messages()) == ["four", "one", "three", "two"]
+
+
 def test_an_entry_of_the_past_that_is_damaged_in_its_midst_is_named(open_ledger, root, queue, capsys):
     queue.receive(1, visibility_timeout=600)
     DeltaTable(f"{root}/visibility").create_checkpoint()

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ledger.rules.visibility import is_postponed
 from tests.simulation.calls import Call
 from tests.simulation.facts import Facts, Key, Recorded
 from tests.simulation.log import Change
@@ -93,5 +94,7 @@ def _state(facts: Facts, queue: str, point: int) -> State:
         and recorded.record.visible_at is not None
         and recorded.record.deleted_at is None
         and recorded.record.moved_to is None
+        # What a holder gave back is none of the claim's any more, though it is hidden for a while.
+        and not is_postponed(recorded.record, recorded.record.visible_at - 1)
     }
     return State(point, deadlines, facts.latest.get(queue, 0))
