@@ -38,6 +38,24 @@ def test_each_verb_is_about_handles_or_a_claim(cli, queue):
     assert "MERGE INTO" in cli("explain", "purge", "work").out and queue.counts().in_flight == 2
 
 
+def test_a_send_a_restore_and_a_redrive_are_shown_and_change_nothing(cli, ledger, queue):
+    before = queue.counts()
+    (document,) = cli("explain", "send", "work", "order 7", "order 8", "--json").documents
+    assert document["table"] == "messages" and [row["body"] for row in document["rows"]] == ["order 7", "order 8"]
+    assert queue.counts().visible == before.visible == 0
+    queue.send(["a", "b"])
+    claim = queue.receive(2)
+    claim.delete()
+    shown = cli("explain", "restore", "work", "--receipt", claim.receipt_id).out
+    assert shown.startswith("restore: one commit to visibility") and queue.counts().deleted == 2
+    queue.send("late")
+    ledger.create_queue("others")
+    assert cli("explain", "redrive", "work", "--to", "others").out.startswith("redrive: one commit to ")
+    assert queue.counts().visible == 1
+    for wrong in (("send", "work"), ("restore", "work"), ("purge", "work", "x")):
+        assert cli("explain", *wrong).code == 2
+
+
 def test_a_settings_file_asks_for_statements_and_the_doctor_says_so(root, queue, by_statement):
     queue.send("a")
     assert run("receive", "work", "--settings", by_statement, root=root).code == 0
