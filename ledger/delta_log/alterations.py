@@ -60,6 +60,8 @@ PERMANENT = frozenset(
     }
 )
 APPEND_ONLY = "delta.appendOnly"
+#: The property by which a table forgets who committed to it. A commit that is tried again would land twice.
+FORGETS = "delta.setTransactionRetentionDuration"
 #: What else there is to know of TRUNCATE HISTORY.
 TRUNCATES = (
     " (Delta refuses to truncate within a minute of the last version that has the feature: then try again. Older "
@@ -74,9 +76,11 @@ NO_WAY_BACK = (
 
 
 def alterations(features: Iterable[str], properties: Mapping[str, str]) -> list[str]:
-    """Return what a table has that the ledger's have not, by name: features, and the property delta.appendOnly."""
+    """Return what a table has that the ledger's have not, by name: features, and the properties delta.appendOnly and
+    FORGETS."""
     found = sorted({*features} - PLAIN)
-    return [*found, *([APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else [])]
+    found += [APPEND_ONLY] if properties.get(APPEND_ONLY, "false").lower() == "true" else []
+    return [*found, *([FORGETS] if FORGETS in properties else [])]
 
 
 def statements(place: str, found: Iterable[str]) -> list[str]:
@@ -85,6 +89,8 @@ def statements(place: str, found: Iterable[str]) -> list[str]:
     for name in sorted(found, key=NEEDED_BY_OTHERS.__contains__):
         if name == APPEND_ONLY:
             told.append(f"{table} SET TBLPROPERTIES ('{APPEND_ONLY}'='false')")
+        if name == FORGETS:
+            told.append(f"{table} UNSET TBLPROPERTIES ('{FORGETS}')")
         if name not in SWITCHED_OFF:
             continue
         off, dropped = SWITCHED_OFF[name]
@@ -107,7 +113,7 @@ def way_back(place: str, found: Sequence[str]) -> str:
     if permanent:
         ways.append(f"Delta cannot drop {', '.join(permanent)}: {NO_WAY_BACK}")
     for name in found:
-        if name != APPEND_ONLY and name not in SWITCHED_OFF and name not in PERMANENT:
+        if name not in (APPEND_ONLY, FORGETS) and name not in SWITCHED_OFF and name not in PERMANENT:
             drop = f"ALTER TABLE delta.`{place}` DROP FEATURE {name} TRUNCATE HISTORY"
             ways.append(f"Spark takes it back by {drop}, where Delta can drop it; where not, {NO_WAY_BACK}")
     return ". ".join(ways)

@@ -14,7 +14,7 @@ from delta import exceptions as delta_exceptions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ledger.delta_log.alterations import APPEND_ONLY, Refusal, alteration_at, told
+from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, Refusal, alteration_at, told
 from ledger.delta_log.damage import damage_behind
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
@@ -43,7 +43,7 @@ from ledger.delta_log.spark_sessions import (
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
 from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE, append_statement, checking_merge
-from ledger.errors import LedgerDamaged
+from ledger.errors import LedgerDamaged, TableAltered
 from ledger.forks import require_own
 from ledger.rules.location import recorded
 
@@ -194,8 +194,15 @@ class SparkTables:
 
     def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
         # Spark loads no table with a feature that it does not know.
-        is_refused = not appends and self.layout(table).properties.get(APPEND_ONLY, "false").lower() == "true"
-        return told(table, self.locations[table], [APPEND_ONLY]) if is_refused else None
+        properties = self.layout(table).properties
+        found = [APPEND_ONLY] if not appends and properties.get(APPEND_ONLY, "false").lower() == "true" else []
+        found += [FORGETS] if FORGETS in properties else []
+        return told(table, self.locations[table], found) if found else None
+
+    def _require_kept(self, table: str) -> None:
+        """Raise TableAltered for a table that forgets who committed to it."""
+        if FORGETS in self._direct[table].log.followed.altered():
+            raise TableAltered(self.locations[table], *told(table, self.locations[table], [FORGETS]))
 
     def create(self, table: str) -> None:
         if not self.exists(table):
@@ -261,6 +268,7 @@ class SparkTables:
         reason: str,
     ) -> int:
         """Commit one MERGE of Spark's, which fails where an edit does not find its row as it supposes."""
+        self._require_kept(table)
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
@@ -296,6 +304,7 @@ class SparkTables:
         """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
+        self._require_kept(table)
         self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
@@ -318,6 +327,7 @@ class SparkTables:
         return checking_merge(spec, where).sql(place, source)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> int:
+        self._require_kept(table)
         with self.committing(metadata) as session:
             begun = self.begin(session, self.locations[table])
             committed = begun.txnVersion(transactions[0][0])

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from ledger.delta_log.alterations import FORGETS
 from ledger.delta_log.protocol import reason
 from ledger.delta_log.values import literal
 from ledger.errors import InvalidParameterValue, LedgerError, OutputNotWritten, OutputUnreadable, SparkIsNeeded
@@ -25,8 +26,6 @@ from ledger.store.delta.dataframes.catalogs import warn_if_forgotten
 OTHER_COLUMNS = ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS", "SchemaMismatch", "Cast error")
 #: What Spark says of a place without a Delta table.
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
-#: The property by which a table forgets transactions that say when they were, as Spark's do.
-FORGETS = "delta.setTransactionRetentionDuration"
 #: The parts of a name in a catalog.
 _PARTS = re.compile(r"\w+|`[^`]+`")
 

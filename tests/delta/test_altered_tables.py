@@ -1,5 +1,7 @@
 """Tables to which somebody else has given columns and properties go on working."""
 
+import contextlib
+
 import pytest
 from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
@@ -57,13 +59,20 @@ def append_only(table):
     table.alter.set_table_properties({"delta.appendOnly": "true"})
 
 
+def forgets(table):
+    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 seconds"})
+
+
 #: What delta-rs refuses to read or to write, and what takes it back.
 REFUSED = {
     "deletionVectors": (feature("DeletionVectors"), "DROP FEATURE deletionVectors TRUNCATE HISTORY"),
     "v2Checkpoint": (feature("V2Checkpoint"), "DROP FEATURE v2Checkpoint TRUNCATE HISTORY"),
     "rowTracking": (feature("RowTracking"), "DROP FEATURE rowTracking"),
     "delta.appendOnly": (append_only, "SET TBLPROPERTIES ('delta.appendOnly'='false')"),
-}
+    "delta.setTransactionRetentionDuration": (
+        forgets, "UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -102,6 +111,28 @@ def test_the_health_of_a_ledger_says_of_each_table_what_verbs_say(open_ledger, r
             refused = health.tables[table].refused
             assert what in refused and f"delta.`{root}/{table}` {fix}" in refused
             assert [other for other, told in health.tables.items() if told.refused] == [table]
+
+
+@pytest.mark.parametrize("engine", ["delta-rs", "spark"])
+def test_nothing_is_sent_to_a_table_that_forgets_who_committed_to_it(open_ledger, root, engine, request):
+    """A send that was called again under its attempt id was there twice, and no receive got on."""
+    queue = open_ledger(engine).create_queue("jobs")
+    sent = queue.send(["a"], attempt_id="run 1")
+    forgets(DeltaTable(f"{root}/messages"))
+    for one in (queue, open_ledger(engine).queue("jobs")):
+        # Until it is forgotten it is answered as before.
+        with contextlib.suppress(TableAltered):
+            assert one.send(["a"], attempt_id="run 1") == sent
+        for attempt in ("run 2", None):
+            with pytest.raises(TableAltered, match=r"setTransactionRetentionDuration, .* UNSET TBLPROPERTIES"):
+                one.send(["a"], attempt_id=attempt)
+    if engine == "delta-rs":
+        # It unsets no property.
+        return
+    unset = "UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+    request.getfixturevalue("spark").sql(f"ALTER TABLE delta.`{root}/messages` {unset}")
+    again = open_ledger(engine).queue("jobs")
+    assert again.send(["a"], attempt_id="run 1") == sent and again.receive(None).count == 1
 
 
 def test_a_feature_that_others_need_is_dropped_behind_them():

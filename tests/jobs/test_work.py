@@ -140,10 +140,10 @@ def test_a_module_may_need_a_session_when_it_is_imported_and_a_row_that_raises_i
         '    return messages.select("message_id", number("body").alias("x"))\n'
     )
     queue = Ledger.open(str(tmp_path / "ledger")).create_queue("jobs")
-    queue.send([*(str(n) for n in range(5)), "five"])
+    queue.send(["0", "1", "five"])
     ended = run_job("work.py", "ledger", "jobs", "--function", "mine:work", "--output", "./out", "--once", cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "ends after 1 claims: 5 messages done, 1 failed receives" in ended.stdout
+    assert "ends after 1 claims: 2 messages done, 1 failed receives" in ended.stdout
     (row,) = DeltaTable(str(tmp_path / "out_failed")).to_pyarrow_table().to_pylist()
     assert (row["body"], row["verdict"]) == ("five", "release")
     assert row["reason"] == "ValueError: could not convert string to float: 'five' (mine.py:6)"
