@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -25,9 +26,10 @@ NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 def commit_info(
     operation: str, metadata: Mapping[str, Any], now: int, parameters: Mapping[str, str] = NO_PARAMETERS
 ) -> Action:
-    """What the commit says of itself; `parameters`: of its operation."""
+    """What the commit says of itself; `parameters`: of its operation. Its id makes it another one than each other
+    commit, also than one that does the same in the same moment."""
     known = {"timestamp": now, "operation": operation, "operationParameters": dict(parameters), "engineInfo": ENGINE}
-    return {"commitInfo": {**known, "userMetadata": json.dumps(metadata)}}
+    return {"commitInfo": {**known, "txnId": secrets.token_hex(16), "userMetadata": json.dumps(metadata)}}
 
 
 def txn_action(transaction: tuple[str, int], now: int) -> Action:

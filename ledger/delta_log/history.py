@@ -34,6 +34,7 @@ import json
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -90,7 +91,9 @@ MOST_MISSING = 1_000
 MISSING = "is missing"
 #: What a damaged entry of the ledger's own tables lacks, if it is nothing else.
 NO_COMMIT_INFO = "has no commitInfo, which every commit of the ledger has"
-_CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
+CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
+#: A part of one that is several files: its version, its number from 1 on, and how many there are.
+_PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 
 
 class Flawed(ValueError):
@@ -179,8 +182,16 @@ def versions_in(paths: Iterable[str]) -> list[int]:
 
 
 def checkpointed(paths: Sequence[str]) -> list[int]:
-    """Return the versions that have a checkpoint, in order, of the paths of a log."""
-    return sorted({int(found[1]) for found in map(_CHECKPOINT.fullmatch, paths) if found})
+    """Return the versions that have a checkpoint, in order, of the paths of a log. One of several files that lacks a
+    part is none: whoever wrote it has ended, or still writes."""
+    whole, parts = set[int](), defaultdict[tuple[int, int], set[int]](set)
+    for path in paths:
+        named, part = CHECKPOINT.fullmatch(path), _PART.fullmatch(path)
+        if part is not None:
+            parts[int(part[1]), int(part[3])].add(int(part[2]))
+        elif named is not None:
+            whole.add(int(named[1]))
+    return sorted(whole | {version for (version, count), there in parts.items() if len(there) == count})
 
 
 #: A backup that is restored over a table goes on so far behind the versions that were there. What lies before such a

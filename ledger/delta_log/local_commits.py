@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,9 +32,10 @@ from ledger.delta_log.delta_rs_commits import (
     require_removable,
 )
 from ledger.delta_log.durability import with_mark
-from ledger.delta_log.history import LAST_CHECKPOINT, hinted_checkpoint
+from ledger.delta_log.history import LAST_CHECKPOINT, checkpointed
 from ledger.delta_log.protocol import Conflict, LogReplaced, StagedFile, require_next
 from ledger.delta_log.reading import PLAIN_PATH
+from ledger.delta_log.scratch import scratch_folder
 from ledger.delta_log.storage import LOG, HeldLog, LocalFiles, LogEntries, TableStorage, log_entry, log_file
 from ledger.forks import require_own
 from ledger.rules.limits import MILLISECONDS
@@ -174,7 +174,7 @@ def create(files: LocalFiles, make: Callable[[str], object]) -> None:
         files: The table's files.
         make: Makes the table at another place, which is given to it.
     """
-    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+    with scratch_folder() as scratch:
         make(scratch)
         entry = Path(scratch, log_file(0)).read_bytes()
     files.make_log()
@@ -188,7 +188,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
     Raises OSError, for what delta-rs raises too, and where the version is gone with old entries; ForkedProcess.
     """
     require_own("delta-rs")
-    with files.held_log() as held, tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+    with files.held_log() as held, scratch_folder() as scratch:
         log = Path(scratch, LOG)
         log.mkdir()
         for name in _telling_of(held, version):
@@ -210,12 +210,10 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 def _telling_of(held: HeldLog, version: int) -> list[str]:
     """The names of the files that tell of a version: the newest checkpoint before it, and the entries behind that."""
-    parts: dict[int, list[str]] = {}
-    for name in held.names():
-        if ".checkpoint." in name and name[:20].isdecimal() and int(name[:20]) < version:
-            parts.setdefault(int(name[:20]), []).append(name)
-    newest = max(parts, default=-1)
-    return [*parts.get(newest, ()), *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
+    names = held.names()
+    newest = max((one for one in checkpointed([f"{LOG}/{name}" for name in names]) if one < version), default=-1)
+    parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
+    return [*parts, *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
 
 
 def delete_rows(
@@ -336,7 +334,7 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
     """A folder for a while, whose log has the entries of a table's that tell of a version, or of the newest one, and
     all behind it."""
-    with tempfile.TemporaryDirectory(prefix="ledger-") as scratch:
+    with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
             Path(scratch, path).symlink_to(files.absolute(path))
@@ -345,11 +343,9 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
     """The entries of a log from the last checkpoint on, and the checkpoint; all where that is behind a version."""
-    last = hinted_checkpoint(files)
-    first = "" if last is None or (version is not None and last > version) else f"{last:020d}"
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
-    since = [path for path in paths if path.partition("/")[2] >= first]
-    return since if any(".checkpoint." in path for path in since) else paths
+    last = max((one for one in checkpointed(paths) if version is None or one <= version), default=0)
+    return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:

@@ -10,15 +10,14 @@ what lies between is read from the commits themselves.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterable
 
 from deltalake import DeltaTable
 
-from ledger.delta_log.history import LAST_CHECKPOINT
+from ledger.delta_log.history import CHECKPOINT, LAST_CHECKPOINT
 from ledger.delta_log.spec import StagedFolders
-from ledger.delta_log.storage import LOG, LogFile, Storage
+from ledger.delta_log.storage import LogFile, Storage
 
 #: So many lines of a checkpoint, some 100 bytes each, are written for each commit since the one before.
 LINES_A_COMMIT = 50
@@ -27,8 +26,6 @@ MOST_COMMITS = 2_000
 #: Whoever began to read a log so long ago, in seconds, may still be about to read a checkpoint of then.
 SPARED = 3_600
 DAY = 86_400
-#: The path of a file of a checkpoint, from its table.
-CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*parquet")
 
 
 def is_due(stored: Storage, version: int) -> bool:

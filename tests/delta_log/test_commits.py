@@ -1,6 +1,7 @@
 """Each kind of commit that the client makes says what an entry written by hand says, and all readers read the same."""
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,11 +10,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from ledger.delta_log.history import checkpointed
+from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.protocol import Conflict, StagedFile
 from ledger.delta_log.rewrite import ENOUGH
-from ledger.delta_log.storage import log_file
+from ledger.delta_log.storage import LocalFiles, log_file
 from ledger.errors import StorageFailed
+from ledger.rules.location import recorded
 from tests.delta_log import by_hand as hand
 from tests.delta_log.readers import require_same, told_of
 from tests.delta_log.tables import (
@@ -24,6 +29,7 @@ from tests.delta_log.tables import (
     VALUES,
     Places,
     copied,
+    edits_of,
     merge,
     opened,
     rows_of,
@@ -353,3 +359,34 @@ def test_a_statement_that_would_leave_the_files_that_it_removes_is_refused(fille
     assert hand.versions_of(location)[-1] == newest + 1
     filled.delete("things", "lot = 2", {})
     assert require_same(location) == told_of(ROWS[:10])
+
+
+def test_two_that_take_out_the_same_rows_in_one_moment_are_one_commit(tmp_path, monkeypatch):
+    """Both entries had the same bytes, and both writers took the one that was there for theirs."""
+    first, second = opened(tmp_path, THINGS), opened(tmp_path, THINGS)
+    merge(first, THINGS, IN_A, [("insert", {**A, **thing(1)})])
+    monkeypatch.setattr("ledger.delta_log.log.time.time", lambda: 1_800_000_000.0)
+    snapshots = [tables.load(THINGS.name, IN_A) for tables in (first, second)]
+    edits = edits_of(THINGS, [("delete", {**A, **thing(1)})])
+    first.merge(snapshots[0], THINGS.name, IN_A, edits, {"verb": "drop"})
+    with pytest.raises(Conflict):
+        second.merge(snapshots[1], THINGS.name, IN_A, edits, {"verb": "drop"})
+
+
+def test_a_checkpoint_that_lacks_a_part_is_none(tables, location):
+    """A writer that was killed between the parts: no checkpoint was made any more."""
+    for number in range(3):
+        merge(tables, THINGS, IN_A, [("insert", {**A, **thing(number)})])
+    DeltaTable(location).create_checkpoint()
+    (whole,) = Path(location, "_delta_log").glob("*.checkpoint.parquet")
+    merge(tables, THINGS, IN_A, [("insert", {**A, **thing(3)})])
+    newest = DeltaTable(location).version()
+    part = whole.with_name(f"{newest:020}.checkpoint.0000000001.0000000002.parquet")
+    shutil.copy(whole, part)
+    paths = [f"_delta_log/{file.name}" for file in whole.parent.iterdir()]
+    assert checkpointed(paths) == [newest - 1]
+    assert checkpointed([*paths, f"_delta_log/{part.name.replace('1.0', '2.0')}"]) == [newest - 1, newest]
+    merge(tables, THINGS, IN_A, [("insert", {**A, **thing(4)})])
+    write_checkpoint(LocalFiles(recorded(location)), newest + 1)
+    assert (whole.parent / f"{newest + 1:020}.checkpoint.parquet").exists()
+    assert sorted(row["id"] for row in DeltaTable(location).to_pyarrow_table().to_pylist()) == [0, 1, 2, 3, 4]

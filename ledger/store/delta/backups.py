@@ -41,7 +41,7 @@ from ledger.backup_folder import FOLDER, FORMAT, MANIFEST, UNFINISHED, read_mani
 from ledger.delta_log.actions import commit_info
 from ledger.delta_log.delta_rs_commits import opened
 from ledger.delta_log.failures import naming
-from ledger.delta_log.maintenance import CHECKPOINT
+from ledger.delta_log.history import CHECKPOINT, checkpointed
 from ledger.delta_log.storage import AT_ONCE, LOG, log_entry, log_file, version_of
 from ledger.errors import InvalidParameterValue, StorageFailed
 from ledger.place import here
@@ -245,7 +245,7 @@ def _copy_table(source: Path, table: DeltaTable, dest: Path) -> None:
     map_at_once(copy, sizes, AT_ONCE)
     # What tells of the version: the last checkpoint before it, and the entries since. Then one checkpoint in its place.
     numbered = [(int(one.name[:20]), one) for one in (source / LOG).iterdir() if one.name[:20].isdecimal()]
-    sums = [number for number, one in numbered if CHECKPOINT.fullmatch(f"{LOG}/{one.name}") and number <= version]
+    sums = [number for number in checkpointed([f"{LOG}/{one.name}" for _, one in numbered]) if number <= version]
     for number, path in numbered:
         if max(sums, default=0) <= number <= version and path.suffix in (".json", ".parquet"):
             shutil.copyfile(path, dest / LOG / path.name)

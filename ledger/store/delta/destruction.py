@@ -24,7 +24,7 @@ from ledger.backup_folder import require_no_backup
 from ledger.delta_log.damage import LOST
 from ledger.delta_log.durability import durability_of
 from ledger.delta_log.failures import naming
-from ledger.delta_log.maintenance import CHECKPOINT
+from ledger.delta_log.history import CHECKPOINT
 from ledger.delta_log.object_store import STORES, ObjectStore
 from ledger.delta_log.storage import LOG, TableStorage, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDoesNotExist, LedgerError

@@ -46,8 +46,7 @@ from ledger.delta_log.damage import (
     wrong_files,
 )
 from ledger.delta_log.failures import naming
-from ledger.delta_log.history import MISSING, Flawed, actions_in, flaw_of, versions_in
-from ledger.delta_log.maintenance import CHECKPOINT
+from ledger.delta_log.history import CHECKPOINT, MISSING, Flawed, actions_in, flaw_of, versions_in
 from ledger.delta_log.storage import LocalFiles, log_entry, log_file, table_files, version_of
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist
 from ledger.place import here
