@@ -343,12 +343,17 @@ class SparkTables:
         near = self._direct[table].small_rows(where, above)
         if near is not None:
             return within(near, wanted_rows(self._specs[table], where, columns, between, above))
-        schema = self._specs[table].schema
-        conditions = [where.sql(), *(f"{name} BETWEEN {first} AND {last}" for name, (first, last) in between.items())]
-        for name, bound in above.items():
-            is_instant = pa.types.is_timestamp(schema.field(name).type)
-            conditions.append(f"{name} > {f'timestamp_millis({bound})' if is_instant else bound}")
+        conditions = [where.sql()]
+        for name, ends in between.items():
+            lowest, highest = (self._bound(table, name, one) for one in ends)
+            conditions.append(f"{name} BETWEEN {lowest} AND {highest}")
+        conditions += [f"{name} > {self._bound(table, name, bound)}" for name, bound in above.items()]
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
+
+    def _bound(self, table: str, name: str, value: int) -> str:
+        """Return a bound of a column in SQL: of a column of instants it is given in milliseconds."""
+        is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
+        return f"timestamp_millis({value})" if is_instant else str(value)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         if generation is not None:
