@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.delta_log.alterations import APPEND_ONLY, Refusal, alteration_at, told
-from ledger.delta_log.damage import damage_behind
+from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
 from ledger.delta_log.join import Joining
@@ -42,7 +42,7 @@ from ledger.delta_log.spark_sessions import (
     temporary_view,
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE, append_statement, checking_merge
+from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE_VIEW, append_statement, checking_merge
 from ledger.errors import LedgerDamaged
 from ledger.forks import require_own
 from ledger.rules.location import recorded
@@ -174,7 +174,7 @@ class SparkTables:
             *FAILURES,
             by_statement=by_statement,
         )
-        logs = {table: small.log.followed for table, small in self._direct.items()}
+        logs = {table: small.writer.followed for table, small in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
@@ -184,7 +184,7 @@ class SparkTables:
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
         place = self.locations[table]
-        return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+        return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> Refusal | None:
         """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
@@ -217,7 +217,7 @@ class SparkTables:
         return int(self._state(table).version()) >= 0
 
     def version(self, table: str) -> int:
-        followed = self._direct[table].log.followed
+        followed = self._direct[table].writer.followed
         known = followed.newest() if followed.seen() is not None else None
         version = int(self._state(table).version()) if known is None else known.version
         if version < 0:
@@ -225,7 +225,7 @@ class SparkTables:
         return version
 
     def generation(self) -> int:
-        return next(iter(self._direct.values())).log.followed.generation()
+        return next(iter(self._direct.values())).writer.followed.generation()
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._latest.of(tables)
@@ -264,9 +264,9 @@ class SparkTables:
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
-            statement = self.statement(table, where, source)
-            self.paths.announce(table, metadata, reason, statement, edits.num_rows)
-            session.sql(statement)
+            shown = self.statement(table, where, SOURCE_VIEW)
+            self.paths.log_statement(table, metadata, reason, shown, edits.num_rows)
+            session.sql(self.statement(table, where, source))
             return committed_version(session)
 
     def add_rows(
@@ -296,7 +296,7 @@ class SparkTables:
         """Commit rows that Spark writes, under a transaction that may be committed next. See `add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
-        self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
+        self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -326,7 +326,7 @@ class SparkTables:
             return self._made_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].log.followed.newest()
+        known = self._direct[table].writer.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
         state = self._state(table)
@@ -398,7 +398,7 @@ class SparkTables:
         return version
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._direct[table].log.transaction_version(application)
+        return self._direct[table].writer.transaction_version(application)
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
