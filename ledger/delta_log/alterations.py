@@ -33,8 +33,8 @@ DELTA_RS_WRITES = PLAIN | {
 }
 #: Those with which it appends rows, too.
 DELTA_RS_APPENDS = DELTA_RS_WRITES | {"columnMapping", "v2Checkpoint", "deletionVectors"}
-#: Without TRUNCATE HISTORY a dropped feature leaves `checkpointProtection` behind, which delta-rs refuses, too. With it
-#: Delta asks that no version of the last day has the feature, unless this property says otherwise.
+#: Without TRUNCATE HISTORY a dropped feature leaves the feature `checkpointProtection`, which delta-rs refuses, too.
+#: With it Delta asks that no version of the last day has the feature, unless this property says otherwise.
 KEEPS_HISTORY = "'delta.dropFeatureTruncateHistory.retentionDuration'"
 #: By feature: the properties that switch it off, and the features that are dropped then.
 SWITCHED_OFF = {

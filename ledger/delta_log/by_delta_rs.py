@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger import forks
 from ledger.delta_log.alterations import Refusal, refusal_at, refusal_of
-from ledger.delta_log.damage import LogTail, damage_behind
+from ledger.delta_log.damage import LogTail, damage_causing_failure
 from ledger.delta_log.delta_rs_commits import (
     LoadedTables,
     begin_log,
@@ -43,12 +43,12 @@ from ledger.delta_log.join import Joining
 from ledger.delta_log.local_commits import (
     append_rows,
     commit_files,
+    commit_on_copy,
     commits_here,
     create,
     delete_rows,
-    put_behind,
+    put_next,
     require_each_next,
-    written_aside,
 )
 from ledger.delta_log.log import DirectTable
 from ledger.delta_log.maintenance import replaced, unneeded
@@ -69,7 +69,7 @@ from ledger.delta_log.reading import NOTHING, wanted_rows, within
 from ledger.delta_log.replay import DeltaRsReplay, Files, LatestVersions
 from ledger.delta_log.rewrite import require_expected
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec, kept_by
-from ledger.delta_log.statements import SOURCE, TARGET, Merge, append_statement, plain_merge
+from ledger.delta_log.statements import SOURCE, SOURCE_VIEW, TARGET, Merge, append_statement, plain_merge
 from ledger.delta_log.storage import AT_ONCE, LocalFiles, TableStorage, table_files
 from ledger.errors import LedgerDamaged, TableAltered
 from ledger.rules.location import recorded
@@ -125,7 +125,7 @@ class DeltaRsTables:
             for name, replay in replays.items()
         }
         local = all(recorded(place).is_local for place in self.locations.values())
-        logs = {table: small.log.followed for table, small in self._direct.items()}
+        logs = {table: small.writer.followed for table, small in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self._newest_listed, at_once=not local)
 
     def place(self, table: str) -> str:
@@ -134,14 +134,14 @@ class DeltaRsTables:
 
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table, if there is any, once it could not be read or written."""
-        return damage_behind(table, self.locations[table], self._storage_options)
+        return damage_causing_failure(table, self.locations[table], self._storage_options)
 
     def alteration(self, table: str) -> Refusal | None:
         """Return why a table that could not be used is refused: see `refusal`."""
         return refusal_at(table, self.locations[table], self._storage_options, self._specs[table].schema.names)
 
     def refusal(self, table: str, *, appends: bool = False) -> Refusal | None:
-        if self._direct[table].log.followed.newest() is not None:
+        if self._direct[table].writer.followed.newest() is not None:
             return None
         with self._using(table) as loaded:
             return self._refusal(table, loaded, appends=appends)
@@ -151,7 +151,7 @@ class DeltaRsTables:
 
     def _require_written(self, table: str, loaded: DeltaTable, *, appends: bool) -> None:
         """Raise TableAltered where delta-rs does not write a table. Ask nothing of one whose log is followed."""
-        is_plain = self._direct[table].log.followed.seen() is not None
+        is_plain = self._direct[table].writer.followed.seen() is not None
         why = None if is_plain else self._refusal(table, loaded, appends=appends)
         if why is not None:
             raise TableAltered(self.locations[table], *why)
@@ -167,7 +167,7 @@ class DeltaRsTables:
                 partition_by=list(known.partitions),
                 configuration=dict(layout.properties),
                 description=layout.description,
-                # Version 0 or none: it would make the table once more, behind what others have committed by now.
+                # Version 0 or none: it would make the table once more, after what others have committed by now.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 raise_if_key_not_exists=False,
             )
@@ -187,7 +187,7 @@ class DeltaRsTables:
             require_unset(table, properties, loaded.metadata().configuration)
             entry = layout_entry(loaded, properties, metadata)
             with self._files[table].held_log() as held:
-                is_first = put_behind(held, loaded.version() + 1, entry)
+                is_first = put_next(held, loaded.version() + 1, entry)
             if not is_first:
                 raise Conflict(f"version {loaded.version() + 1} of {table} was committed by others")
             catch_up(loaded, self._files[table])
@@ -198,7 +198,7 @@ class DeltaRsTables:
         return DeltaTable.is_deltatable(self.locations[table], self._storage_options)
 
     def version(self, table: str) -> int:
-        known = self._direct[table].log.followed.newest()
+        known = self._direct[table].writer.followed.newest()
         if known is not None:
             return known.version
         with self._using(table) as loaded:
@@ -244,21 +244,23 @@ class DeltaRsTables:
         metadata: Mapping[str, Any],
         reason: str,
     ) -> int:
-        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose."""
+        """Commit one MERGE of delta-rs's, of edits that find the rows of the snapshot as they suppose. Where the
+        table is on a local path, and not altered, delta-rs runs it on a copy of the log, and the client puts the commit
+        into the table's log."""
         if forks.is_inherited("delta-rs") and self.version(table) > snapshot.version:
             # A query would rebase it. A forked child has none, and decides anew on the newer version.
             raise Conflict(f"others have committed to {table} since version {snapshot.version}")
         forks.require_own("delta-rs")
         statement, place = plain_merge(self._specs[table], where), self.locations[table]
-        self.paths.announce(table, metadata, reason, statement.sql(place, SOURCE), edits.num_rows)
+        self.paths.log_statement(table, metadata, reason, statement.sql(place, SOURCE_VIEW), edits.num_rows)
         direct, files, began = self._direct[table], self._files[table], time.monotonic()
         if isinstance(files, LocalFiles) and snapshot.loaded is not None:
             direct.require_same(snapshot)
             run = partial(run_merge, merge=statement, edits=edits, commit=committing_aside(metadata))
             with conflicts():
-                tried, actions = written_aside(files, run, snapshot.version)
+                tried, actions = commit_on_copy(files, run, snapshot.version)
             return direct.land_statement(snapshot, where, actions, tried, began)
-        with direct.log.guarding(), conflicts():
+        with direct.writer.guarding(), conflicts():
             direct.require_same(snapshot)
             options = self._storage_options
             loaded = without_gaps(partial(DeltaTable, place, snapshot.version, storage_options=options))
@@ -293,7 +295,7 @@ class DeltaRsTables:
         """Commit rows that delta-rs writes, under a transaction that may be committed next. See `add_rows`."""
         if still_valid is not None:
             raise NotDirect(reason)
-        self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
+        self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         with self._committing(table) as loaded:
             require_next(transaction, transaction and loaded.transaction_version(transaction[0]))
             for added in pa.schema(loaded.schema().to_arrow()):
@@ -302,8 +304,8 @@ class DeltaRsTables:
             files, known = self._files[table], [] if transaction is None else [transaction]
             with conflicts():
                 if isinstance(files, LocalFiles) and commits_here(loaded, files):
-                    require = partial(require_each_next, transactions=known)
-                    return append_rows(loaded, files, rows, metadata, transaction, require)
+                    each_next = partial(require_each_next, transactions=known)
+                    return append_rows(loaded, files, rows, metadata, transaction, each_next)
                 write_deltalake(loaded, rows, mode="append", **committing(metadata, transaction))
             return loaded.version()
 
@@ -322,8 +324,8 @@ class DeltaRsTables:
             files, first = self._files[table], transactions[0]
             require_next(first, loaded.transaction_version(first[0]))
             if isinstance(files, LocalFiles) and commits_here(loaded, files):
-                require = partial(require_each_next, transactions=[first])
-                return commit_files(loaded, files, [], metadata, transactions, require)
+                each_next = partial(require_each_next, transactions=[first])
+                return commit_files(loaded, files, [], metadata, transactions, each_next)
             commit_nothing(loaded, properties(metadata, *transactions))
             catch_up(loaded, files)
             files.make_durable(loaded.version())
@@ -351,15 +353,15 @@ class DeltaRsTables:
                 require_staged(self.locations[table], stored, files)
             if isinstance(stored, LocalFiles) and commits_here(loaded, stored):
                 require_plain(loaded)
-                require = partial(require_each_next, transactions=carried)
-                return commit_files(loaded, stored, files, metadata, carried, require)
+                each_next = partial(require_each_next, transactions=carried)
+                return commit_files(loaded, stored, files, metadata, carried, each_next)
             with conflicts():
                 publish(loaded, files, self._specs[table].partitions, **committing(metadata, *carried))
             catch_up(loaded, stored)
             return loaded.version()
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].log.followed.newest()
+        known = self._direct[table].writer.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
         with self._using(table) as loaded:
@@ -388,7 +390,7 @@ class DeltaRsTables:
         # Of files that delta-rs cannot remove, those that it is to remove are looked for by `delete_rows`.
         with self._committing(table) as loaded, conflicts():
             require_generation(table, generation, self._generations.current)
-            delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].apart_by)
+            delete_rows(loaded, self._files[table], predicate, metadata, self._specs[table].independent_by)
 
     def greatest(self, table: str, column: str) -> int | None:
         with self._using(table) as loaded:
@@ -412,7 +414,7 @@ class DeltaRsTables:
         self._latest.make_durable(table, version)
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._direct[table].log.transaction_version(application)
+        return self._direct[table].writer.transaction_version(application)
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)
@@ -421,7 +423,7 @@ class DeltaRsTables:
         return bool(joined)
 
     def vacuum(self, table: str) -> None:
-        files, followed, since = self._files[table], self._direct[table].log.followed, time.time()
+        files, followed, since = self._files[table], self._direct[table].writer.followed, time.time()
         before = followed.newest()
         with self._using(table) as loaded:
             # Removed by delta-rs itself, they would take two commits, each of which lists the log.
@@ -433,7 +435,7 @@ class DeltaRsTables:
         # What one log needs no more another one may need, whose files have the same names.
         if before is not None and not followed.is_same(before):
             raise LogReplaced(f"{table} was replaced while its unneeded files were looked for")
-        map_at_once(files.remove, (*gone, *replaced(files.log())), AT_ONCE)
+        map_at_once(files.remove, (*gone, *replaced(files.log_files())), AT_ONCE)
 
     def _stored(self, location: str) -> TableStorage:
         return table_files(location, self._storage_options, sync=self._sync)
@@ -443,9 +445,9 @@ class DeltaRsTables:
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[DeltaTable]:
-        """A context for one commit of delta-rs's to the newest version of a table. Raises what Log.guarding does, and
-        TableAltered for a table that delta-rs does not write."""
-        with self._direct[table].log.guarding(), self._using(table) as loaded:
+        """A context for one commit of delta-rs's to the newest version of a table. Raises what LogWriter.guarding does,
+        and TableAltered for a table that delta-rs does not write."""
+        with self._direct[table].writer.guarding(), self._using(table) as loaded:
             self._require_written(table, loaded, appends=True)
             yield loaded
 

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ledger.delta_log.alterations import APPEND_ONLY, FORGETS, Refusal, alteration_at, told
-from ledger.delta_log.damage import damage_behind
+from ledger.delta_log.damage import damage_causing_failure
 from ledger.delta_log.failures import translate_storage_errors
 from ledger.delta_log.history import is_gap, parse_metadata, without_gaps
 from ledger.delta_log.join import Joining
@@ -42,7 +42,7 @@ from ledger.delta_log.spark_sessions import (
     temporary_view,
 )
 from ledger.delta_log.spec import Layout, PartitionFilter, TableSpec
-from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE, append_statement, checking_merge
+from ledger.delta_log.statements import CHANGED_MEANWHILE, SOURCE_VIEW, append_statement, checking_merge
 from ledger.errors import LedgerDamaged, TableAltered
 from ledger.forks import require_own
 from ledger.rules.location import recorded
@@ -174,7 +174,7 @@ class SparkTables:
             *FAILURES,
             by_statement=by_statement,
         )
-        logs = {table: small.log.followed for table, small in self._direct.items()}
+        logs = {table: small.writer.followed for table, small in self._direct.items()}
         self._latest = LatestVersions(self._files, logs, self.version, at_once=False)
 
     def place(self, table: str) -> str:
@@ -184,7 +184,7 @@ class SparkTables:
     def damage(self, table: str) -> LedgerDamaged | None:
         """Return the damage of a table on a local path, if there is any, once it could not be read or written."""
         place = self.locations[table]
-        return damage_behind(table, recorded(place).text, None) if recorded(place).is_local else None
+        return damage_causing_failure(table, recorded(place).text, None) if recorded(place).is_local else None
 
     def alteration(self, table: str) -> Refusal | None:
         """Return what somebody switched on for a table on a local path, and what takes it back, once it could not be
@@ -201,7 +201,7 @@ class SparkTables:
 
     def _require_kept(self, table: str) -> None:
         """Raise TableAltered for a table that forgets who committed to it."""
-        if FORGETS in self._direct[table].log.followed.altered():
+        if FORGETS in self._direct[table].writer.followed.altered():
             raise TableAltered(self.locations[table], *told(table, self.locations[table], [FORGETS]))
 
     def create(self, table: str) -> None:
@@ -224,7 +224,7 @@ class SparkTables:
         return int(self._state(table).version()) >= 0
 
     def version(self, table: str) -> int:
-        followed = self._direct[table].log.followed
+        followed = self._direct[table].writer.followed
         known = followed.newest() if followed.seen() is not None else None
         version = int(self._state(table).version()) if known is None else known.version
         if version < 0:
@@ -232,7 +232,7 @@ class SparkTables:
         return version
 
     def generation(self) -> int:
-        return next(iter(self._direct.values())).log.followed.generation()
+        return next(iter(self._direct.values())).writer.followed.generation()
 
     def newest_versions(self, tables: Sequence[str]) -> dict[str, int]:
         return self._latest.of(tables)
@@ -272,9 +272,9 @@ class SparkTables:
         self._direct[table].require_same(snapshot)
         small = edits.num_rows <= MOST_EDITS_OF_SMALL
         with self.committing(metadata, small=small) as session, temporary_view(session, edits) as source:
-            statement = self.statement(table, where, source)
-            self.paths.announce(table, metadata, reason, statement, edits.num_rows)
-            session.sql(statement)
+            shown = self.statement(table, where, SOURCE_VIEW)
+            self.paths.log_statement(table, metadata, reason, shown, edits.num_rows)
+            session.sql(self.statement(table, where, source))
             return committed_version(session)
 
     def add_rows(
@@ -305,7 +305,7 @@ class SparkTables:
         if still_valid is not None:
             raise NotDirect(reason)
         self._require_kept(table)
-        self.paths.announce(table, metadata, reason, self.statement(table, None, SOURCE), rows.num_rows)
+        self.paths.log_statement(table, metadata, reason, self.statement(table, None, SOURCE_VIEW), rows.num_rows)
         require_next(transaction, transaction and self.transaction_version(table, transaction[0]))
         with self.committing(metadata) as session:
             writer = arrow_frame(session, rows).coalesce(1).write.format("delta").mode("append")
@@ -336,7 +336,7 @@ class SparkTables:
             return self._made_durable(table)
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
-        known = self._direct[table].log.followed.newest()
+        known = self._direct[table].writer.followed.newest()
         if known is not None and known.statistics is not None:
             return known.version, known.statistics.table
         state = self._state(table)
@@ -353,12 +353,17 @@ class SparkTables:
         near = self._direct[table].small_rows(where, above)
         if near is not None:
             return within(near, wanted_rows(self._specs[table], where, columns, between, above))
-        schema = self._specs[table].schema
-        conditions = [where.sql(), *(f"{name} BETWEEN {first} AND {last}" for name, (first, last) in between.items())]
-        for name, bound in above.items():
-            is_instant = pa.types.is_timestamp(schema.field(name).type)
-            conditions.append(f"{name} > {f'timestamp_millis({bound})' if is_instant else bound}")
+        conditions = [where.sql()]
+        for name, ends in between.items():
+            lowest, highest = (self._bound(table, name, one) for one in ends)
+            conditions.append(f"{name} BETWEEN {lowest} AND {highest}")
+        conditions += [f"{name} > {self._bound(table, name, bound)}" for name, bound in above.items()]
         return self._rows(f"SELECT {', '.join(columns)} FROM {self._named(table)} WHERE {' AND '.join(conditions)}")
+
+    def _bound(self, table: str, name: str, value: int) -> str:
+        """Return a bound of a column in SQL: of a column of instants it is given in milliseconds."""
+        is_instant = pa.types.is_timestamp(self._specs[table].schema.field(name).type)
+        return f"timestamp_millis({value})" if is_instant else str(value)
 
     def delete(self, table: str, predicate: str, metadata: Mapping[str, Any], generation: int | None = None) -> None:
         if generation is not None:
@@ -403,7 +408,7 @@ class SparkTables:
         return version
 
     def transaction_version(self, table: str, application: str) -> int | None:
-        return self._direct[table].log.transaction_version(application)
+        return self._direct[table].writer.transaction_version(application)
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         joined = Joining(self._specs[table], self._direct[table]).join(where, growing=growing)

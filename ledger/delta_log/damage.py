@@ -31,12 +31,12 @@ from ledger.delta_log.history import (
     PAUSES,
     REPAIR,
     Flawed,
-    beginning,
     checkpointed,
     damaged,
+    find_lost_entries,
+    first_version,
     flaws_in,
     hinted_checkpoint,
-    holes,
     missing_entries,
     require_whole,
     versions_in,
@@ -51,8 +51,8 @@ log = logging.getLogger("ledger.opening")
 MOST_NAMED = 3
 #: The data files of a larger table are not read only because a verb failed: `doctor --deep` and `repair` read them.
 DECODED_BYTES = 64 << 20
-#: So many entries are looked at without a question whether a checkpoint sums them up.
-FEW = 20
+#: Check this many entries before looking for a checkpoint that sums them up.
+MOST_BEFORE_CHECKPOINTS = 20
 #: What to do about a checkpoint that cannot be read.
 WITH_ENTRIES = (
     "The entries of the log tell the same. On a local path `ledger repair ROOT` takes the checkpoint out, and so does "
@@ -71,13 +71,13 @@ LOST = "_ledger_lost"
 class TableDamage(NamedTuple):
     """`entries`: by version, what is wrong with an entry that the newest version needs; `checkpoints`: paths of those
     that cannot be read, the newest ones; `files`: by path, what is wrong with a data file that the log names.
-    `is_told`: the entries of the log tell what those checkpoints did."""
+    `is_recoverable`: the entries of the log tell what those checkpoints told."""
 
     version: int
     entries: Mapping[int, str]
     checkpoints: tuple[str, ...]
     files: Mapping[str, str]
-    is_told: bool = True
+    is_recoverable: bool = True
 
     def error(self, table: str) -> LedgerDamaged | None:
         """Return the error that names the damage; None: there is none."""
@@ -89,7 +89,7 @@ class TableDamage(NamedTuple):
             )
         if self.checkpoints:
             named = ", ".join(self.checkpoints[:MOST_NAMED])
-            advice = WITH_ENTRIES if self.is_told else WITHOUT_ENTRIES
+            advice = WITH_ENTRIES if self.is_recoverable else WITHOUT_ENTRIES
             return LedgerDamaged(f"The table {table} has a checkpoint that cannot be read: {named}", advice)
         return None
 
@@ -170,9 +170,10 @@ def _old_checkpoints(files: TableStorage, paths: list[str], intact: int) -> tupl
 
 def find_past_damage(location: str, storage_options: Mapping[str, str] | None, intact: int | None = None) -> PastDamage:
     """Look for damage in the entries that the newest intact checkpoint sums up. No verb needs these, but views of the
-    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole. `intact`: the
-    version of that checkpoint, where all of it was read: then all of each entry is, too. Else it is the newest whose
-    end can be read, and an entry that looks whole is taken for it."""
+    past do, and upkeep where it has not gone over them. For local paths: elsewhere an entry is put whole.
+
+    If `intact` is given, it is the version of that checkpoint, which was read fully: then each entry is read fully,
+    too. Else the checkpoint is the newest whose end can be read, and an entry that looks whole is taken for whole."""
     if not recorded(location).is_local:
         return PastDamage({}, 0)
     files = table_files(location, storage_options)
@@ -180,10 +181,10 @@ def find_past_damage(location: str, storage_options: Mapping[str, str] | None, i
     is_deep = intact is not None
     intact = _checkpoints(files, paths)[1] if intact is None else intact
     versions = versions_in(paths)
-    begins = beginning(versions)
+    begins = first_version(versions)
     past = [version for version in versions if begins <= version <= intact]
     doubtful = [version for version in past if is_deep or not _looks_whole(files.read(log_file(version)))]
-    missing = holes(files, versions, begins, intact, partial(_kept_for, location, storage_options))
+    missing = find_lost_entries(files, versions, begins, intact, partial(_kept_for, location, storage_options))
     flaws = {**flaws_in(files, doubtful), **dict.fromkeys(missing, MISSING)}
     later = (version for version in checkpointed(paths) if version >= max(flaws, default=0))
     return PastDamage(flaws, next((one for one in later if one == intact or not _torn(files, paths, one)), 0))
@@ -218,7 +219,7 @@ def find_first_readable(location: str) -> int:
     paths = files.log_paths()
     if b'"metaData"' in (files.read(log_file(0)) or b""):
         return 0
-    begins = beginning(versions_in(paths))
+    begins = first_version(versions_in(paths))
     return min((version for version in checkpointed(paths) if version >= begins), default=0)
 
 
@@ -235,7 +236,9 @@ def _looks_whole(content: bytes | None) -> bool:
     return all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
 
 
-def damage_behind(table: str, location: str, storage_options: Mapping[str, str] | None) -> LedgerDamaged | None:
+def damage_causing_failure(
+    table: str, location: str, storage_options: Mapping[str, str] | None
+) -> LedgerDamaged | None:
     """Return the damage that explains why an engine failed; None: there is none, or it cannot be looked for. The data
     files of a table of at most DECODED_BYTES are read: a file can be as large as written, and damaged inside."""
     try:
@@ -254,7 +257,7 @@ def _data_bytes(location: str, storage_options: Mapping[str, str] | None) -> int
 
 
 class LogTail:
-    """The entries of a log behind its last checkpoint, on a local path, of which each is looked at once.
+    """The entries of a log after its last checkpoint, on a local path, each of which is looked at once.
 
     Both engines take an empty entry for a commit that changes nothing. On an object store an entry is put whole.
     """
@@ -268,7 +271,7 @@ class LogTail:
         if self._files is None:
             return
         since = -1 if self._whole is None else self._whole
-        if self._whole is None or version - since > FEW:
+        if self._whole is None or version - since > MOST_BEFORE_CHECKPOINTS:
             # What a checkpoint sums up is not looked at. A restored log goes on a million versions later.
             since = max(since, _summed_up(self._files, version))
         for flawed in flaws_in(self._files, range(since + 1, version + 1)):
@@ -279,7 +282,7 @@ class LogTail:
 
 
 def require_whole_log(location: str, version: int | None) -> None:
-    """Raise Flawed where an output table's entry behind the last checkpoint is empty or torn, up to a version or the
+    """Raise Flawed where an output table's entry after the last checkpoint is empty or torn, up to a version or the
     newest one. For local paths: elsewhere an entry is put whole."""
     if not recorded(location).is_local:
         return
@@ -419,10 +422,10 @@ def wrong_files(loaded: DeltaTable, files: TableStorage, *, deep: bool) -> Mappi
     sizes = files.sizes(paths)
     rows = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(paths)
     named = zip(paths, actions["size_bytes"].to_pylist() if paths else (), rows)
-    return dict(_told(named, sizes, files if deep else None))
+    return dict(_file_faults(named, sizes, files if deep else None))
 
 
-def _told(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> Iterator[tuple[str, str]]:
+def _file_faults(named: Any, sizes: Mapping[str, int], deep: TableStorage | None) -> Iterator[tuple[str, str]]:
     for path, size, rows in named:
         there = sizes.get(path)
         if there is None:

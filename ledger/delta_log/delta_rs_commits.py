@@ -169,7 +169,7 @@ LISTED_AFTER = 60.0
 
 class Opened(NamedTuple):
     """A loaded table, the version that it was opened at, when the log was last listed for it, in monotonic seconds, and
-    the generation that it is of (see `log_identity`)."""
+    the generation that it is of (see `history.Generations`)."""
 
     table: DeltaTable
     opened_at: int
@@ -381,7 +381,7 @@ def first_commit(demands: Demands, now: int) -> bytes:
 
 def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableStorage | None = None) -> None:
     """Begin the log of such a table for Spark to commit to: the first commit, and what Delta's protocol calls its
-    version's checksum, which says what a replay of the log would find. Without it Spark replays the log behind the
+    version's checksum, which says what a replay of the log would find. Without it Spark replays the log after the
     commit that it makes, in three jobs that take longer than a small write. Raises what the storage does: also where
     the table `below` which it is to lie is gone from a local path."""
     if isinstance(stored, LocalFiles):
@@ -393,7 +393,7 @@ def begin_log(stored: TableStorage, demands: Demands, now: int, *, below: TableS
 
 
 def remove_log(stored: TableStorage) -> None:
-    """Remove the log that `begin_log` began, and the one commit behind it: VACUUM looks into no such folder."""
+    """Remove the log that `begin_log` began, and the one commit after it: VACUUM looks into no such folder."""
     if isinstance(stored, LocalFiles):
         shutil.rmtree(stored.absolute(LOG), ignore_errors=True)
         return

@@ -45,7 +45,7 @@ SYNCED = "synced"
 #: More commits without the mark are not read one by one: everything that is in memory is synced.
 MOST_UNMARKED = 32
 #: More files than these are synced by several threads. Fewer share a write of the file system's journal anyway.
-FEW, THREADS = 4, 8
+FEW_FILES, THREADS = 4, 8
 #: At most so many folders are known to be durable.
 MOST_FOLDERS = 100_000
 #: The folders of which this process knows that their parents name them durably.
@@ -91,7 +91,7 @@ class Durability:
         try:
             for descriptor in descriptors:
                 sync(descriptor)
-            if len(files) <= FEW:
+            if len(files) <= FEW_FILES:
                 for file in files:
                     _sync_file(file)
             else:

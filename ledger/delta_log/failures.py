@@ -71,7 +71,7 @@ def naming(place: str, *kinds: type[Exception], is_open: bool = False) -> Iterat
 OF_CONSTRAINTS = ("failed validation check", "DELTA_VIOLATE_CONSTRAINT")
 
 
-def _constraint_behind(table: str, failed: StorageFailed) -> tuple[str, str] | None:
+def _constraint_causing_failure(table: str, failed: StorageFailed) -> tuple[str, str] | None:
     """Return in words that a table has a constraint which refuses what was to be written, and what to do; None: that is
     not why."""
     if not any(sign in failed.cause for sign in OF_CONSTRAINTS):
@@ -121,7 +121,7 @@ def _translating(
             damage = self.damage(table)
             if damage is not None:
                 raise damage from failed
-            altered = self.alteration(table) or _constraint_behind(table, failed)
+            altered = self.alteration(table) or _constraint_causing_failure(table, failed)
             if altered is not None:
                 what, fix = altered
                 raise TableAltered(self.place(table), what, fix, failed.verb, unknown=failed.unknown) from failed

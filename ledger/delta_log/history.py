@@ -22,9 +22,9 @@ with its `Entry`: the digest of the file, which no other log has, as each commit
 own. Where the log is another one, whatever a process knows of the tables is of the old one. `Generations` counts these
 findings for tables that belong together: what is kept in memory is kept under the generation that it was read in.
 
-**History.** delta-rs's own counts down from the version that is loaded, but tells of the newest files that there are
-when it looks. Beside others who commit, each commit would have a version that is too low, and the oldest would be left
-out. So each commit has the version that its file is named after.
+**History.** delta-rs's own history numbers commits backwards from the version that is loaded, but reads the newest
+entries that there are when it looks. If others commit meanwhile, each number is too low. So here each commit has the
+version that its file is named after.
 """
 
 from __future__ import annotations
@@ -194,16 +194,16 @@ def checkpointed(paths: Sequence[str]) -> list[int]:
     return sorted(whole | {version for (version, count), there in parts.items() if len(there) == count})
 
 
-#: A backup that is restored over a table goes on so far behind the versions that were there. What lies before such a
+#: A backup that is restored over a table goes on with versions that are at least so much later. What lies before such a
 #: gap, a commit that was on its way meanwhile, is no part of the log.
-RESTORED_BEHIND = 100_000
+RESTORED_LATER_BY = 100_000
 
 
-def beginning(versions: Sequence[int]) -> int:
-    """Return the version that a log begins at, of the versions that have an entry, in order; 0: there is none."""
+def first_version(versions: Sequence[int]) -> int:
+    """Return the version that a log begins at, by the versions that have an entry, in order; 0 where there is none."""
     begins = versions[0] if versions else 0
     for before, after in pairwise(versions):
-        if after - before > RESTORED_BEHIND:
+        if after - before > RESTORED_LATER_BY:
             begins = after
     return begins
 
@@ -216,21 +216,22 @@ def missing_entries(files: TableStorage, versions: Sequence[int], first: int, ne
     return [one for one in islice(gaps, MOST_MISSING) if not files.has(log_file(one))]
 
 
-def holes(
+def find_lost_entries(
     files: TableStorage, versions: Sequence[int], begins: int, last: int, kept_for: Callable[[], float]
 ) -> list[int]:
-    """Return which entries are missing between the first and the last of a log's. A removal of old ones that is under
-    way, or was stopped, leaves gaps, too: all that is before these is older than the table keeps its log, which is
-    `kept_for` so many seconds."""
+    """Return the versions up to `last` whose entries are missing. Gaps before the first entry that the table still has
+    to keep do not count: a removal of old entries that is under way, or was stopped, leaves such gaps. `kept_for`
+    returns how many seconds the table keeps its log."""
     if {*versions}.issuperset(range(begins, last + 1)):
         return []
-    written, longest = {version_of(file.path): file.at for file in files.log()}, kept_for()
+    written, longest = {version_of(file.path): file.at for file in files.log_files()}, kept_for()
     kept = [version for version in versions if version >= begins and written.get(version, 0) > time.time() - longest]
     return missing_entries(files, versions, kept[0] + 1, last) if kept else []
 
 
 class Generations:
-    """Counts how often a log of one ledger was found to be another one. Threads share it."""
+    """Counts how often one of some tables was found to be replaced: its log is another one than was read. `current` is
+    the number of the generation. Threads share it."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -265,7 +266,7 @@ def read_entry(stored: Storage, version: int) -> Entry | None:
 
 
 #: Up to so many commits are looked for by their names; for more the log is listed.
-FEW = 20
+MOST_BY_NAME = 20
 ReadMetadata = Callable[[str | None], dict[str, Any]]
 
 
@@ -291,13 +292,13 @@ def history(
 
     Raises what the storage does, and LedgerDamaged for an entry that is empty or torn.
     """
-    found = _following(stored, table, read_metadata, since + 1, FEW)
-    if 0 < len(found) < FEW and found[-1].version >= newest:
+    found = _following(stored, table, read_metadata, since + 1, MOST_BY_NAME)
+    if 0 < len(found) < MOST_BY_NAME and found[-1].version >= newest:
         return found
     # There are more, or none, or the next one was removed with old ones.
     last = found[-1].version if found else since
     there = versions_in(stored.log_paths())
-    begins = beginning(there)
+    begins = first_version(there)
     later = [version for version in there if version > last and version >= begins]
     if later:
         # All between, and before: a listing may leave out what comes while it is made.
@@ -307,7 +308,7 @@ def history(
         known = [commit for commit in read if commit is not None]
         if first > last + 1 or len(known) < len(read):
             # Old entries were removed, perhaps meanwhile. What is missing between others is another thing.
-            for version in holes(stored, there, begins, max(later), kept_for):
+            for version in find_lost_entries(stored, there, begins, max(later), kept_for):
                 if version > last:
                     raise damaged(table, version, MISSING)
         found += known

@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from ledger.delta_log.data_files import new_path
-from ledger.delta_log.log import AddedFile, Commit, DirectTable, RemovedFile
+from ledger.delta_log.log import AddedFile, DirectTable, NewCommit, RemovedFile
 from ledger.delta_log.protocol import Conflict
 from ledger.delta_log.replay import Files
 from ledger.delta_log.spec import Ordinals, Partition, PartitionFilter, TableSpec
 
 log = logging.getLogger("ledger.commits")
-#: Files are joined up to so many bytes and so many messages: then one is whole. It has to go through memory.
+#: The target size: files are joined up to so many bytes and so many rows. All of them go through memory.
 BYTES, ROWS = 16 << 20, 200_000
-#: Of a whole one, what a file has at least that is left as it is; and where it would be done again and again.
-LARGE, LARGE_WHILE_IT_GROWS = 1 / 2, 1 / 16
-#: As many whole ones may lie across each other to be made one.
-MOST_ACROSS = 16
+#: From this share of the target size on, a file is large and left as it is; and the same for frequent calls.
+LARGE_SHARE, LARGE_SHARE_WHILE_GROWING = 1 / 2, 1 / 16
+#: Files whose ordinals overlap are made one up to so many times the target size.
+MOST_OVERLAPPING = 16
 
 
 #: What the log says of rows that had the place of another row.
@@ -41,19 +41,19 @@ class File(NamedTuple):
 
     path: str
     size: int
-    messages: int
+    rows: int
     first: int
     last: int
 
     @property
     def has_doubles(self) -> bool:
-        """Whether there are more messages in it than ordinals."""
-        return self.messages > self.last - self.first + 1
+        """Whether there are more rows in it than ordinals."""
+        return self.rows > self.last - self.first + 1
 
     @property
-    def weight(self) -> float:
-        """What it has of a whole one."""
-        return max(self.size / BYTES, self.messages / ROWS)
+    def share(self) -> float:
+        """Its size, as a share of the target size."""
+        return max(self.size / BYTES, self.rows / ROWS)
 
 
 class Joining:
@@ -62,7 +62,7 @@ class Joining:
     def __init__(self, table: TableSpec, small: DirectTable) -> None:
         assert table.ordinals is not None
         self._table, self._ordinals = table, table.ordinals
-        self._log, self._rows = small.log, small.rows
+        self._writer, self._rows = small.writer, small.rows
 
     def join(self, where: PartitionFilter, *, growing: bool) -> bool | None:
         """Make fewer of the files of the partitions that are named, a commit each; return whether there were any.
@@ -71,15 +71,15 @@ class Joining:
         one ordinal, the later one moves to a partition of its own. None: the log does not tell what is in the files,
         and nothing has happened.
 
-        `growing`: only of the smallest files. Raises Conflict when others took them out first, and what the storage
-        does.
+        `growing`: only the smallest files, for frequent calls. Raises Conflict when others took them out first, and
+        what the storage does.
         """
-        latest = self._log.followed.newest()
+        latest = self._writer.followed.newest()
         if latest is None or latest.statistics is None:
             return None
-        found = False
+        found, large = False, LARGE_SHARE_WHILE_GROWING if growing else LARGE_SHARE
         for partition in latest.partitions(where, self._table.partitions):
-            for files in worth_joining(self._files(latest, partition), LARGE_WHILE_IT_GROWS if growing else LARGE):
+            for files in worth_joining(self._files(latest, partition), large):
                 self._join(partition, files)
                 found = True
         return found
@@ -97,7 +97,7 @@ class Joining:
             if not latest.of(partition).keys() >= gone:
                 raise Conflict(f"others have taken out files of {self._table.name} since they were listed")
 
-        commit = Commit(
+        commit = NewCommit(
             "OPTIMIZE",
             {},
             [AddedFile(new_path(place), place, part) for place, part in parts],
@@ -105,7 +105,7 @@ class Joining:
             is_change=rows.num_rows < before.num_rows,
             with_statistics=True,
         )
-        self._log.commit(commit, still_valid)
+        self._writer.commit(commit, still_valid)
         shown = "/".join(map(str, partition))
         if twice:
             log.warning("%d rows of %s in %s were there twice; one of each stays", twice, self._table.name, shown)
@@ -127,8 +127,8 @@ class Joining:
 
 
 def told_apart(rows: pa.Table, ordinals: Ordinals) -> tuple[pa.Table, pa.Table]:
-    """Tells messages apart that have one ordinal: the earliest of each ordinal, in order, and those that differ from it
-    in any column, each once."""
+    """Tell rows apart that have one ordinal: return the earliest of each ordinal, in order, and those that differ from
+    it in any column, each once."""
     rows = rows.sort_by([(ordinals.column, "ascending"), (ordinals.earliest, "ascending")])
     is_first = np.diff(rows[ordinals.column].to_numpy(), prepend=-1) != 0
     firsts, others = rows.filter(pa.array(is_first)), rows.filter(pa.array(~is_first))
@@ -162,27 +162,27 @@ def _moved(
 
 
 def worth_joining(files: Iterable[File], large: float) -> list[list[File]]:
-    """Neighbours of which one file is to be made: of those that are not `large`, as much as a whole one has; and
-    of those that lie across each other or have more messages than ordinals, which no sender's do."""
+    """Return neighbours of which one file is to be made: files below the share `large`, up to the target size together;
+    and files whose ordinals overlap, or that have more rows than ordinals. No writer makes such files."""
     found: list[list[File]] = [[]]
-    weight = 0.0
-    for together in _across(files):
-        mine = sum(file.weight for file in together)
+    share = 0.0
+    for together in _overlapping(files):
+        mine = sum(file.share for file in together)
         is_wrong = len(together) > 1 or together[0].has_doubles
-        fits = mine <= (MOST_ACROSS if is_wrong else large)
-        if not fits or weight + mine > 1:
+        fits = mine <= (MOST_OVERLAPPING if is_wrong else large)
+        if not fits or share + mine > 1:
             found.append([])
-            weight = 0.0
+            share = 0.0
         if fits:
             found[-1] += together
-            weight += mine
+            share += mine
         elif is_wrong:
             log.warning("rows may be twice in %d files, which are too large to be made one", len(together))
     return [some for some in found if len(some) > 1 or any(file.has_doubles for file in some)]
 
 
-def _across(files: Iterable[File]) -> Iterator[list[File]]:
-    """Files in the order of their ordinals, those together that lie across each other."""
+def _overlapping(files: Iterable[File]) -> Iterator[list[File]]:
+    """Yield files in the order of their ordinals, those together whose ordinals overlap."""
     together: list[File] = []
     for file in sorted(files, key=lambda one: one.first):
         if together and file.first > max(one.last for one in together):

@@ -2,6 +2,10 @@
 
 delta-rs gives a commit its name before its bytes are on the disk, and a checkpoint too. So on a local path this module
 writes them: a commit of files that are there already, or of no rows, the first commit of a table, and a checkpoint.
+
+Some commits only delta-rs can work out: a delete of rows (`delete_rows`), rows that it writes (`append_rows`), and a
+MERGE (`by_delta_rs`). `commit_on_copy` lets it commit to a copy of the log, beside the table. The files are synced, and
+then the commit goes into the table's own log: by `_commit_next`, or for a MERGE by `log.LogWriter.land`.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ def commit_files(
     added: Iterable[StagedFile],
     metadata: Mapping[str, Any],
     transactions: Iterable[tuple[str, int]],
-    require: Callable[[DeltaTable], None],
+    still_valid: Callable[[DeltaTable], None],
     *,
     schema: str | None = None,
     cleans_log: bool = False,
@@ -70,13 +74,13 @@ def commit_files(
         added: What is committed. It is durable before the commit can be seen.
         metadata: What the commit says of itself.
         transactions: The transactions that it carries.
-        require: Is called before each try with the table as it is then. It raises Conflict where the commit may not
-            follow.
+        still_valid: Is called before each try with the table as it is then. It raises Conflict where the commit may not
+            follow that version.
         schema: The columns that the table has from this commit on, as the log writes them; None: as before.
         cleans_log: Whether old entries of the log go with a checkpoint, as the table's properties say.
 
     Raises:
-        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        Conflict: `still_valid` says no, or others committed REBASES times in the meantime.
         OSError: The storage fails.
     """
     known = list(added)
@@ -94,7 +98,7 @@ def commit_files(
             actions.append(metadata_action(loaded, schema, there.configuration, there.description))
         return _entry_of(files, actions)
 
-    return _commit_next(loaded, files, entry, require, cleans_log=cleans_log)
+    return _commit_next(loaded, files, entry, still_valid, cleans_log=cleans_log)
 
 
 def _entry_of(files: LocalFiles, actions: Sequence[dict[str, Any]]) -> bytes:
@@ -105,21 +109,21 @@ def _commit_next(
     loaded: DeltaTable,
     files: LocalFiles,
     entry: Callable[[], bytes],
-    require: Callable[[DeltaTable], None],
+    still_valid: Callable[[DeltaTable], None],
     *,
     cleans_log: bool = False,
 ) -> int:
-    """Commit an entry as the version after the one that `require` has looked at, or nothing; return the version. Raises
-    as `commit_files`. The table is brought to the newest version."""
+    """Commit an entry as the version after the one that `still_valid` has looked at, or nothing; return the version.
+    Raises as `commit_files`. The table is brought to the newest version."""
     looked_at = loaded.version()
     for _ in range(REBASES):
-        require(loaded)
+        still_valid(loaded)
         _require_unaltered(files, range(looked_at + 1, loaded.version() + 1))
         looked_at = loaded.version()
         version = loaded.version() + 1
         with files.held_log() as held:
             read = held.stamp(log_file(version - 1))
-            is_first = put_behind(held, version, entry())
+            is_first = put_next(held, version, entry())
         if files.stamp(log_file(version - 1)) != read:
             # The commit is in the log that was replaced, if it is in one.
             raise LogReplaced(f"{loaded.table_uri} was replaced in the moment of a commit, as version {version}")
@@ -140,7 +144,7 @@ def _require_unaltered(files: LocalFiles, versions: range) -> None:
             raise Conflict("others have changed the table in the meantime")
 
 
-def put_behind(log: LogEntries, version: int, entry: bytes) -> bool:
+def put_next(log: LogEntries, version: int, entry: bytes) -> bool:
     """Make the entry of a version, and return whether it is this one: False where the version is taken.
 
     Raises Conflict where the version before it is gone: the log was cut, or the table was replaced by one with fewer
@@ -191,7 +195,7 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
     with files.held_log() as held, scratch_folder() as scratch:
         log = Path(scratch, LOG)
         log.mkdir()
-        for name in _telling_of(held, version):
+        for name in _files_for(held, version):
             content = held.read(name)
             if content is None:
                 raise FileNotFoundError(f"{files.absolute(LOG)}/{name} was removed meanwhile")
@@ -208,8 +212,9 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
         held.replace(LAST_CHECKPOINT, Path(scratch, LAST_CHECKPOINT).read_bytes())
 
 
-def _telling_of(held: HeldLog, version: int) -> list[str]:
-    """The names of the files that tell of a version: the newest checkpoint before it, and the entries behind that."""
+def _files_for(held: HeldLog, version: int) -> list[str]:
+    """Return the names of the files that tell of a version: the newest checkpoint before it, and the entries after
+    that."""
     names = held.names()
     newest = max((one for one in checkpointed([f"{LOG}/{name}" for name in names]) if one < version), default=-1)
     parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
@@ -217,7 +222,7 @@ def _telling_of(held: HeldLog, version: int) -> list[str]:
 
 
 def delete_rows(
-    loaded: DeltaTable, files: TableStorage, predicate: str, metadata: Mapping[str, Any], apart_by: Sequence[str]
+    loaded: DeltaTable, files: TableStorage, predicate: str, metadata: Mapping[str, Any], independent_by: Sequence[str]
 ) -> None:
     """Delete the rows that a predicate names, by a query of delta-rs's, in one commit.
 
@@ -229,7 +234,7 @@ def delete_rows(
         files: The table's files.
         predicate: In SQL.
         metadata: What the commit says of itself.
-        apart_by: The columns of a partition by which the commits of others are known to be about other rows than these.
+        independent_by: Partition columns. Commits to partitions with other values in them do not conflict.
 
     Raises:
         Conflict: Others committed to such a partition in the meantime, or changed the table.
@@ -245,19 +250,19 @@ def delete_rows(
     def delete(copy: DeltaTable) -> None:
         copy.delete(predicate, **committing_aside(metadata))
 
-    version, actions = written_aside(files, delete)
+    version, actions = commit_on_copy(files, delete)
     if not actions:
         return
     if not all(PLAIN_PATH.fullmatch(one["remove"]["path"]) for one in actions if "remove" in one):
         require_removable(loaded)
-    touched, looked_at = {_partition_of(one, apart_by) for one in actions}, version - 1
+    touched, looked_at = {_partition_of(one, independent_by) for one in actions}, version - 1
 
     def require_unlike(newest: DeltaTable) -> None:
         nonlocal looked_at
         for following in range(looked_at + 1, newest.version() + 1):
             _require_unaltered(files, range(following, following + 1))
             others = [json.loads(line) for line in (files.read(log_file(following)) or b"").splitlines()]
-            if touched & {_partition_of(one, apart_by) for one in others} - {None}:
+            if touched & {_partition_of(one, independent_by) for one in others} - {None}:
                 raise Conflict("others have committed to what is deleted in the meantime")
             looked_at = following
 
@@ -271,7 +276,7 @@ def append_rows(
     rows: pa.Table,
     metadata: Mapping[str, Any],
     transaction: tuple[str, int] | None,
-    require: Callable[[DeltaTable], None],
+    still_valid: Callable[[DeltaTable], None],
 ) -> int:
     """Append rows that delta-rs writes, in one commit, and return the version. As `delete_rows`, delta-rs commits to a
     copy of the log, and the files are durable before the commit can be seen.
@@ -282,27 +287,28 @@ def append_rows(
         rows: With all columns of the table.
         metadata: What the commit says of itself.
         transaction: The transaction that it carries, if any.
-        require: As of `commit_files`.
+        still_valid: As of `commit_files`.
 
     Raises:
-        Conflict: `require` says no, or others committed REBASES times in the meantime.
+        Conflict: `still_valid` says no, or others committed REBASES times in the meantime.
         DeltaError, OSError: The storage fails.
     """
 
     def append(copy: DeltaTable) -> None:
         write_deltalake(copy, rows, mode="append", **committing_aside(metadata, transaction))
 
-    require(loaded)
-    _, actions = written_aside(files, append)
-    return _commit_next(loaded, files, lambda: _entry_of(files, actions), require)
+    still_valid(loaded)
+    _, actions = commit_on_copy(files, append)
+    return _commit_next(loaded, files, lambda: _entry_of(files, actions), still_valid)
 
 
-def written_aside(
+def commit_on_copy(
     files: LocalFiles, commit: Callable[[DeltaTable], object], version: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
     """Let delta-rs commit to a copy of a table's log, in a folder that has the table's own folders beside it. The table
-    is loaded as of a version, or of the newest one. Return the version that delta-rs committed, and the actions of its
-    commit, whose files are the table's and durable; no actions: it committed nothing. Raises what `commit` does."""
+    is loaded as of a version, or of the newest one. Return the version that delta-rs committed to the copy, and the
+    actions of that commit, whose files are the table's and durable; no actions: it committed nothing. Raises what
+    `commit` does."""
     with _copied_log(files, version) as scratch:
         for entry in os.scandir(files.absolute("")):
             if entry.name != LOG:
@@ -332,8 +338,8 @@ def _partition_of(action: Mapping[str, Any], columns: Sequence[str]) -> tuple[st
 
 @contextmanager
 def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
-    """A folder for a while, whose log has the entries of a table's that tell of a version, or of the newest one, and
-    all behind it."""
+    """A temporary folder whose log has those entries of a table's that tell of a version, or of the newest one, and all
+    later ones."""
     with scratch_folder() as scratch:
         Path(scratch, LOG).mkdir()
         for path in _since_checkpoint(files, version):
@@ -342,14 +348,14 @@ def _copied_log(files: LocalFiles, version: int | None = None) -> Iterator[str]:
 
 
 def _since_checkpoint(files: LocalFiles, version: int | None) -> list[str]:
-    """The entries of a log from the last checkpoint on, and the checkpoint; all where that is behind a version."""
+    """Return the newest checkpoint up to a version, or of all, and the entries of a log from there on."""
     paths = [path for path in files.log_paths() if path.partition("/")[2][:20].isdecimal()]
     last = max((one for one in checkpointed(paths) if version is None or one <= version), default=0)
     return [path for path in paths if path.partition("/")[2] >= f"{last:020d}"]
 
 
 def _sum_up_when_due(loaded: DeltaTable, files: LocalFiles, version: int, cleans_log: bool) -> None:
-    """Do what delta-rs does behind a commit of its own. The commit has landed, whatever comes of it."""
+    """Do what delta-rs does after a commit of its own. The commit has landed, whatever comes of it."""
     configuration = loaded.metadata().configuration
     interval = configuration.get("delta.checkpointInterval", "")
     if version % (int(interval) if interval.isdecimal() and int(interval) else COMMITS_A_CHECKPOINT):

@@ -1,15 +1,15 @@
 """Commits that are written out: a file of the log, made for the version after the one that is known, or not at all.
 
-`LogWriter.commit` is the one loop in which a commit is made. `DirectTable` reads rows and commits edits and appends
-through it: files of the touched partitions give way to new ones. That is what the commit of an engine's query says,
-too. But delta-rs plans and runs a query for it: 40 ms for one row where this takes 4, and 12 ms for an append where
-this takes 3, or 30 once the table has some hundred files (2 busy cores). It reads rows once more that the decision has
-read already, and on an object store it makes some ten requests where this makes 2.
+`LogWriter.land` has the one loop in which such a commit is made. `DirectTable` reads rows, and commits edits and
+appends through it: files of the touched partitions give way to new ones. The commit of an engine's query says the same.
+But delta-rs plans and runs a query for it: 40 ms for one row where this takes 4, and 12 ms for an append where this
+takes 3, or 30 once the table has some hundred files (2 busy cores, a commit). It reads rows once more that the decision
+has read already, and on an object store it makes some ten requests where this makes 2.
 
 A commit is a file of the log that must be new: it is made for the version after the one that was read, or not at all.
 When other writers were first, it is made for the next one if they left the touched partitions as they were: the same
-files, whose names nobody uses twice. Where there is no file that says nothing (rows may have come and gone meanwhile):
-a statement of the engine decides.
+files, whose names nobody uses twice. A partition without files proves nothing: rows may have come and gone meanwhile.
+There a statement of the engine decides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ledger.errors import ForkedProcess
 from ledger.rules.limits import MILLISECONDS
 
 log = logging.getLogger("ledger.commits")
-#: With more rows than these in what it touches a MERGE is quicker, which leaves the files alone that no edit is about.
+#: Where an edit would write more rows than these, a statement is quicker: it leaves files alone that no edit is about.
 MOST_ROWS = 100_000
 #: Files that are SMALL are kept, and asked for up to so many bytes in all.
 MOST_SMALL = 8 * SMALL
@@ -71,7 +71,7 @@ class RemovedFile(NamedTuple):
     partition: Mapping[str, Any]
 
 
-class Commit(NamedTuple):
+class NewCommit(NamedTuple):
     """What a commit does, and what it says of itself. `is_change`: rows come or go, and not only files.
     `with_statistics`: the log tells the smallest and the greatest value of the table's columns in each file."""
 
@@ -160,7 +160,7 @@ class LogWriter:
 
     def commit(
         self,
-        commit: Commit,
+        commit: NewCommit,
         still_valid: Callable[[Files], None],
         *,
         on: Files | None = None,
@@ -169,7 +169,7 @@ class LogWriter:
         """Commit what the caller decided, and return the version.
 
         The commit becomes the version after the one that `still_valid` has looked at, or nothing. So what holds of that
-        version holds of the table. Where another writer is first, `still_valid` looks at the version behind it.
+        version holds of the table. Where another writer is first, `still_valid` looks at the version after it.
 
         Args:
             commit: What is added and removed, and what the commit says of itself. Its transaction is committed only as
@@ -216,7 +216,7 @@ class LogWriter:
             on = None
         raise Conflict(f"others committed to {self._table.name} {REBASES} times in the meantime")
 
-    def _actions(self, commit: Commit, sizes: Mapping[str, int], now: int) -> list[Action]:
+    def _actions(self, commit: NewCommit, sizes: Mapping[str, int], now: int) -> list[Action]:
         parameters = APPENDED if commit.operation == "WRITE" else REWRITTEN
         actions = [commit_info(commit.operation, commit.metadata, now, parameters)]
         if commit.transaction is not None:
@@ -228,7 +228,7 @@ class LogWriter:
             actions.append(add_action(path, sizes[path], rows, partition, now, named, is_change=commit.is_change))
         return actions
 
-    def _write(self, commit: Commit) -> Encoded:
+    def _write(self, commit: NewCommit) -> Encoded:
         """Make the files that a commit is to name."""
         files = Encoded({one.path: one.rows for one in commit.adds}, self._table.partitions)
         self._stored.write(files)
@@ -293,7 +293,7 @@ class LogWriter:
         goes_on = newest is not None and newest.generation == latest.generation and newest.version >= latest.version
         if goes_on or self._stored.read(mine) != entry:
             # Others may have taken out the files of the commit. Whoever looks for it finds that the log was cut.
-            raise Conflict(f"the log of {self._table.name} was cut behind version {latest.version}")
+            raise Conflict(f"the log of {self._table.name} was cut after version {latest.version}")
         self._stored.remove(mine)
         # Nobody follows a version whose predecessor is missing. If that one came before the removal, others may have
         # followed this commit; then it is theirs, and comes back as it was.
@@ -304,7 +304,7 @@ class LogWriter:
     @contextmanager
     def guarding(self) -> Iterator[None]:
         """A context for one commit that the engine makes by itself. It begins with what is the newest version; raises
-        LogReplaced where the log is another one behind the commit."""
+        LogReplaced where the log is another one after the commit."""
         before = self.followed.newest()
         yield
         if before is None or self.followed.is_same(before):
@@ -361,26 +361,26 @@ class DirectTable:
         """`failures`: what the engine raises that replays the log. `generations`: of the table's ledger.
         `by_statement`: the user wants rows to be committed by statements alone."""
         self._table, self._by_statement = table, by_statement
-        #: What is appended to the table beside it needs the same.
-        self.log = LogWriter(table, replay, stored, *failures, generations=generations)
-        self.rows = self.log.rows
+        #: Other commits to this table need the same one.
+        self.writer = LogWriter(table, replay, stored, *failures, generations=generations)
+        self.rows = self.writer.rows
 
     def is_known(self) -> bool:
         """Whether rows are committed here, as far as that is known without asking the storage."""
-        return not self._by_statement and self.log.followed.seen() is not None
+        return not self._by_statement and self.writer.followed.seen() is not None
 
     def why_not(self) -> tuple[str, str] | None:
         """The reason why no row is committed here, and what it is in words; None: rows are. Looks at the newest
         version."""
         if self._by_statement:
             return SETTING, REASONS[SETTING]
-        if self.log.followed.newest() is None:
-            return ALTERED, self.log.followed.altered()
+        if self.writer.followed.newest() is None:
+            return ALTERED, self.writer.followed.altered()
         return None
 
     def load(self, where: PartitionFilter) -> Snapshot | None:
         """The rows of the partitions that are named; None where the table is not as the ledger makes it."""
-        known = self.log.followed.newest()
+        known = self.writer.followed.newest()
         if known is None:
             return None
         rows = [self.rows.of(partition, path) for partition, path in known.named(where, self._table.partitions)]
@@ -420,8 +420,8 @@ class DirectTable:
                 if [latest.of(_values_of(one)) for one in touched] != before:
                     raise Conflict(f"others have committed to {self._table.name} since version {snapshot.version}")
 
-        commit = Commit("MERGE", metadata, adds, removes)
-        return self.log.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
+        commit = NewCommit("MERGE", metadata, adds, removes)
+        return self.writer.commit(commit, still_valid, on=read, read_at=snapshot.read_at)
 
     def land_statement(
         self, snapshot: Snapshot, where: PartitionFilter, actions: Sequence[Action], tried: int, began: float
@@ -449,7 +449,7 @@ class DirectTable:
                 raise Conflict(f"others have committed to {self._table.name} while a statement was run")
 
         written = WrittenByEngine(one["add"]["path"] for one in actions if "add" in one)
-        return self.log.land(actions, Written(written, began, read.generation), still_valid)
+        return self.writer.land(actions, Written(written, began, read.generation), still_valid)
 
     def _require_generation(self, latest: Files, snapshot: Snapshot) -> None:
         if latest.generation != snapshot.loaded.generation:
@@ -471,7 +471,7 @@ class DirectTable:
             raise NotDirect(SETTING)
         if not self._table.statistics:
             raise NotDirect(STATISTICS)
-        if self.log.followed.newest() is None:
+        if self.writer.followed.newest() is None:
             raise NotDirect(ALTERED)
         partitions = distinct(rows, self._table.partitions) if self._table.partitions else [{}]
         for one in partitions:
@@ -479,8 +479,8 @@ class DirectTable:
         # Of a single one without a copy.
         of_partition = [(one, of_partitions(rows, [one]) if len(partitions) > 1 else rows) for one in partitions]
         adds = [AddedFile(new_path(one), one, part) for one, mine in of_partition for part in in_parts(mine, FILE)]
-        commit = Commit("WRITE", metadata, adds, transaction=transaction, with_statistics=True)
-        return self.log.commit(commit, still_valid or _always)
+        commit = NewCommit("WRITE", metadata, adds, transaction=transaction, with_statistics=True)
+        return self.writer.commit(commit, still_valid or _always)
 
     def small_rows(self, where: PartitionFilter, above: Mapping[str, int]) -> pa.Table | None:
         """The rows of the partitions that are named, all of them; or, of all with one value in their first column,
@@ -488,7 +488,7 @@ class DirectTable:
 
         Small files are kept, mostly, and the log is followed, so that nothing is opened.
         """
-        latest = self.log.followed.newest() if self._table.statistics else None
+        latest = self.writer.followed.newest() if self._table.statistics else None
         found = None if latest is None else self._files_of(latest, where, above)
         if found is None or any(size >= SMALL for _, _, size in found):
             return None
@@ -499,7 +499,7 @@ class DirectTable:
 
     def all_rows(self, where: PartitionFilter) -> pa.Table | None:
         """As `small_rows`, of whatever is named and however much that is."""
-        latest = self.log.followed.newest() if self._table.statistics else None
+        latest = self.writer.followed.newest() if self._table.statistics else None
         if latest is None:
             return None
         named = latest.named(where, self._table.partitions)
@@ -526,8 +526,8 @@ class DirectTable:
 
     def require_same(self, snapshot: Snapshot) -> None:
         """Raises LogReplaced where the table's log is not the one any more that a snapshot was read from."""
-        if snapshot.loaded is not None and not self.log.followed.is_same(snapshot.loaded):
-            self.log.followed.forget()
+        if snapshot.loaded is not None and not self.writer.followed.is_same(snapshot.loaded):
+            self.writer.followed.forget()
             raise LogReplaced(f"{self._table.name} was replaced since version {snapshot.version}, which was read")
 
     def _regrouped(self, partition: Mapping[str, Any], files: Iterable[str], edits: pa.Table) -> Rewrite:

@@ -84,7 +84,7 @@ def unneeded(loaded: DeltaTable, since: float, staged: StagedFolders | None = No
     if unnamed - set(told):
         old = loaded.vacuum(UNCOMMITTED_HOURS, dry_run=True, full=True, enforce_retention_duration=False)
         unnamed &= set(old)
-    # Who stood still between the two for days would take what was committed meanwhile for left behind.
+    # A process that stood still between the two for days would take what was committed meanwhile for uncommitted.
     if not 0 <= time.time() - since <= KNOWN:
         return set(told)
     return {

@@ -107,7 +107,7 @@ class ObjectStore:
 
     def get(self, path: str) -> bytes | None:
         """What is in a file; None: there is none."""
-        with self._naming():
+        with self._naming_errors():
             try:
                 return bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError as error:
@@ -117,7 +117,7 @@ class ObjectStore:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file."""
-        with self._naming():
+        with self._naming_errors():
             try:
                 obstore.head(self._store, path)
             except FileNotFoundError:
@@ -126,18 +126,18 @@ class ObjectStore:
 
     def beginning(self, path: str, length: int) -> tuple[bytes, int]:
         """The first `length` bytes of a file that is there, and how many it has; one request."""
-        with self._naming():
+        with self._naming_errors():
             found = obstore.get(self._store, path, options={"range": (0, length)})
             return bytes(found.bytes()), found.meta["size"]
 
     def part(self, path: str, start: int, length: int) -> bytes:
         """Some bytes of a file that is there; one request."""
-        with self._naming():
+        with self._naming_errors():
             return bytes(obstore.get_range(self._store, path, start=start, length=length))
 
     def put(self, path: str, content: bytes) -> None:
         """Writes a file, over whatever is there."""
-        with self._naming():
+        with self._naming_errors():
             obstore.put(self._store, path, content)
 
     def put_new(self, path: str, content: bytes) -> bool:
@@ -145,7 +145,7 @@ class ObjectStore:
 
         An answer that is lost makes it False, too: what is there may be of this very call.
         """
-        with self._naming():
+        with self._naming_errors():
             try:
                 obstore.put(self._store, path, content, mode="create")
             except AlreadyExistsError:
@@ -154,7 +154,7 @@ class ObjectStore:
 
     def names(self, folder: str = "") -> list[str]:
         """The names of the folders in a folder, sorted."""
-        with self._naming():
+        with self._naming_errors():
             found = obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
             return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
@@ -164,23 +164,23 @@ class ObjectStore:
 
     def written(self, folder: str = "", after: str | None = None) -> Iterator[tuple[str, float]]:
         """The same, and when each was written, in seconds since 1970."""
-        with self._naming():
+        with self._naming_errors():
             for some in obstore.list(self._store, folder or None, offset=after):
                 yield from ((one["path"], one["last_modified"].timestamp()) for one in some)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield the paths of all files, and how many bytes each has."""
-        with self._naming():
+        with self._naming_errors():
             for some in obstore.list(self._store):
                 yield from ((one["path"], one["size"]) for one in some)
 
-    def remove(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
         """Removes all files in a folder, at any depth."""
         self.remove_all(list(self.paths(folder)))
 
     def remove_all(self, paths: Sequence[str]) -> None:
         """Removes files, as far as they are there."""
-        with self._naming():
+        with self._naming_errors():
             try:
                 obstore.delete(self._store, paths)
             except FileNotFoundError:
@@ -189,12 +189,12 @@ class ObjectStore:
 
     def delete(self, path: str) -> None:
         """Removes a file, if it is there."""
-        with self._naming(), contextlib.suppress(FileNotFoundError):
+        with self._naming_errors(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, path)
 
     def written_at(self, path: str) -> int:
         """When a file was written by the storage's own clock, in milliseconds; many storages tell whole seconds."""
-        with self._naming():
+        with self._naming_errors():
             return round(obstore.head(self._store, path)["last_modified"].timestamp() * MILLISECONDS)
 
     @property
@@ -211,9 +211,9 @@ class ObjectStore:
     @cached_property
     def _made(self) -> Any:
         kind = STORES[recorded(self.place).scheme]
-        config, client, retries = parted(self._options)
+        config, client, retries = split_options(self._options)
         # obstore leaves those of the environment alone where it is given others.
-        client = {**parted({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
+        client = {**split_options({n: v for n, v in os.environ.items() if n.lower().startswith(PREFIXES)})[1], **client}
         provider = credential_provider(config) if kind is S3Store else None
         more = {} if provider is None else {"credential_provider": provider}
         while True:
@@ -226,13 +226,15 @@ class ObjectStore:
                     raise
                 del config[unknown[1]]
 
-    def _naming(self) -> Any:
+    def _naming_errors(self) -> Any:
+        """A context that turns obstore's errors into StorageFailed, which names the place."""
         return naming(self.place, BaseError)
 
 
-def reached(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
-    """What lies at a place, by `options`, which is reached within seconds, by those `given`, or is StorageFailed that
-    says what to look at: where a name or a key is wrong it is of no use to try for long."""
+def open_checked(location: str, options: Mapping[str, str], given: Mapping[str, str]) -> ObjectStore:
+    """Return what lies at a place, with `options`. First make one request, with the options `given` and a bound of
+    seconds: where a name or a key is wrong it is of no use to try for long. Raises StorageFailed that says what to look
+    at."""
     try:
         ObjectStore(location, with_defaults(given, FIRST_REQUEST)).names()
     except StorageFailed as error:
@@ -246,7 +248,7 @@ def unknown_options(place: str, options: Mapping[str, str]) -> list[str]:
 
 
 def _is_unknown(place: str, name: str, value: str) -> bool:
-    config: Any = parted({name: value})[0]
+    config: Any = split_options({name: value})[0]
     if not config or not config.keys().isdisjoint(OF_DELTA_RS):
         return False
     try:
@@ -259,8 +261,8 @@ def _is_unknown(place: str, name: str, value: str) -> bool:
     return False
 
 
-def parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """delta-rs's storage_options as obstore takes them: those of the storage, those of HTTP, and those of retries."""
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
+    """Split delta-rs's storage_options as obstore takes them: those of the storage, of HTTP, and of retries."""
     config, client, retries, backoff = {}, {}, {}, {}
     for given, value in options.items():
         name = bare(given)
@@ -370,11 +372,11 @@ class ObjectFiles:
         pass
 
     def newest_from(self, version: int) -> int | None:
-        # One request says what stands behind a name.
+        # One request lists what is sorted after a name.
         listed = map(version_of, self._store.paths(LOG, log_file(version)))
         return max((one for one in listed if one is not None), default=version)
 
-    def log(self) -> list[LogFile]:
+    def log_files(self) -> list[LogFile]:
         return [LogFile(path, at) for path, at in self._store.written(LOG)]
 
     def log_paths(self) -> list[str]:

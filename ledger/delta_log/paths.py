@@ -1,7 +1,8 @@
 """Which path commits of rows take: written out by the client, or made by a statement of the engine, and why.
 
-The client writes small commits out by itself. A statement does the same, and takes longer. So each commit of rows is
-counted with its path and the reason, and the log names the first statement of each kind.
+A *path* is one of these two ways to commit. It is no path of a file here. The client writes small commits out by
+itself. A statement does the same, and takes longer. So each commit of rows is counted with its path and the reason, and
+the log names the first statement of each kind.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STATISTICS = "statistics"
 REASONS = {
     SETTING: "the user asks for statements",
     ALTERED: "the table is not as its user makes it",
-    LARGE: "the files that it touches have many rows, and a statement leaves alone those that it does not change",
+    LARGE: "it would write many rows anew, and a statement leaves alone the files that it does not change",
     WIDER: "it relies on partitions that it does not change",
     STATISTICS: "the engine collects the table's statistics",
     NEW_PARTITION: "others committed meanwhile, and a partition without files does not tell whether they were there",
@@ -34,8 +35,8 @@ REASONS = {
 REWRITTEN = {"rewrittenDirectly": "true"}
 
 
-class Taken(NamedTuple):
-    """A kind of commits of rows: what they were for, their table, their path, and the reason of a statement."""
+class CommitKind(NamedTuple):
+    """A kind of commits of rows: what they were for, their table, their path, and why it was a statement."""
 
     purpose: str
     table: str
@@ -62,7 +63,7 @@ class Paths:
     def __init__(self, engine: str, purpose_of: Callable[[Mapping[str, Any]], str]) -> None:
         """`engine`: its name, for the log. `purpose_of` returns what a commit with such metadata is for."""
         self._engine, self._purpose_of = engine, purpose_of
-        self._counts: Counter[Taken] = Counter()
+        self._counts: Counter[CommitKind] = Counter()
         self._told: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         renew_in_child(self, Paths._renew)
@@ -70,7 +71,7 @@ class Paths:
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
-    def counts(self) -> dict[Taken, int]:
+    def counts(self) -> dict[CommitKind, int]:
         """Return how many commits landed, by kind."""
         with self._lock:
             return dict(self._counts)
@@ -91,15 +92,15 @@ class Paths:
             by_statement: Runs the statement. It is given the reason.
         """
         try:
-            version, kind = directly(), Taken(self._purpose_of(metadata), table, DIRECT)
+            version, kind = directly(), CommitKind(self._purpose_of(metadata), table, DIRECT)
         except NotDirect as why:
             version = by_statement(why.reason)
-            kind = Taken(self._purpose_of(metadata), table, STATEMENT, why.reason)
+            kind = CommitKind(self._purpose_of(metadata), table, STATEMENT, why.reason)
         with self._lock:
             self._counts[kind] += 1
         return version
 
-    def announce(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
+    def log_statement(self, table: str, metadata: Mapping[str, Any], reason: str, text: str, rows: int) -> None:
         """Log a statement that is about to be run, at level DEBUG; and at INFO, once for each table and reason, that
         statements are run."""
         if (table, reason) not in self._told:

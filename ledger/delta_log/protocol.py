@@ -21,7 +21,8 @@ EXPECTED_REVISION = "expected_revision"
 
 
 class Conflict(Exception):
-    """Another writer changed what the commit relied on. Nothing was committed, as far as the engine knows."""
+    """Another writer changed what the commit relied on. Nothing was committed. But where the answer of a storage was
+    lost, the commit may exist."""
 
 
 class NotDirect(Conflict):
@@ -51,7 +52,8 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history. `path`: how a MERGE was made, see `paths`; empty for other commits."""
+    """One commit of a table's history. `timestamp`: its writer's, in milliseconds. `path`: how a MERGE was made, see
+    `paths`; empty for other commits."""
 
     version: int
     timestamp: int
@@ -63,8 +65,8 @@ class Commit:
 class StagedFile:
     """A data file below a table's root, as Delta's log tells of it: `path` from there, as the file is named.
 
-    `statistics` is the text of the log: a decimal that was read as a float on its way would bound other values than
-    are in the file, and readers would pass it by.
+    `modified_at` is in milliseconds. `statistics` is the text of the log: a decimal that was read as a float on its way
+    would bound other values than are in the file, and readers would pass it by.
     """
 
     path: str
@@ -78,8 +80,8 @@ class DeltaTables(Protocol):
     """Some Delta tables, by their names: what is in them as of a version, and commits to them. Threads share it.
 
     Every method may raise StorageFailed, LedgerDamaged and ForkedProcess. A method that commits returns the version
-    that it committed. It raises Conflict where another writer changed what the commit relied on; nothing is committed
-    then, as far as anybody knows: an answer may have been lost.
+    that it committed. It raises Conflict where another writer changed what the commit relied on. Nothing is committed
+    then. But where the answer of a storage was lost, the commit may exist.
     """
 
     name: str
@@ -88,7 +90,7 @@ class DeltaTables(Protocol):
         """Return where a table lies."""
 
     def damage(self, table: str) -> LedgerDamaged | None:
-        """Return the damage of a table, if there is any. It is looked for once the table could not be used."""
+        """Return the damage of a table, if there is any. It is called after a failure, and looks at the table then."""
 
     def refusal(self, table: str, *, appends: bool = False) -> tuple[str, str] | None:
         """Return why the engine does not read or write the newest version of a table, and what to do about it; None: it
@@ -118,8 +120,9 @@ class DeltaTables(Protocol):
         """Return the newest versions of some tables, by name, for less than `version` costs: nothing is loaded."""
 
     def generation(self) -> int:
-        """Return how often these tables were found to be replaced, by tables made anew or a backup, since they were
-        opened. What is kept of the tables counts for the generation that it was read in. Asks the storage nothing."""
+        """Return how many replacements of these tables were found since they were opened: tables that were made anew,
+        or a backup in their place. What is kept in memory is kept under the generation that it was read in. Asks the
+        storage nothing."""
 
     def load(self, table: str, where: PartitionFilter) -> Snapshot:
         """Return all rows of some partitions, as of the newest version."""
@@ -139,7 +142,9 @@ class DeltaTables(Protocol):
             where: The partitions.
             columns: The columns.
             between: By column, the lowest and the highest value of the rows, both included.
-            above: By column, a bound that the rows are above. Instants are milliseconds.
+            above: By column, a bound that the rows are above.
+
+        Bounds of columns of instants are milliseconds.
         """
 
     def file_facts(self, table: str) -> tuple[int, pa.Table]:
@@ -166,8 +171,9 @@ class DeltaTables(Protocol):
         what it is in words; None: rows are. Looks at the newest version."""
 
     def statement(self, table: str, where: PartitionFilter | None, source: str) -> str:
-        """Return the statement that `merge` is, as SQL, for edits of some partitions that are in a view `source`; with
-        None for partitions, that which `add_rows` is. It is run only where rows are not committed directly."""
+        """Return the statement that `merge` equals, as SQL, for edits of some partitions that are in a view `source`;
+        with None for partitions, the one that `add_rows` equals. It is run only where rows are not committed
+        directly."""
 
     def merge(
         self, snapshot: Snapshot, table: str, where: PartitionFilter, edits: pa.Table, metadata: Mapping[str, Any]
@@ -175,8 +181,8 @@ class DeltaTables(Protocol):
         """Commit one MERGE of `edits`: the table's columns, OPERATION and EXPECTED_REVISION.
 
         Raises Conflict when a row that an edit names is not as the edit supposes, or when another writer committed to
-        the partitions of `where` since the snapshot. A statement of Spark's looks only at the rows that edits name. So
-        a decision that relies on other rows of a partition edits a row which all such decisions edit.
+        the partitions of `where` since the snapshot. A statement of Spark's checks only the rows that edits name. If
+        decisions rely on other rows of a partition, each of them must edit one row that they share.
         """
 
     def add_rows(
@@ -207,7 +213,8 @@ class DeltaTables(Protocol):
 
     def join_files(self, table: str, where: PartitionFilter, *, growing: bool = False) -> bool:
         """Make few large files of the many small ones that some partitions have, without changing a row; return whether
-        that did anything. `growing`: the partitions get more files, and it is done again and again."""
+        that did anything. `growing`: for frequent calls, while the partitions get more files. Then files are left alone
+        from a smaller size on."""
 
     def vacuum(self, table: str) -> None:
         """Remove files that no version within the table's retention needs."""
@@ -242,7 +249,7 @@ def reason(error: BaseException) -> str:
         return type(error).__name__
     said = f"{type(error).__name__}: {lines[0]}"
     if lines[1:] and lines[0].startswith("An error occurred while calling"):
-        # Py4J tells what happened in the line behind.
+        # Py4J tells what happened in the next line.
         said = lines[1].removeprefix(": ")
     # A job of Spark's that was aborted says why only far below, where Java lists the causes.
     causes = [line.strip().removeprefix(CAUSED_BY) for line in lines if line.strip().startswith(CAUSED_BY)]

@@ -19,7 +19,7 @@ from ledger.delta_log.values import INSTANT
 
 #: By column, the lowest and the highest value that is asked for; None: no such bound.
 Bounds = Mapping[str, tuple[Any, Any]]
-NONE: Bounds = MappingProxyType({})
+NO_BOUNDS: Bounds = MappingProxyType({})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: The reader's version of tables whose files hold their rows as they are, and nothing but them.
 READER = 1
@@ -30,13 +30,20 @@ _PARTITION = "partition."
 
 
 class Wanted(NamedTuple):
-    """Some columns of the rows where a condition of Arrow's holds; `asks` names the columns that it is about, and
-    `bounds` what it says of each that leaves out files, of those `above` without the lowest value itself."""
+    """Some columns of some rows.
+
+    Attributes:
+        columns: The columns.
+        where: A condition of Arrow's, which holds for the rows; None: all rows.
+        asks: The columns that `where` is about.
+        bounds: The part of `where` that bounds columns. Files whose statistics lie outside are not read.
+        above: The columns of `bounds` whose lowest value is itself excluded.
+    """
 
     columns: Sequence[str]
     where: Any = None
     asks: Sequence[str] = ()
-    bounds: Bounds = NONE
+    bounds: Bounds = NO_BOUNDS
     above: Sequence[str] = ()
 
 
@@ -50,8 +57,8 @@ def filters(where: PartitionFilter) -> list[Any] | None:
     return alternatives if len(alternatives) > 1 else alternatives[0]
 
 
-def rows_in(where: PartitionFilter) -> Any:
-    """What the filter on files leaves to be said about rows, when `where` names too much for it; else None."""
+def row_condition(where: PartitionFilter) -> Any:
+    """Return the condition on rows where `where` names more than the filter on files can say; else None."""
     if where.bounded() is where:
         return None
     condition = pc.scalar(False)
@@ -68,13 +75,14 @@ def wanted_rows(
     between: Mapping[str, tuple[int, int]],
     above: Mapping[str, int],
 ) -> Wanted:
-    """See `Bounds` for `between` and `above`; instants are milliseconds."""
-    conditions, bounds = [rows_in(where)], dict[str, tuple[Any, Any]]()
-    for name, (lowest, highest) in between.items():
+    """Return what is wanted of the rows of some partitions, by the arguments of `DeltaTables.rows`."""
+    conditions, bounds = [row_condition(where)], dict[str, tuple[Any, Any]]()
+    for name, ends in between.items():
+        lowest, highest = (_bound(table, name, one) for one in ends)
         conditions += [pc.field(name) >= lowest, pc.field(name) <= highest]
         bounds[name] = lowest, highest
     for name, bound in above.items():
-        since = pa.scalar(bound * 1_000, pa.int64()).cast(INSTANT) if _is_instant(table, name) else bound
+        since = _bound(table, name, bound)
         conditions.append(pc.field(name) > since)
         bounds[name] = since, None
     known = [condition for condition in conditions if condition is not None]
@@ -82,13 +90,15 @@ def wanted_rows(
     return Wanted(columns, asked, (*table.partitions, *bounds), bounds, tuple(above))
 
 
-def _is_instant(table: TableSpec, name: str) -> bool:
-    return bool(pa.types.is_timestamp(table.schema.field(name).type))
+def _bound(table: TableSpec, name: str, value: int) -> Any:
+    """Return a bound of a column as Arrow compares it: of a column of instants it is given in milliseconds."""
+    is_instant = pa.types.is_timestamp(table.schema.field(name).type)
+    return pa.scalar(value * 1_000, pa.int64()).cast(INSTANT) if is_instant else value
 
 
 def within(rows: pa.Table, wanted: Wanted) -> pa.Table:
-    """What is wanted of rows at hand, which are of the partitions that are named. They are compared without a query,
-    which takes longer than all else that is done for a small read."""
+    """Return what is wanted of rows in memory, which are of the partitions that are named. They are compared without a
+    query, which takes longer than all else that is done for a small read."""
     columns = list(wanted.columns)
     if not wanted.bounds:
         return rows.select(columns)
@@ -115,7 +125,7 @@ def dataset_of(loaded: DeltaTable, storage: Any, where: PartitionFilter, wanted:
         return loaded.to_pyarrow_dataset(filesystem=storage, file_pruning_predicate=filters(where))
     partitions = chosen.select([name for name in chosen.column_names if name.startswith(_PARTITION)])
     fragments = [
-        _FORMAT.make_fragment(path, storage, reduce(and_, _told(partition), pc.scalar(True)))
+        _FORMAT.make_fragment(path, storage, reduce(and_, _partition_conditions(partition), pc.scalar(True)))
         for path, partition in zip(paths, partitions.to_pylist() or [{}] * len(paths))
     ]
     return pads.FileSystemDataset(fragments, pa.schema(loaded.schema().to_arrow()), _FORMAT, storage)
@@ -144,8 +154,8 @@ def files_of(actions: pa.Table, where: PartitionFilter, bounds: Bounds) -> pa.Ta
     return chosen
 
 
-def _told(partition: Mapping[str, Any]) -> Iterator[Any]:
-    """What the name of a file's partition says about its rows."""
+def _partition_conditions(partition: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield a condition for each value of a file's partition, which holds for all its rows."""
     for name, value in partition.items():
         field = pc.field(name.removeprefix(_PARTITION))
         yield field.is_null() if value is None else field == pc.scalar(value)

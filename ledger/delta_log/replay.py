@@ -45,8 +45,8 @@ class Last(NamedTuple):
 
 
 class TransactionsSeen:
-    """What was seen in the commits between a listing of the log and one version. It never changes; what the engine has
-    told since that listing is shared with the versions behind, and goes with it."""
+    """What was seen in the commits between a listing of the log and one version. It never changes. The answers that the
+    engine gave since that listing are shared with later versions, until the log is listed again."""
 
     def __init__(self, listed: int = 0) -> None:
         """`listed`: the version of the listing."""
@@ -63,8 +63,9 @@ class TransactionsSeen:
         return following
 
     def last(self, application: str, version: int, ask: Callable[[str], tuple[int, int | None]]) -> Last:
-        """As of the `version` that this is of. As of another one where the engine, when it was asked, had reached a
-        later one, or not yet the listing: then that has to be seen first. Raises what `ask` does."""
+        """Return what an application committed last. The answer is valid for `version`, which is the one that this is
+        of, unless the engine was at another version: at a later one, or at one before the listing. Then the caller has
+        to see that version first. Raises what `ask` does."""
         if application in self._seen:
             return Last(version, self._seen[application])
         told = self._told.get(application)
@@ -73,7 +74,7 @@ class TransactionsSeen:
             if told.table_version < self._listed:
                 return told
             self._told[application] = told
-        # Of what was committed between, nothing is the application's: it would have been seen.
+        # No commit in between is the application's: it would have been seen.
         return told if told.table_version > version else told._replace(table_version=version)
 
 
@@ -91,7 +92,7 @@ class Files:
     """The files of one version: by partition, their sizes by their paths. `checkpoints`: after how many commits the
     table wants one. `statistics`: the facts of a table that has some, else None. `transactions`: those that were seen.
     `entry`: the version's own in the log; None: it is not known. `table_id`: the table's own; "": it is not known.
-    `generation`: that of the log, see `log_identity`."""
+    `generation`: that of the log, see `history.Generations`."""
 
     version: int
     by_partition: Mapping[Partition, Mapping[str, int]]
@@ -236,7 +237,7 @@ class LogFollower:
         renew_in_child(self, LogFollower._renew)
 
     def generation(self) -> int:
-        """The generation of the ledger's tables, see `log_identity`."""
+        """The generation of the ledger's tables, see `history.Generations`."""
         return self._generations.current
 
     def seen(self) -> int | None:
@@ -250,13 +251,14 @@ class LogFollower:
 
     def newest(self, *, listing: bool = False) -> Files | None:
         """The files of the newest version; None for a table that is not as the ledger makes them. The log is listed
-        when that was LISTED_AFTER seconds ago, where a log of the ledger was replaced, or at any rate.
+        when that was LISTED_AFTER seconds ago, where a log of the ledger was replaced, or where the caller asks for a
+        `listing`.
 
         Where files have stamps, the version that was seen last is known to be there still, as it was."""
         while True:
             seen = self._seen
             if listing or self._is_due(seen):
-                seen, listing = self._see(seen, self._listed_or_followed_on(seen)), False
+                seen, listing = self._remember(seen, self._listed_or_followed_on(seen)), False
             # Not under the lock: other threads need not wait until the storage has answered this one.
             files = seen.files
             if files is None:
@@ -264,14 +266,14 @@ class LogFollower:
             following = log_file(files.version + 1)
             stamp = self._stored.stamp(following)
             content = None if stamp is None else self._stored.read(following)
-            # Asked behind the next version: so that one is known to follow the version that was seen.
+            # Asked after the next version was read: so that one is known to follow the version that was seen.
             there = self._still_there(seen)
             if there is None:
                 listing = self._seen is seen
             elif content is None:
                 return there.files
             else:
-                self._see(there, self._followed(there, content, stamp))
+                self._remember(there, self._followed(there, content, stamp))
 
     def is_same(self, before: Files, log: LogEntries | None = None) -> bool:
         """Whether a log, the table's own if none is given, still has the entry of a version that was read; one request,
@@ -296,7 +298,8 @@ class LogFollower:
             # Without a stamp: that of the file which is there now may be another one's. What an engine has written may
             # not be understood here: whoever comes next reads it.
             with suppress(*NOT_UNDERSTOOD):
-                self._see(seen, replace(seen, files=before.after(actions, self._table.partitions, entry_of(content))))
+                files = before.after(actions, self._table.partitions, entry_of(content))
+                self._remember(seen, replace(seen, files=files))
 
     def _is_due(self, seen: _Seen) -> bool:
         return (
@@ -318,25 +321,26 @@ class LogFollower:
         if not self.is_same(files):
             return None
         # The same content: a file of this process's own, or one that was copied. From now on its stamp is known.
-        return self._see(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
+        return self._remember(seen, replace(seen, files=replace(files, entry=replace(files.entry, stamp=stamp))))
 
     def forget(self) -> None:
         """Lists the log for whoever comes next: what is known may be of another one, and is compared with it."""
         seen = self._seen
-        self._see(seen, replace(seen, listed_at=-math.inf))
+        self._remember(seen, replace(seen, listed_at=-math.inf))
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
-    def _see(self, before: _Seen, after: _Seen) -> _Seen:
-        """Takes what was made of `before` for what was seen last, unless another thread has seen something since."""
+    def _remember(self, before: _Seen, after: _Seen) -> _Seen:
+        """Store what was made of `before` as what was seen last, unless another thread has stored something since.
+        Return it."""
         with self._lock:
             if self._seen is before:
                 self._seen = after
         return after
 
     def _followed(self, seen: _Seen, content: bytes, stamp: Stamp | None) -> _Seen:
-        """Return what is seen behind one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
+        """Return what is seen after one more commit. Raises LedgerDamaged for an entry that is empty or torn."""
         assert seen.files is not None
         actions = require_whole(self._table.name, seen.files.version + 1, content, self._stored)
         if actions is None:
@@ -476,8 +480,8 @@ class LatestVersions:
         """`logs`: of the tables, for what is known of them. `first` answers where nothing is; `at_once`: what is asked
         is a request for each table, and they go together."""
         self._files, self._logs, self._first, self._at_once = files, logs, first, at_once
-        #: A version that was there, by table and generation. Threads may take turns to write an older one, from which
-        #: it is further to the end.
+        #: A version that was there, by table and generation. A thread may put an older one over a newer one: then the
+        #: next search only begins earlier.
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, tables: Sequence[str]) -> dict[str, int]:
@@ -487,7 +491,7 @@ class LatestVersions:
         return dict(zip(tables, map_at_once(self._end, tables, len(tables))))
 
     def make_durable(self, table: str | None, version: int) -> None:
-        """See Tables.make_durable, and `durability` for what it is for (rule 4)."""
+        """See DeltaTables.make_durable, and `durability` for what it is for (rule 4)."""
         known = {name: log.seen() for name, log in self._logs.items()} if table is None else {table: version}
         for name, seen in known.items():
             if seen is not None:

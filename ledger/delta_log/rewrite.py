@@ -5,12 +5,12 @@ statement can raise where an edit does not find its row; delta-rs's lets such an
 from the snapshot, and fails when others committed to the same partitions since. So what holds of the snapshot's rows
 holds of the table, and checking these is enough.
 
-**Which files give way**: those with a row that changes, and those that are small. A row that has a value in one of the
-columns `ends` of its table's spec hardly ever changes any more. A partition that gets thirty commits a second has
-100,000 such rows after an hour. In one file with the others each commit would write them again. So they come into files
-of their own as soon as they are enough, and those files into larger ones, each made of files that are at most twice as
-large as what joins them. A row is then written a dozen times, and not with every commit. A partition has a dozen files,
-and one for each FULL rows.
+**Which files give way**: those with a row that changes, and those that are small. A row is *settled* if it has
+a value in one of the `final_columns` of its table's spec, and no value of `still_changing`: it hardly ever changes any
+more. A partition that gets thirty commits a second has 100,000 settled rows after an hour. In one file with the others
+each commit would write them again. So settled rows come into files of their own as soon as they are ENOUGH, and those
+files into larger ones, each made of files that are at most twice as large as what joins them. A row is then written a
+dozen times, and not with every commit. A partition has a dozen files, and one for each FULL rows.
 
 Rows are told apart, and found in other tables: of many by Arrow's queries, of few without one. To plan a query takes
 Arrow a third of a millisecond and more, which a small commit would do twenty times.
@@ -31,9 +31,9 @@ from ledger.delta_log.spec import TableSpec
 from ledger.errors import LedgerDamaged
 
 #: Up to so many rows are few: no query is planned for them.
-FEW = 1_000
+FEW_ROWS = 1_000
 #: So many rows more than others are simply compared with them.
-VERY_FEW = 100
+VERY_FEW_ROWS = 100
 _ROW, _EDIT = "row", "edit"
 
 
@@ -54,19 +54,19 @@ def numbered(columns: Sequence[pa.ChunkedArray], length: int) -> tuple[np.ndarra
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     """What is in some columns, each combination once."""
-    if rows.num_rows > FEW:
+    if rows.num_rows > FEW_ROWS:
         rows = rows.group_by(list(columns), use_threads=False).aggregate([])
     return [dict(zip(columns, one)) for one in dict.fromkeys(_tuples(rows, columns))]
 
 
 def matches(rows: pa.Table, edits: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of rows and of edits that are the same in the columns `keys`, a pair for each; nulls are the same as
+    """Return the numbers of rows and of edits that are the same in the columns `keys`, a pair for each. A null matches
     nothing."""
-    if edits.num_rows > FEW:
+    if edits.num_rows > FEW_ROWS:
         pairs = _placed(rows, keys, _ROW).join(_placed(edits, keys, _EDIT), keys, join_type="inner")
         return pairs[_ROW].to_numpy(), pairs[_EDIT].to_numpy()
     near, some = np.arange(rows.num_rows), rows
-    if rows.num_rows > edits.num_rows + VERY_FEW:
+    if rows.num_rows > edits.num_rows + VERY_FEW_ROWS:
         for key in keys:
             # What has an edit's value in each column, one by one, is mostly the row itself.
             values = rows[key] if len(near) == rows.num_rows else rows[key].take(pa.array(near))
@@ -100,8 +100,8 @@ def _placed(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
     return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-#: No revision: they count from 1.
-NONE = -1
+#: Stands for no revision: revisions count from 1.
+NO_REVISION = -1
 
 
 def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> None:
@@ -116,8 +116,8 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
     keys = [*table.partitions, *table.key]
     if edits.num_rows != len(distinct(edits, keys)):
         inserts = edits.filter(pc.equal(edits[OPERATION], "insert"))
-        if table.doubled is not None and inserts.num_rows != len(distinct(inserts, keys)):
-            raise LedgerDamaged(table.doubled)
+        if table.duplicate_error is not None and inserts.num_rows != len(distinct(inserts, keys)):
+            raise LedgerDamaged(table.duplicate_error)
         raise ValueError(f"two edits of {table.name} are about one row")
     touched = distinct(edits, table.partitions) if table.partitions else []
     for one in touched:
@@ -132,20 +132,20 @@ def require_expected(snapshot: Snapshot, table: TableSpec, edits: pa.Table) -> N
             "repairs it"
         )
     wanted = pc.not_equal(edits[OPERATION], "insert").to_numpy()
-    # One that is not there has no revision: none that is expected.
-    revision = np.full(edits.num_rows, NONE)
+    # A row that is not there has no revision. So it has not the expected one.
+    revision = np.full(edits.num_rows, NO_REVISION)
     revision[edit] = _numbers(snapshot.rows["revision"].take(pa.array(row)))
     expected = _numbers(edits[EXPECTED_REVISION])
-    if ((there > 0) != wanted).any() or ((expected != NONE) & (expected != revision)).any():
+    if ((there > 0) != wanted).any() or ((expected != NO_REVISION) & (expected != revision)).any():
         raise Conflict(f"{table.name} is not as the decision supposed")
 
 
 def _numbers(revisions: pa.ChunkedArray) -> np.ndarray:
-    numbers: np.ndarray = pc.fill_null(revisions, NONE).to_numpy()
+    numbers: np.ndarray = pc.fill_null(revisions, NO_REVISION).to_numpy()
     return numbers
 
 
-#: So many settled rows get a file of their own, and files with fewer rows are written anew with every commit.
+#: So many settled rows get a file of their own. Files with fewer rows than these are written anew with every commit.
 ENOUGH = 256
 #: Files are joined into one of at most so many rows.
 FULL = 50_000
@@ -173,21 +173,21 @@ def plan_rewrite(files: Mapping[str, pa.Table], edits: pa.Table, table: TableSpe
     while True:
         count = np.count_nonzero(arriving) + np.count_nonzero(staying[gone[file_of]])
         joined = ~gone & (sizes <= 2 * count)
-        # What has become large is left alone: a commit of more rows is a query's, which puts nothing apart.
+        # Large files stay: a commit of more rows is a statement's, which makes no files of settled rows.
         if count < ENOUGH or not joined.any() or count + sizes[joined].sum() > FULL:
             break
         gone |= joined
     chosen = left & gone[file_of]
     after = pa.concat_tables([rows.filter(pa.array(chosen)), coming])
-    apart = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
-    parts = [after.filter(pa.array(mine)) for mine in (~apart, apart)] if apart.any() else [after]
-    # In one piece each: they are kept, and the next commit would add one more, and the next.
+    settled = np.concatenate([staying[chosen], arriving]) & (count >= ENOUGH)
+    parts = [after.filter(pa.array(mine)) for mine in (~settled, settled)] if settled.any() else [after]
+    # In one piece each: they are kept in memory, and each commit would add a piece.
     written = [part.combine_chunks() for part in parts if part.num_rows]
     return Rewrite([path for path, is_gone in zip(files, gone) if is_gone], written)
 
 
 def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
-    """The rows that are there behind the edits."""
+    """Return the rows that the edits insert or update, as they are afterwards."""
     stays = pc.not_equal(edits[OPERATION], "delete")
     rows = edits.select(table.schema.names)
     rows = rows if pc.all(stays).as_py() else rows.filter(stays)
@@ -196,11 +196,11 @@ def _coming(edits: pa.Table, table: TableSpec) -> pa.Table:
 
 
 def _settled(rows: pa.Table, table: TableSpec) -> np.ndarray:
-    """Return which rows hardly ever change any more, as the table's spec has it."""
-    ended = [pc.is_valid(rows[name]).to_numpy() for name in table.ends if rows[name].null_count < rows.num_rows]
-    if not ended:
+    """Return which rows are settled, as the table's spec has it."""
+    filled = [name for name in table.final_columns if rows[name].null_count < rows.num_rows]
+    if not filled:
         return np.zeros(rows.num_rows, dtype=bool)
-    found: np.ndarray = np.logical_or.reduce(ended)
-    for name, value in (table.changing or {}).items():
+    found: np.ndarray = np.logical_or.reduce([pc.is_valid(rows[name]).to_numpy() for name in filled])
+    for name, value in (table.still_changing or {}).items():
         found = found & pc.not_equal(rows[name], value).to_numpy()
     return found

@@ -108,7 +108,7 @@ def _is_here(host: str) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those behind an empty chunk."""
+    """A DataFrame of an Arrow table's rows, all of them: PySpark 4.2 loses those after an empty chunk."""
     return spark.createDataFrame(rows.combine_chunks())
 
 
@@ -159,7 +159,7 @@ def require_known(package: str, version: str) -> None:
 
 
 def require_engines(spark: SparkSession | None) -> None:
-    """Raises UnsupportedVersion for a delta-rs, or for the Spark behind a session, that was not run."""
+    """Raises UnsupportedVersion for a delta-rs, or for a session's Spark, that was not run."""
     require_known("deltalake", deltalake.__version__)
     if spark is not None:
         require_known("pyspark", spark.version)

@@ -130,18 +130,19 @@ class TableSpec:
     key: tuple[str, ...] = ()
     #: The columns of which the log says the smallest and the greatest value in each file; none: all of them.
     statistics: tuple[str, ...] = ()
-    #: A row that has a value in one of these columns hardly ever changes any more: a rewrite puts it apart.
-    ends: tuple[str, ...] = ()
-    #: Rows with these values, by column, are never put apart.
-    changing: Mapping[str, Any] | None = None
+    #: A row that has a value in one of these columns is settled: it hardly ever changes any more, and a rewrite puts it
+    #: into a file of settled rows.
+    final_columns: tuple[str, ...] = ()
+    #: A row with one of these values, by column, is never settled.
+    still_changing: Mapping[str, Any] | None = None
     #: What the client keeps of each data file, if anything.
     facts: tuple[Fact, ...] = ()
     ordinals: Ordinals | None = None
     staged: StagedFolders | None = None
-    #: Columns of a partition: a commit to a partition with other values in them is about other rows than a delete.
-    apart_by: tuple[str, ...] = ()
-    #: What it means when one commit inserts two rows with one key.
-    doubled: str | None = None
+    #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
+    independent_by: tuple[str, ...] = ()
+    #: The text of the error LedgerDamaged where one commit inserts two rows with one key; None: that is a ValueError.
+    duplicate_error: str | None = None
 
     def __post_init__(self) -> None:
         for use, columns, types in (

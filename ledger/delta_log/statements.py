@@ -24,8 +24,10 @@ from ledger.delta_log.spec import PartitionFilter, TableSpec
 CHANGED_MEANWHILE = "ledger: the partition changed after it was read"
 #: Statements are shown on lines of about so many characters.
 WIDTH = 110
-#: The names of the table and of its source in a statement.
+#: The aliases of the table and of its source in a statement.
 TARGET, SOURCE = "t", "s"
+#: The name of the view of the source rows, in a statement that is shown or logged.
+SOURCE_VIEW = "source"
 
 
 class Clause(NamedTuple):

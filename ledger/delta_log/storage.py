@@ -34,14 +34,14 @@ from ledger.rules.location import Location, recorded
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 #: What tells a file from another one that lies in its place later, without reading either: on a local path its number
-#: on the disk, its time and its size. Empty where the storage tells nothing that is cheaper than the content.
+#: on the disk, its time and its size. () where the storage tells nothing that is cheaper than the content.
 Stamp = tuple[int, ...]
 #: Up to so many bytes a file is read in one request. No file is ever written anew, so small ones are kept, too.
 SMALL = 1 << 20
 #: So many bytes of them.
 KEPT = 64 << 20
-#: What a table of few rows takes beside them, in bytes, measured.
-A_TABLE = 20_000
+#: What a table of few rows takes in memory beside them, in bytes, measured.
+TABLE_OVERHEAD = 20_000
 #: So many files are written at the same time.
 AT_ONCE = 8
 
@@ -63,7 +63,8 @@ class LogEntries(Protocol):
         """What is in a file; None: there is none."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """The stamp of a file; None: there is none. Empty, and no request, where the storage has no stamps."""
+        """Return the stamp of a file; None: there is no such file. Where the storage has no stamps, return (), without
+        a request: the file may be there or not."""
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Makes a file, all at once, in a folder that is there; False, and nothing, where there is one already. Of two
@@ -77,9 +78,9 @@ class Storage(LogEntries, Protocol):
     """What commits are read from, and made of. Raises what the storage does."""
 
     def held_log(self) -> AbstractContextManager[LogEntries]:
-        """The folder of the log as it is now, whatever takes its place meanwhile: what is put there is put behind the
-        entries that were read there. Where a storage has no folders, this is the storage itself. Raises
-        FileNotFoundError where there is none."""
+        """The folder of the log as it is now, whatever takes its place meanwhile: a new entry joins the very entries
+        that were read there. Where a storage has no folders, this is the storage itself. Raises FileNotFoundError where
+        there is no such folder."""
 
     def open(self, path: str) -> pq.ParquetFile:
         """A file of rows that is there."""
@@ -102,13 +103,14 @@ class Storage(LogEntries, Protocol):
         """Makes the log's checkpoints survive one, whoever wrote them."""
 
     def newest_from(self, version: int) -> int | None:
-        """The newest version of the table, which has had this one; None where the log tells of that no more."""
+        """Return the newest version of the table, from a version that it has had; None where the log does not have that
+        one any more."""
 
 
 class TableStorage(Storage, Protocol):
     """All files of a table."""
 
-    def log(self) -> list[LogFile]:
+    def log_files(self) -> list[LogFile]:
         """All files of the table's log."""
 
     def log_paths(self) -> list[str]:
@@ -261,7 +263,7 @@ class LocalFiles:
     def newest_from(self, version: int) -> int | None:
         return find_latest_version(self, version)
 
-    def log(self) -> list[LogFile]:
+    def log_files(self) -> list[LogFile]:
         found = []
         with os.scandir(self._place / LOG) as files:
             for file in files:
@@ -444,4 +446,4 @@ class FileRows:
 
 
 def _taken(rows: pa.Table | None) -> int:
-    return 0 if rows is None else rows.nbytes + A_TABLE
+    return 0 if rows is None else rows.nbytes + TABLE_OVERHEAD

@@ -72,7 +72,7 @@ def upkeep(commits: int, is_overdue: bool) -> Iterator[str]:
 
 
 def paths(counts: Mapping[Any, int]) -> Iterator[str]:
-    """Of commits that put rows into tables, by how they were made: counts by `delta_log.paths.Taken`."""
+    """Of commits that put rows into tables, by how they were made: counts by `delta_log.paths.CommitKind`."""
     text = "Commits of rows, by verb and table: direct, or by a statement of the engine and why."
     samples = (
         ({"verb": kind.purpose, "table": kind.table, "path": kind.path, "reason": kind.reason}, count)

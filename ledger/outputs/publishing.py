@@ -88,12 +88,12 @@ class DeltaRsOutputs:
         stored = self._files(location)
         if isinstance(stored, LocalFiles):
 
-            def require(now: DeltaTable) -> None:
+            def still_valid(now: DeltaTable) -> None:
                 require_uncommitted(now, transaction[0])
                 require_same(target, target_of(now))
                 require_staged(location, stored, files)
 
-            commit_files(loaded, stored, files, metadata, [transaction], require, schema=schema, cleans_log=True)
+            commit_files(loaded, stored, files, metadata, [transaction], still_valid, schema=schema, cleans_log=True)
             return
         # Right behind the version that was looked at, or not at all: of what others commit meanwhile delta-rs passes
         # some by that asks more of rows (a further feature), and takes some for a conflict that asks nothing (DELETE).

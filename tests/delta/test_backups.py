@@ -119,7 +119,7 @@ def test_a_process_that_has_the_replaced_ledger_open_reads_a_few_entries(open_le
     monkeypatch.setattr(
         damage, "flaws_in", lambda stored, versions: looked.append(len(versions)) or look(stored, versions)
     )
-    assert queue.counts().visible == 1 and max(looked) <= damage.FEW
+    assert queue.counts().visible == 1 and max(looked) <= damage.MOST_BEFORE_CHECKPOINTS
 
 
 def test_versions_grow_across_each_of_several_restores(open_ledger, root, dest):

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from ledger import Ledger
 from ledger.cli import main
-from ledger.delta_log.history import holes
+from ledger.delta_log.history import find_lost_entries
 from ledger.delta_log.storage import LocalFiles
 from ledger.errors import InvalidParameterValue, LedgerDamaged, LedgerDoesNotExist, LedgerError, StorageFailed
 from ledger.rules.location import recorded
@@ -543,7 +543,7 @@ def test_a_hole_is_found_behind_a_long_gap_of_old_entries(tmp_path):
         if version == 0:
             os.utime(path, (1, 1))
     versions = [0, *range(2_000, 2_010)]
-    assert holes(files, versions, 0, 2_009, lambda: 3_600.0) == []
+    assert find_lost_entries(files, versions, 0, 2_009, lambda: 3_600.0) == []
     (tmp_path / "_delta_log" / f"{2_005:020d}.json").unlink()
     versions.remove(2_005)
-    assert holes(files, versions, 0, 2_009, lambda: 3_600.0) == [2_005]
+    assert find_lost_entries(files, versions, 0, 2_009, lambda: 3_600.0) == [2_005]

@@ -251,7 +251,7 @@ def test_verbs_of_both_engines_alternate_on_one_ledger(open_ledger, clock):
 def test_each_commit_has_its_own_version_beside_others_who_commit(engine_of, few, monkeypatch):
     """delta-rs's own history has it too low by as many commits as were made since the table was loaded."""
     one, other = engine_of("delta-rs"), engine_of("delta-rs")
-    monkeypatch.setattr(history, "FEW", few)
+    monkeypatch.setattr(history, "MOST_BY_NAME", few)
     read, numbers = LocalFiles.read, iter(range(1, 9))
     first = one.mark("messages", {"operation": "", "number": 0}, ("app", 1))
 
@@ -313,7 +313,7 @@ def test_the_log_is_listed_beside_others_whose_commits_are_files_for_a_moment(tm
         thread.start()
     try:
         for _ in range(100):
-            assert all(file.at > 0 for file in stored.log())
+            assert all(file.at > 0 for file in stored.log_files())
     finally:
         over.set()
         for thread in threads:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ledger.delta_log import storage
-from ledger.delta_log.storage import A_TABLE, FileRows, LocalFiles
+from ledger.delta_log.storage import TABLE_OVERHEAD, FileRows, LocalFiles
 from ledger.rules.location import recorded
 
 SCHEMA = pa.schema([("seq", pa.int64())])
@@ -15,7 +15,7 @@ SCHEMA = pa.schema([("seq", pa.int64())])
 
 def test_small_files_are_kept_as_many_as_their_tables_take_memory(tmp_path, monkeypatch):
     """A table of one row takes a thousand times what its values do."""
-    monkeypatch.setattr(storage, "KEPT", 3 * A_TABLE)
+    monkeypatch.setattr(storage, "KEPT", 3 * TABLE_OVERHEAD)
     rows = FileRows(SCHEMA, (), LocalFiles(recorded(str(tmp_path))))
     for number in range(4):
         rows.keep(f"{number}", pa.table({"seq": [number]}, schema=SCHEMA))
@@ -26,7 +26,7 @@ def test_small_files_are_kept_as_many_as_their_tables_take_memory(tmp_path, monk
 
 
 def test_rows_of_a_file_that_a_commit_removed_are_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "KEPT", 3 * A_TABLE)
+    monkeypatch.setattr(storage, "KEPT", 3 * TABLE_OVERHEAD)
     rows = FileRows(SCHEMA, (), LocalFiles(recorded(str(tmp_path))))
     for number in range(2):
         rows.keep(f"{number}", pa.table({"seq": [number]}, schema=SCHEMA))

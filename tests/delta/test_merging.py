@@ -382,15 +382,15 @@ def test_a_statement_decided_before_a_checkpoint_is_made_on_the_version_that_it_
 
 def behind_the_run(monkeypatch, commit):
     """Lets another writer commit between a statement's run in the copy of the log and its own place in the log."""
-    written_aside = by_delta_rs.written_aside
+    commit_on_copy = by_delta_rs.commit_on_copy
 
     def then_others(*arguments):
-        monkeypatch.setattr(by_delta_rs, "written_aside", written_aside)
-        found = written_aside(*arguments)
+        monkeypatch.setattr(by_delta_rs, "commit_on_copy", commit_on_copy)
+        found = commit_on_copy(*arguments)
         commit()
         return found
 
-    monkeypatch.setattr(by_delta_rs, "written_aside", then_others)
+    monkeypatch.setattr(by_delta_rs, "commit_on_copy", then_others)
 
 
 @pytest.mark.parametrize("was_there", [True, False], ids=["a lane", "a new lane"])

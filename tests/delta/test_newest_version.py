@@ -88,7 +88,7 @@ def test_a_log_that_has_lost_a_version_stays_a_damaged_one(location, newest):
 
 def test_the_paths_of_a_log_are_those_of_its_files(location):
     files = table_files(location, None)
-    assert sorted(files.log_paths()) == sorted(file.path for file in files.log())
+    assert sorted(files.log_paths()) == sorted(file.path for file in files.log_files())
 
 
 def test_what_no_version_needs_is_removed_without_a_commit(location, newest, engine_of):

@@ -60,7 +60,7 @@ def spec_of(partitions: Sequence[pa.Field] = (), name: str = "things") -> TableS
         columns,
         ("id",),
         statistics=("id", "text", "at", "day"),
-        ends=("ended",),
+        final_columns=("ended",),
         facts=(*facts, *FACTS) if joins else (),
         ordinals=Ordinals("id", "at", _beside) if joins else None,
     )

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from ledger.delta_log import log
 from ledger.delta_log.history import checkpointed
 from ledger.delta_log.local_commits import write_checkpoint
 from ledger.delta_log.protocol import Conflict, StagedFile
@@ -339,6 +340,22 @@ def test_the_greatest_instant_is_not_cut_so_that_no_reader_passes_its_file_by(ta
     (added,) = by_path(location)
     assert json.loads(added["stats"])["maxValues"]["at"] == "2026-01-02T12:00:01.234567Z"
     assert Path(location, log_file(1)).exists() and require_same(location)
+
+
+@pytest.mark.parametrize("small", [1 << 20, 0], ids=["in memory", "through delta-rs"])
+def test_bounds_of_instants_are_milliseconds_both_of_them_included(tables, monkeypatch, small):
+    monkeypatch.setattr(log, "SMALL", small)
+    for number in range(4):
+        rows = [{**A, **thing(number, at=NOON + timedelta(milliseconds=number))}]
+        tables.add_rows("things", rows_of(THINGS, rows), {}, None)
+    noon = round(NOON.timestamp() * 1_000)
+
+    def found(**bounds):
+        rows = tables.rows("things", Places(THINGS.partitions), ["id"], **bounds)
+        return sorted(rows["id"].to_pylist())
+
+    assert found(between={"at": (noon + 1, noon + 2)}) == [1, 2]
+    assert found(between={"at": (noon + 1, noon + 3), "id": (0, 2)}, above={"at": noon + 1}) == [2]
 
 
 @pytest.mark.parametrize("path", ["Zürich.parquet", "a*b.parquet"])

@@ -3,6 +3,7 @@ where another one stopped."""
 
 import pytest
 
+from ledger.delta_log import log
 from tests.delta_log import by_hand as hand
 from tests.delta_log.engines import ByClient, ByDeltaRs, BySpark
 from tests.delta_log.readers import require_same, spark_reader, told_of
@@ -69,8 +70,8 @@ def test_each_writer_goes_on_from_where_another_stopped_and_all_make_the_same_ro
 
 
 @pytest.mark.soak
-def test_the_client_over_spark_makes_the_same_entries_and_rows(tmp_path, spark):
-    _, rows, steps = things("a", "b", "c")
+def test_the_client_over_spark_makes_the_same_entries_and_rows(tmp_path, spark, monkeypatch):
+    in_all, rows, steps = things("a", "b", "c")
     first = opened(tmp_path, THINGS)
     first.add_rows("things", rows_of(THINGS, rows), {}, None)
     places = [f"{tmp_path}/things", copied(f"{tmp_path}/things", "by_spark")]
@@ -81,3 +82,8 @@ def test_the_client_over_spark_makes_the_same_entries_and_rows(tmp_path, spark):
         rows = expected(rows)
         assert [require_same(place, spark_reader(spark)) == told_of(rows) for place in places] == [True] * 2
     assert hand.versions_of(places[0]) == hand.versions_of(places[1])
+    monkeypatch.setattr(log, "SMALL", 0)
+    instants = sorted(round(row["at"].timestamp() * 1_000) for row in rows if row["at"] is not None)
+    bounds = {"between": {"at": (instants[0], instants[-1])}, "above": {"at": instants[0]}}
+    found = [told_of(one.tables.rows("things", in_all, ["id", "at"], **bounds).to_pylist()) for one in writers]
+    assert found[0] == found[1] and len(found[0]) == sum(one > instants[0] for one in instants)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ledger.delta_log.object_store import ObjectStore, parted
+from ledger.delta_log.object_store import ObjectStore, split_options
 from ledger.errors import InvalidParameterValue, StorageFailed
 
 
@@ -37,7 +37,7 @@ def test_options_are_those_of_delta_rs_in_each_of_its_spellings(s3, place, spell
 
 def test_options_areparted_into_those_of_the_storage_of_http_and_of_retries():
     options = {"AWS_REGION": "x", "aws_allow_http": "true", "retry_timeout": "1m 30s", "max_retries": "4"}
-    assert parted({**options, "backoff_config.init_backoff": "50ms"}) == (
+    assert split_options({**options, "backoff_config.init_backoff": "50ms"}) == (
         {"region": "x"},
         {"allow_http": "true"},
         {

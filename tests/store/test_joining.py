@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.delta_log.join import BYTES, LARGE, LARGE_WHILE_IT_GROWS, ROWS, File, worth_joining
+from ledger.delta_log.join import BYTES, LARGE_SHARE, LARGE_SHARE_WHILE_GROWING, ROWS, File, worth_joining
 
 MEGABYTE = 1 << 20
 
@@ -11,7 +11,7 @@ def file(first, messages=1, size=1_000, last=None):
     return File(f"{first}", size, messages, first, first + messages - 1 if last is None else last)
 
 
-def joined(files, large=LARGE):
+def joined(files, large=LARGE_SHARE):
     return [[int(one.path) for one in some] for some in worth_joining(files, large)]
 
 
@@ -33,7 +33,7 @@ def test_neighbours_that_are_small_are_made_one_up_to_a_whole_file(files, groups
 
 def test_where_it_is_done_again_and_again_only_the_smallest_are():
     files = [file(0, size=2 * MEGABYTE), *(file(n) for n in range(1, 5))]
-    assert joined(files, LARGE_WHILE_IT_GROWS) == [[1, 2, 3, 4]]
+    assert joined(files, LARGE_SHARE_WHILE_GROWING) == [[1, 2, 3, 4]]
     assert joined(files) == [[0, 1, 2, 3, 4]]
 
 

@@ -107,8 +107,8 @@ def table_of(pairs):
 @given(rows=ROWS, edits=ROWS)
 def test_few_rows_and_many_are_told_apart_and_found_alike(few, very_few, rows, edits):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrite, "FEW", few)
-        patch.setattr(rewrite, "VERY_FEW", very_few)
+        patch.setattr(rewrite, "FEW_ROWS", few)
+        patch.setattr(rewrite, "VERY_FEW_ROWS", very_few)
         told = distinct(table_of(rows), ["text", "n"])
         found = sorted(zip(*(one.tolist() for one in matches(table_of(rows), table_of(edits), ["text", "n"]))))
     assert sorted(map(repr, told)) == sorted(repr({"text": t, "n": n}) for t, n in set(rows))

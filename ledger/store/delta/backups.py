@@ -14,7 +14,7 @@ checkpoint, of that version. So past versions are not in it. The manifest is wri
 backup. `Ledger.open` refuses both, and makes no ledger there.
 
 **What a restored ledger is.** Its tables have new ids, and their versions go on at the next million: so processes that
-have the ledger of before open notice (see `delta_log.log_identity`), and the version of a claim stays a number that
+have the ledger of before open notice (see `delta_log.history`), and the version of a claim stays a number that
 only grows, also for those who saw claims which the backup knows nothing of.
 """
 

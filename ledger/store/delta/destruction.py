@@ -121,7 +121,7 @@ def _destroy_objects(root: str, options: Mapping[str, str] | None, *, dry_run: b
     for name in (*there, *BESIDE) if not dry_run else ():
         # The log last: it shows whose the table is, should this be stopped.
         objects.remove_all([path for path in objects.paths(name) if not path.startswith(f"{name}/{LOG}/")])
-        objects.remove(name)
+        objects.remove_folder(name)
     return Destroyed(root, files, size, tuple(sorted(others)[:100]))
 
 

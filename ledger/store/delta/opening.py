@@ -254,7 +254,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
     """
     if place.scheme not in OBJECT_STORES:
         return None
-    from ledger.delta_log.object_store import reached, unknown_options
+    from ledger.delta_log.object_store import open_checked, unknown_options
 
     root = place.text.rpartition("/")[0]
     unknown_names = unknown_options(place.text, given) if place.scheme in S3 else []
@@ -265,7 +265,7 @@ def _files(place: Location, given: Mapping[str, str], options: Mapping[str, str]
             ", ".join(unknown_names),
             root,
         )
-    return reached(root, options, given)
+    return open_checked(root, options, given)
 
 
 def _require_known(root: str, scheme: str, engine: Engine) -> None:

@@ -88,7 +88,7 @@ class FoldersOfObjects:
 
     def __init__(self, files: ObjectStore) -> None:
         self._files = files
-        self.names, self.remove = files.names, files.remove
+        self.names, self.remove = files.names, files.remove_folder
 
     def read(self, path: str) -> str | None:
         found = self._files.get(path)
@@ -109,13 +109,13 @@ class FoldersOfSpark:
         return self._path("").getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
 
     def names(self) -> list[str]:
-        with self._naming():
+        with self._naming_errors():
             if not self._files.exists(self._path("")):
                 return []
             return sorted(s.getPath().getName() for s in self._files.listStatus(self._path("")) if s.isDirectory())
 
     def read(self, path: str) -> str | None:
-        with self._naming():
+        with self._naming_errors():
             if not self._files.exists(self._path(path)):
                 return None
             stream = self._files.open(self._path(path))
@@ -125,7 +125,7 @@ class FoldersOfSpark:
                 stream.close()
 
     def has_files(self, path: str) -> bool:
-        with self._naming():
+        with self._naming_errors():
             if not self._files.exists(self._path(path)):
                 return False
             found = self._files.listFiles(self._path(path), True)
@@ -135,13 +135,13 @@ class FoldersOfSpark:
             return False
 
     def remove(self, path: str) -> None:
-        with self._naming():
+        with self._naming_errors():
             self._files.delete(self._path(path), True)
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/{path}".rstrip("/"))
 
-    def _naming(self) -> Any:
+    def _naming_errors(self) -> Any:
         from py4j.protocol import Py4JJavaError
 
         return naming(self._place, Py4JJavaError)

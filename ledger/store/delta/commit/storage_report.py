@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ledger.clock import system_clock
-from ledger.delta_log.object_store import reached
+from ledger.delta_log.object_store import open_checked
 from ledger.errors import InvalidParameterValue, StorageFailed, UnsafeStorage
 from ledger.rules.limits import MILLISECONDS
 from ledger.rules.storage import for_delta_rs
@@ -28,7 +28,7 @@ def report(root: str, storage_options: Mapping[str, str] | None = None) -> Itera
     """
     place = for_delta_rs(root)
     try:
-        files = reached(place, storage_options or {}, storage_options or {})
+        files = open_checked(place, storage_options or {}, storage_options or {})
         yield "OK", "credentials", f"{place} can be listed", ""
         require_conditional_puts(files)
         yield "OK", "conditional put", "a second put of a file is refused", ""

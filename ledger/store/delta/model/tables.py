@@ -217,7 +217,7 @@ TABLES = {
             ordinals=Ordinals("seq", "sent_at", _new_segment),
             staged=StagedFolders(staging.folder_of, staging.application, staging.PUBLISHED),
             # A whole queue's records go; of its messages only some segments.
-            apart_by=("queue", "lane", "segment"),
+            independent_by=("queue", "lane", "segment"),
         ),
         Table(
             "visibility",
@@ -225,13 +225,13 @@ TABLES = {
             ("queue", "lane"),
             ("segment", "first_seq"),
             statistics=("segment", "first_seq", "last_seq"),
-            ends=("deleted_at", "moved_to"),
+            final_columns=("deleted_at", "moved_to"),
             # A head row, of which a purge has the time.
-            changing={"segment": HEAD},
-            apart_by=("queue",),
-            doubled=TWO_MESSAGES,
+            still_changing={"segment": HEAD},
+            independent_by=("queue",),
+            duplicate_error=TWO_MESSAGES,
         ),
-        Table("receipts", RECEIPTS, ("queue", "day"), apart_by=("queue",)),
+        Table("receipts", RECEIPTS, ("queue", "day"), independent_by=("queue",)),
         Table("tasks", TASKS, (), ("task",)),
     )
 }

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple, NoReturn, cast
 import pyarrow as pa
 
 from ledger.delta_log.protocol import Snapshot
+from ledger.delta_log.statements import SOURCE_VIEW
 from ledger.store.delta.commit.file_locks import NoLock
 from ledger.store.delta.commit.transactions import Transactions
 from ledger.store.delta.engine import Engine
 from ledger.store.delta.model.tables import TABLES
 from ledger.store.delta.model.where import Where
 from ledger.store.delta.verbs.store import DeltaStore
-
-#: The name of the view that the source rows are in.
-SOURCE = "source"
 
 
 class PlannedCommit(NamedTuple):
@@ -58,11 +56,11 @@ class _LookedAt:
         self, snapshot: Snapshot, table: str, where: Where, edits: pa.Table, metadata: Mapping[str, Any]
     ) -> NoReturn:
         """Raise the MERGE."""
-        raise self._planned(table, self._engine.statement(table, where, SOURCE), edits)
+        raise self._planned(table, self._engine.statement(table, where, SOURCE_VIEW), edits)
 
     def append(self, table: str, rows: pa.Table, *rest: object, **options: object) -> NoReturn:
         """Raise the append."""
-        raise self._planned(table, self._engine.statement(table, None, SOURCE), rows)
+        raise self._planned(table, self._engine.statement(table, None, SOURCE_VIEW), rows)
 
     def mark(self, table: str, metadata: Mapping[str, Any], *transactions: tuple[str, int]) -> NoReturn:
         """Raise the commit of no rows."""
