@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -300,13 +300,15 @@ def require_whole_log(location: str, version: int | None) -> None:
 
 
 def _summed_up(files: TableStorage, version: int) -> int:
-    """Return the version of the newest checkpoint up to a version; without one, that before the first entry."""
+    """Return the version of the newest checkpoint up to a version whose end can be read; without one, that before the
+    first entry."""
     hinted = hinted_checkpoint(files)
-    if hinted is not None and hinted <= version:
+    if hinted is not None and hinted <= version and _footer(files, _single(hinted)) is not None:
         return hinted
     paths = files.log_paths()
     first = min((found for found in map(version_of, paths) if found is not None), default=0)
-    return max((found for found in checkpointed(paths) if found <= version), default=first - 1)
+    known = (found for found in reversed(checkpointed(paths)) if found <= version)
+    return next((found for found in known if not _torn(files, paths, found)), first - 1)
 
 
 def lost_folder(root: Path) -> Path:
@@ -338,11 +340,20 @@ def mend_checkpoints(location: str, lost: Path, *, deep: bool) -> list[str]:
         return []
     hint = (LAST_CHECKPOINT,) if (place / LAST_CHECKPOINT).exists() and (bad or _misses_checkpoint(place)) else ()
     for path in (*bad, *old, *hint):
-        into = lost / place.name / path
-        into.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
-            (place / path).rename(into)
+            set_aside(place, lost, path)
     return [*bad, *old]
+
+
+def set_aside(place: Path, lost: Path, path: str) -> None:
+    """Move a file of a table to the folder `lost`, and with it the checksum that Hadoop keeps beside it: Spark would
+    hold the next file of that name against it. Raises FileNotFoundError."""
+    *folders, name = path.split("/")
+    for one in ("/".join([*folders, f".{name}.crc"]), path):
+        into = lost / place.name / one
+        into.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError) if one != path else nullcontext():
+            (place / one).rename(into)
 
 
 def _misses_checkpoint(place: Path) -> bool:

@@ -46,6 +46,8 @@ from ledger.rules.limits import MILLISECONDS
 from ledger.rules.publishable import not_applied
 
 log = logging.getLogger("ledger.commits")
+#: How a file of Parquet ends.
+PARQUET = b"PAR1"
 #: After how many commits a table has a checkpoint whose properties do not say, as delta-rs makes them.
 COMMITS_A_CHECKPOINT = 100
 
@@ -213,11 +215,15 @@ def write_checkpoint(files: LocalFiles, version: int) -> None:
 
 
 def _files_for(held: HeldLog, version: int) -> list[str]:
-    """Return the names of the files that tell of a version: the newest checkpoint before it, and the entries after
-    that."""
+    """Return the names of the files that tell of a version: the newest whole checkpoint before it, and the entries
+    after that."""
     names = held.names()
-    newest = max((one for one in checkpointed([f"{LOG}/{name}" for name in names]) if one < version), default=-1)
-    parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
+    for newest in reversed(checkpointed([f"{LOG}/{name}" for name in names])):
+        parts = [name for name in names if name.startswith(f"{newest:020d}.checkpoint.")]
+        if newest < version and all((held.read(name) or b"").endswith(PARQUET) for name in parts):
+            break
+    else:
+        newest, parts = -1, []
     return [*parts, *(f"{one:020d}.json" for one in range(newest + 1, version + 1))]
 
 

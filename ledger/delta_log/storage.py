@@ -334,10 +334,12 @@ class HeldLog:
         return True
 
     def replace(self, path: str, content: bytes) -> None:
-        """Makes a file, or puts it in place of the one that is there, all at once."""
+        """Makes a file, or puts it in place of the one that is there, all at once. The checksum that Hadoop keeps of
+        that one goes first: Spark would hold the new one against it."""
         temporary = _temporary_name()
         try:
             self._write(temporary, content)
+            self.remove(f".{_name(path)}.crc")
             os.replace(temporary, _name(path), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         finally:
             self.remove(temporary)

@@ -336,6 +336,41 @@ def test_a_newest_entry_that_a_checkpoint_alone_has_is_named_at_once_and_repaire
     assert sorted(one.body for one in jobs.receive(None).messages()) == ["four", "one", "three", "two"]
 
 
+@pytest.mark.parametrize("sums_up", ["nothing", "a part"])
+def test_an_empty_entry_before_a_checkpoint_that_is_none_is_named_and_cut(open_ledger, root, queue, sums_up):
+    """It was taken for a commit: an answered send was gone, and no verb said so. A repair left a table without rows."""
+    log = Path(root, "messages", "_delta_log")
+    newest = DeltaTable(f"{root}/messages").version()
+    DeltaTable(f"{root}/messages").create_checkpoint()
+    (log / "_last_checkpoint").unlink()
+    whole = log / f"{newest:020}.checkpoint.parquet"
+    part = whole.with_name(f"{newest:020}.checkpoint.0000000001.0000000003.parquet")
+    if sums_up == "nothing":
+        whole.write_bytes(b"")
+    else:
+        whole.rename(part)
+    (log / f"{newest - 1:020}.json").write_bytes(b"")
+    with pytest.raises(LedgerDamaged, match=f"Version {newest - 1} of the table messages .*has no bytes"):
+        open_ledger().queue("jobs").receive(None)
+    (done,) = Ledger.repair(root).tables
+    assert (done.table, [one.version for one in done.commits]) == ("messages", [newest - 1, newest])
+    assert [one.body for one in open_ledger().queue("jobs").receive(None).messages()] == ["one"]
+    assert part.exists() == (sums_up == "a part"), "whoever wrote it may still write"
+
+
+def test_checksums_of_what_a_repair_takes_out_go_with_it(open_ledger, root, queue):
+    """Spark held the new entry against the checksum of the old one, and took columns from that of the version."""
+    (newest,) = empty(root, "messages")
+    log = Path(root, "messages", "_delta_log")
+    beside = [f".{newest:020}.json.crc", f"{newest:020}.crc", f".{newest:020}.crc.crc"]
+    kept = [f".{newest - 1:020}.json.crc", f"{newest - 1:020}.crc"]
+    for name in (*beside, *kept):
+        (log / name).write_bytes(b"of before")
+    found = Ledger.repair(root)
+    assert not any((log / name).exists() for name in beside) and all((log / name).exists() for name in kept)
+    assert (Path(found.lost) / "messages" / "_delta_log" / f"{newest:020}.crc").read_bytes() == b"of before"
+
+
 def test_an_entry_of_the_past_that_is_damaged_in_its_midst_is_named(open_ledger, root, queue, capsys):
     queue.receive(1, visibility_timeout=600)
     DeltaTable(f"{root}/visibility").create_checkpoint()

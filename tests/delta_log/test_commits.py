@@ -407,3 +407,20 @@ def test_a_checkpoint_that_lacks_a_part_is_none(tables, location):
     write_checkpoint(LocalFiles(recorded(location)), newest + 1)
     assert (whole.parent / f"{newest + 1:020}.checkpoint.parquet").exists()
     assert sorted(row["id"] for row in DeltaTable(location).to_pyarrow_table().to_pylist()) == [0, 1, 2, 3, 4]
+
+
+def test_a_checkpoint_leaves_no_checksum_of_the_hint_before(tables, location):
+    merge(tables, THINGS, IN_A, [("insert", {**A, **thing(1)})])
+    checksum = Path(location, "_delta_log", "._last_checkpoint.crc")
+    checksum.write_bytes(b"of before")
+    write_checkpoint(LocalFiles(recorded(location)), DeltaTable(location).version())
+    assert not checksum.exists()
+
+
+def test_a_checkpoint_without_bytes_stops_none_after_it(tables, location):
+    merge(tables, THINGS, IN_A, [("insert", {**A, **thing(1)})])
+    Path(location, "_delta_log", f"{DeltaTable(location).version():020}.checkpoint.parquet").write_bytes(b"")
+    merge(tables, THINGS, IN_A, [("insert", {**A, **thing(2)})])
+    newest = DeltaTable(location).version()
+    write_checkpoint(LocalFiles(recorded(location)), newest)
+    assert Path(location, "_delta_log", f"{newest:020}.checkpoint.parquet").stat().st_size

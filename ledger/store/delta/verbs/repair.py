@@ -43,6 +43,7 @@ from ledger.delta_log.damage import (
     lost_folder,
     mend_checkpoints,
     read_checkpoints,
+    set_aside,
     wrong_files,
 )
 from ledger.delta_log.failures import naming
@@ -231,7 +232,7 @@ def _carry_out(one: TableRepair, place: Path, lost: Path) -> None:
     table_files(str(place), None).put_new(log_file(newest + 1), log_entry(actions))
     for file in gone:
         with contextlib.suppress(FileNotFoundError):
-            _set_aside(place, lost, file["path"])
+            set_aside(place, lost, file["path"])
 
 
 def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
@@ -245,15 +246,9 @@ def _cut_past(one: TableRepair, place: Path, lost: Path) -> None:
             continue
         # The first entry, or one that says again what a reader begins with.
         if summed_up or any("protocol" in action for action in actions_in(files.read(path) or b"")):
-            _set_aside(place, lost, path)
+            set_aside(place, lost, path)
     for version, flaw in one.past.items():
         _replace(place, lost, log_file(version), _nothing(one.table, LostCommit(version, "", None, flaw)))
-
-
-def _set_aside(place: Path, lost: Path, path: str) -> None:
-    into = lost / place.name / path
-    into.parent.mkdir(parents=True, exist_ok=True)
-    (place / path).rename(into)
 
 
 def _nothing(table: str, commit: LostCommit) -> bytes:
@@ -268,7 +263,10 @@ def _said(table: str, known: Mapping[str, Any], now: int) -> dict[str, Any]:
 
 
 def _replace(place: Path, lost: Path, path: str, content: bytes) -> None:
-    """Put an entry in the place of another one, which is kept; all at once."""
+    """Put an entry in the place of another one, which is kept; all at once. The checksum of the version, from which
+    engines take columns and properties, is the other one's: it goes first."""
+    with contextlib.suppress(FileNotFoundError):
+        set_aside(place, lost, path.replace(".json", ".crc"))
     entry, kept = place / path, lost / place.name / path
     kept.parent.mkdir(parents=True, exist_ok=True)
     with LocalFiles(recorded(str(place))).held_log() as log:
