@@ -11,8 +11,8 @@ a commit can survive without its bytes. So this process keeps four rules.
    that share a commit.
 4. *What a decision relied on before what is decided.* Between the link and the sync of the folder others can see a
    commit that a power cut still loses. A later commit to the same table makes both durable, because one folder names
-   both. Across tables nothing does. Somebody could record in `visibility` that messages are deleted because an output
-   table has their rows, and only the rows would be lost. So `make_durable` syncs each version that this process has
+   both. Across tables nothing does. Somebody could record in one table that work is done because another
+   table has its rows, and only the rows would be lost. So `make_durable` syncs each version that this process has
    seen before this process commits to another table, and before it answers without a commit.
 
 **Commits of others.** A commit that keeps rules 1 to 3 says so: its `commitInfo` has SYNCED. Its writer made all

@@ -137,7 +137,9 @@ class TableSpec:
     still_changing: Mapping[str, Any] | None = None
     #: What the client keeps of each data file, if anything.
     facts: tuple[Fact, ...] = ()
+    #: How rows are told apart where small files are joined; None: the table's files are never joined.
     ordinals: Ordinals | None = None
+    #: The folders whose files `publish` commits; None: the table has none.
     staged: StagedFolders | None = None
     #: Partition columns. A delete conflicts only with commits to partitions that have its values in these columns.
     independent_by: tuple[str, ...] = ()

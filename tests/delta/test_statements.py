@@ -143,6 +143,7 @@ def test_the_log_has_each_statement_that_is_run_and_says_once_why(open_ledger, c
     ledger = open_ledger(merge="statement")
     queue = ledger.create_queue("jobs", {"Lanes": 1})
     queue.send(["a", "b"])
+    explained = queue.explain("receive").statement
     caplog.clear()
     queue.receive(1)
     queue.receive(1)
@@ -152,7 +153,7 @@ def test_the_log_has_each_statement_that_is_run_and_says_once_why(open_ledger, c
     first, second = [text for level, text in told if level == logging.DEBUG]
     assert first.startswith("receive through delta-rs (setting), 2 source rows: MERGE INTO delta.`")
     assert f"t.queue = '{queue.id}' AND t.lane IN (0)" in second and "WHEN NOT MATCHED" in second
-    assert "USING source AS s\n" in first and "USING source AS s\n" in queue.explain("receive").statement
+    assert "USING source AS s\n" in first and "USING source AS s\n" in explained
 
 
 def contents(root):
